@@ -62,6 +62,21 @@ impl Gateway {
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
+    /// Starts a capture of packets of `port` that match `expression`, into `file`; it ends with the value.
+    pub(crate) fn capture(&self, port: &str, expression: &str, file: &Path) -> anyhow::Result<Running> {
+        let mut command = Command::new(&self.program);
+        command.args(["capture", port, expression, "-w"]).arg(file).arg("--socket").arg(&self.socket);
+        let mut capture = Running::start("polder capture", &mut command)?;
+        let end = clock::now() + START;
+        // The beginning of the file comes when the capture has begun.
+        while !std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
+            capture.check()?;
+            ensure!(clock::now() < end, "the capture does not begin");
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+        Ok(capture)
+    }
+
     /// Number of packets that were dropped for a reason.
     pub(crate) fn dropped(&self, reason: &str) -> anyhow::Result<u64> {
         let shown = self.show("drops")?;

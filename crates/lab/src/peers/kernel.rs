@@ -83,7 +83,15 @@ fn route(site: &Site<'_>) -> anyhow::Result<()> {
         let entry = ["neighbour", "replace", &address, "lladdr", &mac, "dev", interface, "nud", "permanent"];
         space.ip(&entry)?;
     }
-    set(site, "net/ipv4/ip_forward", "1")
+    forward(space)
+}
+
+/// Lets the kernel route IPv4 between the interfaces.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn forward(namespace: &Namespace) -> anyhow::Result<()> {
+    set(namespace, "net/ipv4/ip_forward", "1")
 }
 
 /// A tunnel between the two ends, in a bridge with the member.
@@ -122,9 +130,9 @@ pub(super) fn underlay(site: &Site<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn set(site: &Site<'_>, name: &str, value: &str) -> anyhow::Result<()> {
+fn set(namespace: &Namespace, name: &str, value: &str) -> anyhow::Result<()> {
     let script = format!("echo {value} > /proc/sys/{name}");
-    command::run(site.namespace.command("sh").args(["-c", &script])).map(drop)
+    command::run(namespace.command("sh").args(["-c", &script])).map(drop)
 }
 
 /// A MAC address as people write it.

@@ -1,13 +1,13 @@
-//! Two stations and a forwarder between them.
+//! Two stations and a forwarder between them: a bridge or a router.
 
-use super::{Run, SHAPED, SHAPED_TO};
+use super::{Run, controls};
 use crate::clock;
 use crate::command;
 use crate::interrupt;
 use crate::meters::cpu::{softirq_threads, thread_time, threads_named};
 use crate::meters::statistics::Samples;
 use crate::peers::gateway::Gateway;
-use crate::peers::kernel::bridge_of;
+use crate::peers::kernel::{bridge_of, forward};
 use crate::peers::polder::ran_with;
 use crate::scenarios::testbed::nanos_per;
 use crate::topology::{End, Namespace, Topology};
@@ -29,54 +29,79 @@ enum Forwarder {
     Kernel,
     /// A program at the ingress of each interface that redirects to the other one.
     Redirect,
+    /// Polder's router, with these keys for both ports.
+    PolderRouter(&'static str),
+    /// The kernel's routing.
+    KernelRouter,
 }
 
 /// A forwarder with its rows.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
     forwarder: Forwarder,
     /// TCP by the number of connections, as in [`STREAMS`].
-    tcp: [&'static str; 2],
+    tcp: [Option<&'static str>; 2],
     ping: Option<&'static str>,
     cost: Option<&'static str>,
 }
 
 /// Everything that is measured.
-const ENTRIES: &[Entry] = &[
+pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         forwarder: Forwarder::Polder(""),
-        tcp: ["wire.tcp_1.gbit.polder", "wire.tcp_4.gbit.polder"],
+        tcp: [Some("wire.tcp_1.gbit.polder"), Some("wire.tcp_4.gbit.polder")],
         ping: Some("wire.ping_us.polder"),
         cost: Some("wire.forward.sockets.cpu_ns_per_packet.polder"),
     },
     Entry {
         forwarder: Forwarder::Polder("fast_path = \"off\""),
-        tcp: ["wire.tcp_1.gbit.polder_slow", "wire.tcp_4.gbit.polder_slow"],
+        tcp: [Some("wire.tcp_1.gbit.polder_slow"), Some("wire.tcp_4.gbit.polder_slow")],
         ping: None,
         cost: None,
     },
     Entry {
         forwarder: Forwarder::Kernel,
-        tcp: ["wire.tcp_1.gbit.kernel_bridge", "wire.tcp_4.gbit.kernel_bridge"],
+        tcp: [Some("wire.tcp_1.gbit.kernel_bridge"), Some("wire.tcp_4.gbit.kernel_bridge")],
         ping: Some("wire.ping_us.kernel_bridge"),
         cost: Some("wire.forward.sockets.cpu_ns_per_packet.kernel_bridge"),
     },
     Entry {
         forwarder: Forwarder::Redirect,
-        tcp: ["wire.tcp_1.gbit.tcx_bare", "wire.tcp_4.gbit.tcx_bare"],
+        tcp: [Some("wire.tcp_1.gbit.tcx_bare"), Some("wire.tcp_4.gbit.tcx_bare")],
+        ping: None,
+        cost: Some("wire.forward.sockets.cpu_ns_per_packet.bare"),
+    },
+    Entry {
+        forwarder: Forwarder::PolderRouter(""),
+        tcp: [Some("wire.route_tcp_1.gbit.polder"), None],
+        ping: None,
+        cost: Some("wire.forward.sockets.cpu_ns_per_packet.polder_route"),
+    },
+    Entry {
+        forwarder: Forwarder::PolderRouter("fast_path = \"off\""),
+        tcp: [Some("wire.route_tcp_1.gbit.polder_slow"), None],
         ping: None,
         cost: None,
     },
+    Entry {
+        forwarder: Forwarder::KernelRouter,
+        tcp: [Some("wire.route_tcp_1.gbit.kernel_route"), None],
+        ping: None,
+        cost: Some("wire.forward.sockets.cpu_ns_per_packet.kernel_route"),
+    },
 ];
 const STREAMS: [u16; 2] = [1, 4];
+/// Addresses of the stations; routers have the last ones of their networks.
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const RIGHT_BEHIND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 2);
+const ROUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 0, 254), Ipv4Addr::new(10, 78, 1, 254)];
 const MTU: u32 = 1500;
 /// Time for which a forwarder may take for the first packet.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
 /// Pings of one round, and the pause between two.
-const PINGS: u16 = 50;
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PINGS: u16 = 50;
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// Packets of the smallest length that a station sends each second, so many at once: a rate that all forwarders carry.
 const RATE: f64 = 100_000.0;
 const BURST: u32 = 32;
@@ -85,13 +110,15 @@ const PAYLOAD: [u8; 18] = [0; 18];
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// A forwarder that is up, with its stations.
-struct Stand {
+pub(super) struct Stand {
     entry: &'static Entry,
-    left: Namespace,
-    right: Namespace,
-    gateway: Option<Gateway>,
+    pub(super) left: Namespace,
+    pub(super) right: Namespace,
+    /// Address of the right one.
+    target: Ipv4Addr,
+    pub(super) gateway: Option<Gateway>,
     _redirects: Vec<OwnedFd>,
-    _topology: Topology,
+    pub(super) topology: Topology,
     tcp: [Samples; 2],
     pings: Samples,
     costs: Samples,
@@ -110,7 +137,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         }
         interrupt::check()?;
     }
-    let rounds = run.quick_or(2, 7);
+    let rounds = run.quick_or(2, 10);
     for round in 1..=rounds {
         for stand in &mut stands {
             run.says(&format!("{:?}, round {round} of {rounds}", stand.entry.forwarder));
@@ -125,73 +152,75 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         }
         stand.record(run);
     }
-    if run.wants(SHAPED) {
-        run.says("negative control");
-        control(run)?;
-    }
+    controls::measure(run)?;
     Ok(unaccounted)
-}
-
-/// TCP through a bridge that lets a known rate pass.
-fn control(run: &mut Run) -> anyhow::Result<()> {
-    const KERNEL: &Entry = &ENTRIES[2];
-    let stand = Stand::lay(KERNEL)?;
-    let rate = format!("{}mbit", SHAPED_TO * 1e3);
-    let shaper =
-        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate, "burst", "256kb", "latency", "20ms"];
-    match command::run(stand.left.command("tc").args(shaper)) {
-        Ok(_) => run.record_one(SHAPED, stand.goodput(1, run.quick_or(1, 3))?),
-        Err(error) => run.skip(&[SHAPED], &format!("{error:#}")),
-    }
-    Ok(())
 }
 
 impl Entry {
     fn rows(&self) -> Vec<&'static str> {
-        self.tcp.into_iter().chain(self.ping).chain(self.cost).collect()
+        self.tcp.into_iter().flatten().chain(self.ping).chain(self.cost).collect()
+    }
+}
+
+impl Forwarder {
+    fn routes(self) -> bool {
+        matches!(self, Self::PolderRouter(_) | Self::KernelRouter)
     }
 }
 
 impl Stand {
-    fn lay(entry: &'static Entry) -> anyhow::Result<Self> {
+    pub(super) fn lay(entry: &'static Entry) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
         let [left, device, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
         let (left, device, right) = (left?, device?, right?);
-        for (station, port, address) in [(&left, "west", LEFT), (&right, "east", RIGHT)] {
+        let target = if entry.forwarder.routes() { RIGHT_BEHIND_ROUTER } else { RIGHT };
+        let sides = [(&left, "west", LEFT, ROUTER[0]), (&right, "east", target, ROUTER[1])];
+        for (station, port, address, router) in sides {
             let end = End { namespace: station, interface: "eth0" };
             topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
             station.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+            if entry.forwarder.routes() {
+                device.ip(&["address", "add", &format!("{router}/24"), "dev", port])?;
+                station.ip(&["route", "add", "default", "via", &router.to_string()])?;
+            }
         }
         let (mut gateway, mut redirects) = (None, Vec::new());
         match entry.forwarder {
             Forwarder::Polder(keys) => {
-                let tables = tables(keys);
+                let members = "[bridge.lan]\nmembers = [\"west\", \"east\"]\n";
+                let tables = format!("{}{members}", ports(keys));
                 ran_with("bridge", &format!("version = 1\n{tables}"));
                 gateway = Some(Gateway::start(&device, topology.directory(), &tables)?);
             }
+            Forwarder::PolderRouter(keys) => {
+                let tables = ports(&format!("role = \"router\"\n{keys}"));
+                ran_with("router", &format!("version = 1\n{tables}"));
+                gateway = Some(Gateway::start(&device, topology.directory(), &tables)?);
+            }
             Forwarder::Kernel => bridge_of(&device, ["west", "east"])?,
+            Forwarder::KernelRouter => forward(&device)?,
             Forwarder::Redirect => {
                 for (from, to) in [("west", "east"), ("east", "west")] {
                     redirects.push(device.inside(|| redirect(from, to))??);
                 }
             }
         }
-        ensure!(wait_for_ping(&left, RIGHT, FIRST_PACKET)?, "no packet comes through {:?}", entry.forwarder);
+        ensure!(wait_for_ping(&left, target, FIRST_PACKET)?, "no packet comes through {:?}", entry.forwarder);
         let (tcp, [pings, costs, lost]) = (Default::default(), [const { Samples::new() }; 3]);
-        let (_redirects, _topology) = (redirects, topology);
-        Ok(Self { entry, left, right, gateway, _redirects, _topology, tcp, pings, costs, lost })
+        let _redirects = redirects;
+        Ok(Self { entry, left, right, target, gateway, _redirects, topology, tcp, pings, costs, lost })
     }
 
     fn round(&mut self, run: &Run) -> anyhow::Result<()> {
         let seconds = run.quick_or(1, 5);
         for (at, streams) in STREAMS.into_iter().enumerate() {
-            if run.wants(self.entry.tcp[at]) {
+            if self.entry.tcp[at].is_some_and(|row| run.wants(row)) {
                 let goodput = self.goodput(streams, seconds)?;
                 self.tcp[at].push(goodput);
             }
         }
         if self.entry.ping.is_some_and(|row| run.wants(row)) {
-            let times = ping(&self.left, RIGHT, PINGS, PAUSE)?;
+            let times = ping(&self.left, self.target, PINGS, PAUSE)?;
             times.iter().for_each(|time| self.pings.push(time.as_secs_f64() * 1e6));
         }
         if self.entry.cost.is_some_and(|row| run.wants(row)) {
@@ -203,22 +232,22 @@ impl Stand {
     }
 
     /// Goodput of TCP in Gbit/s.
-    fn goodput(&self, streams: u16, seconds: u64) -> anyhow::Result<f64> {
+    pub(super) fn goodput(&self, streams: u16, seconds: u64) -> anyhow::Result<f64> {
         let (warm_up, time) = (Duration::ZERO, Duration::from_secs(seconds));
-        let transfer = Transfer { from: &self.left, to: &self.right, address: RIGHT, streams, warm_up, time };
+        let transfer = Transfer { from: &self.left, to: &self.right, address: self.target, streams, warm_up, time };
         Ok(transfer.goodput()? / 1e9)
     }
 
     /// CPU time for each packet that arrives, in nanoseconds, and the percentage that was lost. The time is that of the
     /// sender, of all threads of the forwarder, and of the kernel's threads that work for packets. The receiver does not
     /// read.
-    fn cost(&self, time: Duration) -> anyhow::Result<(f64, f64)> {
+    pub(super) fn cost(&self, time: Duration) -> anyhow::Result<(f64, f64)> {
         let own = self.gateway.as_ref().map(|gateway| threads_named(gateway.id(), 1, |_| true));
         let threads = [own.transpose()?.unwrap_or_default(), softirq_threads()?].concat();
         let used = || threads.iter().map(|&thread| thread_time(thread)).sum::<anyhow::Result<Duration>>();
-        let _deaf = self.right.inside(|| UdpSocket::bind((RIGHT, PORT)))??;
+        let _deaf = self.right.inside(|| UdpSocket::bind((self.target, PORT)))??;
         let before = (used()?, self.arrived()?);
-        let (sent, sender) = self.left.inside(|| send(time))??;
+        let (sent, sender) = self.left.inside(|| send(self.target, time))??;
         interrupt::sleep(SETTLE)?;
         let packets = self.arrived()? - before.1;
         #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
@@ -234,6 +263,7 @@ impl Stand {
 
     fn record(self, run: &mut Run) {
         let rows = self.entry.tcp.into_iter().zip(&self.tcp);
+        let rows = rows.filter_map(|(row, samples)| Some((row?, samples)));
         let rows = rows.chain(self.entry.ping.zip(Some(&self.pings)));
         let rows = rows.chain(self.entry.cost.zip(Some(&self.costs))).collect::<Vec<_>>();
         for (row, samples) in rows.into_iter().filter(|(_, samples)| samples.count() > 0) {
@@ -248,10 +278,10 @@ impl Stand {
 /// Port of the receiver that does not read.
 const PORT: u16 = 7009;
 
-/// Sends for that time; number of packets, and the thread's CPU time for them.
-fn send(time: Duration) -> anyhow::Result<(u64, Duration)> {
+/// Sends to that address for that time; number of packets, and the thread's CPU time for them.
+fn send(to: Ipv4Addr, time: Duration) -> anyhow::Result<(u64, Duration)> {
     let socket = UdpSocket::bind((LEFT, 0)).context("cannot open a UDP socket")?;
-    socket.connect((RIGHT, PORT)).context("cannot address the receiver")?;
+    socket.connect((to, PORT)).context("cannot address the receiver")?;
     let (start, cpu) = (clock::nanos(), clock::thread_cpu());
     let pace = Pace::new(start, RATE).in_bursts_of(BURST);
     let mut number = 0;
@@ -267,9 +297,6 @@ fn send(time: Duration) -> anyhow::Result<(u64, Duration)> {
     Ok((number, clock::thread_cpu() - cpu))
 }
 
-fn tables(keys: &str) -> String {
-    format!(
-        "[port.west]\ninterface = \"west\"\n{keys}\n[port.east]\ninterface = \"east\"\n{keys}\n\
-         [bridge.lan]\nmembers = [\"west\", \"east\"]\n"
-    )
+fn ports(keys: &str) -> String {
+    ["west", "east"].map(|name| format!("[port.{name}]\ninterface = \"{name}\"\n{keys}\n")).concat()
 }

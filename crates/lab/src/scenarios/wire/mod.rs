@@ -5,11 +5,13 @@
 //! and nothing is set: threads are where the kernel's scheduler puts them.
 
 mod bridges;
+mod controls;
 mod overload;
 mod tunnels;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
+use controls::{SHAPED, SHAPED_TO};
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -21,9 +23,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const UNACCOUNTED: &str = "wire.unaccounted_packets";
-const SHAPED: &str = "wire.control.shaped_tcp.gbit";
-/// Rate that the negative control lets pass, in Gbit/s.
-const SHAPED_TO: f64 = 0.5;
 
 const fn tcp(name: &'static str, goal: Goal) -> Promise {
     Promise { name, unit: "Gbit/s", better: Better::Higher, goal }
@@ -53,12 +52,27 @@ const PROMISES: &[Promise] = &[
         Goal::Times(0.8, "wire.forward.sockets.cpu_ns_per_packet.kernel_bridge"),
     ),
     cost("wire.forward.sockets.cpu_ns_per_packet.kernel_bridge", Goal::None),
+    cost("wire.forward.sockets.cpu_ns_per_packet.bare", Goal::None),
+    tcp("wire.route_tcp_1.gbit.polder", Goal::Times(0.95, "wire.route_tcp_1.gbit.kernel_route")),
+    tcp("wire.route_tcp_1.gbit.polder_slow", Goal::None),
+    tcp("wire.route_tcp_1.gbit.kernel_route", Goal::None),
+    cost(
+        "wire.forward.sockets.cpu_ns_per_packet.polder_route",
+        Goal::Row("wire.forward.sockets.cpu_ns_per_packet.kernel_route"),
+    ),
+    cost("wire.forward.sockets.cpu_ns_per_packet.kernel_route", Goal::None),
     tcp("wire.tunnel_tcp.gbit.polder", Goal::Row("wire.tunnel_tcp.gbit.kernel_vxlan")),
+    tcp("wire.tunnel_tcp.gbit.polder_slow", Goal::None),
+    tcp("wire.tunnel_tcp.gbit.polder_cut", Goal::None),
+    tcp("wire.tunnel_tcp.gbit.polder_gretap", Goal::Row("wire.tunnel_tcp.gbit.kernel_vxlan")),
     tcp("wire.tunnel_tcp.gbit.kernel_vxlan", Goal::None),
     time("wire.two_gateways.p50_us.polder", Goal::Times(0.9, "wire.two_gateways.p50_us.kernel_vxlan")),
+    time("wire.two_gateways.p50_us.polder_slow", Goal::None),
     time("wire.two_gateways.p50_us.kernel_vxlan", Goal::None),
     Promise { name: overload::GOODPUT, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.97) },
     Promise { name: overload::FLAPS, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
+    Promise { name: controls::FAILED, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) },
     Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
     Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
 ];

@@ -1,4 +1,4 @@
-//! Two stations, two gateways, and a tunnel between these: VXLAN for all.
+//! Two stations, two gateways, and a tunnel between these.
 
 use super::Run;
 use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION, Site};
@@ -13,20 +13,49 @@ use anyhow::ensure;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// Rows of a kind of gateways: TCP, and latency.
+/// Kind of gateways, with its rows.
 #[derive(Debug)]
 struct Entry {
-    is_polder: bool,
+    kind: Kind,
     tcp: &'static str,
-    latency: &'static str,
+    latency: Option<&'static str>,
 }
 
+/// Gateways at both ends of the tunnel.
+#[derive(Debug)]
+enum Kind {
+    /// Polder, with these lines in the tables of its ports, and of the tunnel.
+    Polder { port: &'static str, tunnel: &'static str },
+    /// The kernel's bridge and VXLAN.
+    Kernel,
+}
+
+const VXLAN: &str = "kind = \"vxlan\"\nvni = 1\n";
 const ENTRIES: &[Entry] = &[
-    Entry { is_polder: true, tcp: "wire.tunnel_tcp.gbit.polder", latency: "wire.two_gateways.p50_us.polder" },
     Entry {
-        is_polder: false,
+        kind: Kind::Polder { port: "", tunnel: VXLAN },
+        tcp: "wire.tunnel_tcp.gbit.polder",
+        latency: Some("wire.two_gateways.p50_us.polder"),
+    },
+    Entry {
+        kind: Kind::Polder { port: "fast_path = \"off\"\n", tunnel: VXLAN },
+        tcp: "wire.tunnel_tcp.gbit.polder_slow",
+        latency: Some("wire.two_gateways.p50_us.polder_slow"),
+    },
+    Entry {
+        kind: Kind::Polder { port: "fast_path = \"off\"\nsegments = false\n", tunnel: VXLAN },
+        tcp: "wire.tunnel_tcp.gbit.polder_cut",
+        latency: None,
+    },
+    Entry {
+        kind: Kind::Polder { port: "", tunnel: "" },
+        tcp: "wire.tunnel_tcp.gbit.polder_gretap",
+        latency: None,
+    },
+    Entry {
+        kind: Kind::Kernel,
         tcp: "wire.tunnel_tcp.gbit.kernel_vxlan",
-        latency: "wire.two_gateways.p50_us.kernel_vxlan",
+        latency: Some("wire.two_gateways.p50_us.kernel_vxlan"),
     },
 ];
 /// Time for which a fresh chain may take for the first packet.
@@ -48,16 +77,15 @@ struct Chain {
 /// Fills the rows; answers the number of packets that Polder has not accounted for.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
     let mut chains = Vec::new();
-    let wanted =
-        ENTRIES.iter().filter(|entry| run.wants_any(&[entry.tcp, entry.latency])).collect::<Vec<_>>();
+    let wanted = ENTRIES.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
     for entry in wanted {
         match Chain::lay(entry) {
             Ok(chain) => chains.push(chain),
-            Err(error) => run.skip(&[entry.tcp, entry.latency], &format!("{error:#}")),
+            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
         }
         interrupt::check()?;
     }
-    let rounds = run.quick_or(2, 7);
+    let rounds = run.quick_or(2, 10);
     for round in 1..=rounds {
         for chain in &mut chains {
             run.says(&format!("two gateways, {}, round {round} of {rounds}", chain.entry.tcp));
@@ -71,9 +99,17 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
             gateway.stop()?;
         }
         run.record(entry.tcp, &tcp);
-        run.record(entry.latency, &latency);
+        if let Some(row) = entry.latency {
+            run.record(row, &latency);
+        }
     }
     Ok(unaccounted)
+}
+
+impl Entry {
+    fn rows(&self) -> Vec<&'static str> {
+        core::iter::once(self.tcp).chain(self.latency).collect()
+    }
 }
 
 impl Chain {
@@ -82,10 +118,11 @@ impl Chain {
         let network = Network::lay_with_offloads(&mut topology)?;
         let mut gateways = Vec::new();
         for (site, namespace) in [(ACCESS_POINT, &network.access_point), (STATION, &network.station)] {
-            if entry.is_polder {
-                gateways.push(start(&site, namespace, &topology)?);
-            } else {
-                site.bridge_in_kernel(namespace)?;
+            match entry.kind {
+                Kind::Polder { port, tunnel } => {
+                    gateways.push(start(&site, (port, tunnel), namespace, &topology)?);
+                }
+                Kind::Kernel => site.bridge_in_kernel(namespace)?,
             }
         }
         ensure!(wait_for_ping(&network.client, SERVER, FIRST_PACKET)?, "no packet comes through the chain");
@@ -99,6 +136,9 @@ impl Chain {
         let time = Duration::from_secs(run.quick_or(1, 5));
         let transfer = Transfer { from, to, address: SERVER, streams: 1, warm_up: Duration::ZERO, time };
         self.tcp.push(transfer.goodput()? / 1e9);
+        if self.entry.latency.is_none() {
+            return Ok(());
+        }
         let stream = UdpStream {
             from,
             to,
@@ -112,12 +152,18 @@ impl Chain {
     }
 }
 
-/// Starts a gateway with the defaults: a bridge of its Ethernet port and a tunnel over the radio.
-fn start(site: &Site, namespace: &Namespace, topology: &Topology) -> anyhow::Result<Gateway> {
+/// Starts a gateway with a bridge of its Ethernet port and a tunnel over the radio; all else is the default.
+fn start(
+    site: &Site,
+    (port, tunnel): (&str, &str),
+    namespace: &Namespace,
+    topology: &Topology,
+) -> anyhow::Result<Gateway> {
     let Site { local, remote, next_hop, .. } = site;
     let tables = format!(
-        "[port.eth0]\ninterface = \"eth0\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n\
-         [tunnel.peer]\nkind = \"vxlan\"\nvni = 1\nport = \"radio0\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n\
+        "[port.eth0]\ninterface = \"eth0\"\n{port}\n\
+         [port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n{port}\n\
+         [tunnel.peer]\n{tunnel}port = \"radio0\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n\
          next_hop = \"{next_hop}\"\n\n[bridge.lan]\nmembers = [\"eth0\", \"peer\"]\n"
     );
     ran_with("tunnel", &format!("version = 1\n{tables}"));

@@ -1,0 +1,102 @@
+//! Negative controls, and what a capture costs those that it does not capture.
+
+use super::Run;
+use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand};
+use crate::command;
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::traffic::sockets::ping;
+use anyhow::Context as _;
+use std::time::Duration;
+
+/// TCP through a shaper.
+pub(super) const SHAPED: &str = "wire.control.shaped_tcp.gbit";
+/// Rate that it lets pass, in Gbit/s.
+pub(super) const SHAPED_TO: f64 = 0.5;
+/// Redirects of seventeen that failed and were counted.
+pub(super) const FAILED: &str = "wire.failed_redirects.counted_of_17";
+/// Additional cost of a packet while a capture runs that it does not match.
+pub(super) const CAPTURE: &str = "wire.capture.cost_percent.unmatched";
+
+const POLDER: &Entry = &ENTRIES[0];
+const KERNEL: &Entry = &ENTRIES[2];
+/// Time in which the gateway looks at its links.
+const LOOK: Duration = Duration::from_millis(1500);
+/// A filter that matches nothing of what is sent.
+const UNMATCHED: &str = "udp port 67 or udp port 68";
+
+/// Fills the rows.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if run.wants(CAPTURE) {
+        capture(run)?;
+    }
+    if run.wants(FAILED) {
+        run.says("failed redirects");
+        fail(run)?;
+    }
+    if run.wants(SHAPED) {
+        run.says("negative control");
+        shape(run)?;
+    }
+    Ok(())
+}
+
+/// Cost of a packet with and without a capture, in turns.
+fn capture(run: &mut Run) -> anyhow::Result<()> {
+    let stand = Stand::lay(POLDER)?;
+    let gateway = stand.gateway.as_ref().context("Polder has a gateway")?;
+    let time = Duration::from_millis(run.quick_or(500, 2000));
+    let rounds = run.quick_or(2, 10);
+    let mut samples = Samples::new();
+    for round in 1..=rounds {
+        run.says(&format!("a capture, round {round} of {rounds}"));
+        let (without, _) = stand.cost(time)?;
+        let file = stand.topology.directory().join("unmatched.pcapng");
+        let mut capture = gateway.capture("west", UNMATCHED, &file)?;
+        let (with, _) = stand.cost(time)?;
+        capture.stop()?;
+        std::fs::remove_file(&file).context("cannot remove the capture")?;
+        samples.push((with / without - 1.0) * 100.0);
+    }
+    run.record(CAPTURE, &samples);
+    run.remark(CAPTURE, format!("`{UNMATCHED}` on the port that receives"));
+    Ok(())
+}
+
+/// TCP through a bridge that lets a known rate pass.
+fn shape(run: &mut Run) -> anyhow::Result<()> {
+    let stand = Stand::lay(KERNEL)?;
+    let rate = format!("{}mbit", SHAPED_TO * 1e3);
+    let shaper =
+        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate, "burst", "256kb", "latency", "20ms"];
+    match command::run(stand.left.command("tc").args(shaper)) {
+        Ok(_) => run.record_one(SHAPED, stand.goodput(1, run.quick_or(1, 3))?),
+        Err(error) => run.skip(&[SHAPED], &format!("{error:#}")),
+    }
+    Ok(())
+}
+
+/// Seventeen packets that are carried to a station which refuses them by their length.
+fn fail(run: &mut Run) -> anyhow::Result<()> {
+    let stand = Stand::lay(POLDER)?;
+    let gateway = stand.gateway.as_ref().context("Polder has a gateway")?;
+    // Both ways are carried from now on.
+    ping(&stand.left, RIGHT, PINGS, PAUSE)?;
+    let dropped = || -> anyhow::Result<u64> {
+        let shown = gateway.show("ports")?;
+        let ports = shown["ports"].as_array().context("`show ports` lists no ports")?;
+        Ok(ports.iter().filter_map(|port| port["link_dropped"].as_u64()).sum())
+    };
+    let before = dropped()?;
+    stand.right.ip(&["link", "set", "eth0", "mtu", "100"])?;
+    let mut pings = stand.left.command("ping");
+    pings.args(["-q", "-c", "17", "-i", "0.01", "-W", "1", "-s", "800"]).arg(RIGHT.to_string());
+    // No answer comes, which is what it reports.
+    pings.output().context("cannot run ping")?;
+    interrupt::sleep(LOOK)?;
+    let counted = dropped()? - before;
+    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+    run.record_one(FAILED, counted as f64);
+    run.remark(FAILED, "the station's MTU was set to 100 while its packets were carried");
+    Ok(())
+}
