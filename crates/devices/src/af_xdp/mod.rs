@@ -23,7 +23,7 @@
 
 mod options;
 
-mod sys;
+pub(crate) mod sys;
 
 mod program;
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sets a socket option that is one 32-bit number.
-pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: u32) -> Result<(), Errno> {
+pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: u32) -> Result<(), Errno> {
     set_option_bytes(socket, level, option, &value.to_ne_bytes())
 }
 
@@ -25,7 +25,7 @@ pub(super) fn get_option(socket: BorrowedFd<'_>, level: i32, option: i32) -> Res
 }
 
 /// Sets a socket option from the bytes of its structure.
-pub(super) fn set_option_bytes(
+pub(crate) fn set_option_bytes(
     socket: BorrowedFd<'_>,
     level: i32,
     option: i32,

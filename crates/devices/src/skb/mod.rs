@@ -35,6 +35,7 @@ mod settings;
 mod init;
 mod port;
 
+mod copies;
 mod rx;
 
 mod preflight;
@@ -46,6 +47,7 @@ mod redirect;
 
 pub use crate::bpf::{Carried, Entry, FlowTable};
 pub use attach::foreign_programs;
+pub use copies::{Copies, Copy};
 pub use error::OpenError;
 pub use init::open;
 pub use options::Options;

@@ -1,5 +1,6 @@
 //! Port as a whole: its programs, their maps, and the findings about it.
 
+use super::copies::Copies;
 use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::Interface;
@@ -11,6 +12,7 @@ use crate::bpf::locals::Locals;
 use crate::bpf::sys;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use polder_datapath::capture::Instruction;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use rustix::io::Errno;
@@ -76,6 +78,15 @@ impl Port {
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
     pub fn flows(&self) -> Option<&Arc<FlowTable>> {
         self.flows.as_ref()
+    }
+
+    /// Copies of the packets that the interface receives and sends, of which `filter` matches; with at least `longest` bytes
+    /// each, if they have them.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn copies(&self, filter: &[Instruction], longest: u32) -> Result<Copies, Errno> {
+        Copies::open(self.interface.index, filter, longest)
     }
 
     /// The interface as it is.

@@ -287,8 +287,10 @@ mod tests {
         let fd = stdin.as_fd();
         for queues in [1, 2, 3] {
             let window_bytes = 1 << 20;
-            let whole_kinds = [&[][..], &[libc::IPPROTO_TCP], &[libc::IPPROTO_TCP, libc::IPPROTO_UDP]][usize::from(queues) - 1];
-            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
+            let whole_kinds = [&[][..], &[libc::IPPROTO_TCP], &[libc::IPPROTO_TCP, libc::IPPROTO_UDP]]
+                [usize::from(queues) - 1];
+            let target =
+                ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
             let tables = Tables { v4: fd, v6: fd };
             for program in [whole(target, None), claims(target, tables, None)] {
                 assert!(program.len() < 512, "{} instructions", program.len());

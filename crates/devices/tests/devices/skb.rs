@@ -4,6 +4,7 @@ use crate::common::{self, RawPeer};
 use polder_buffers::{
     Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
+use polder_datapath::capture::Instruction;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
 use polder_devices::AnyQueue;
@@ -401,4 +402,58 @@ fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
     assert!(!kernel_hears(), "it stays pinned");
     assert!(release("pdkx0").expect("root removes a pin"), "there was something to do");
     assert!(kernel_hears());
+}
+
+/// Everything that the socket was given is read or counted as lost.
+#[test]
+fn copies_are_of_both_ways_and_lost_ones_are_counted() {
+    const NAME: &str = "skb::copies_are_of_both_ways_and_lost_ones_are_counted";
+    if !common::is_root(NAME) {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkv0", "pdkv1", "");
+    let region = memory();
+    let mut pool = region.pool();
+    let mut opened = open(&whole("pdkv0"), &region).expect("root opens a veth");
+    let peer = RawPeer::open("pdkv1");
+    // EtherType 0x88b5 alone.
+    let step = |code, k, no| Instruction { code, yes: 0, no, k };
+    let filter = [step(0x28, 12, 0), step(0x15, 0x88b5, 1), step(0x06, 262_144, 0), step(0x06, 0, 0)];
+    let mut copies = opened.port.copies(&filter, 64).expect("root has packet sockets");
+    let frame = |kind: u8, length: usize| {
+        let mut frame = [&[2; 12][..], &[0x88, kind]].concat();
+        frame.resize(length, 7);
+        frame
+    };
+    for number in 0..34 {
+        peer.send(&frame(0xb5 + number % 2, 600));
+    }
+    let mut batch = Batch::new();
+    for number in 0..6 {
+        let packet = Packet::copy_from(&frame(0xb5 + number % 2, 700), &mut pool).expect("slots are free");
+        batch.push(packet).expect("room");
+    }
+    opened.queues[0].tx.transmit(&mut batch, &mut pool);
+    let mut seen = [0; 2];
+    while let Some(copy) = copies.receive().expect("the interface is up") {
+        assert!(copy.matches && copy.bytes[12..14] == [0x88, 0xb5]);
+        assert_eq!(copy.length, if copy.sent { 700 } else { 600 });
+        assert!(copy.at > 1_700_000_000_000_000_000, "{}", copy.at);
+        seen[usize::from(copy.sent)] += 1;
+    }
+    assert_eq!(seen, [17, 3]);
+    assert_eq!(copies.counts().expect("open"), [20, 0]);
+    // Nobody reads.
+    for _ in 0..60_000 {
+        peer.send(&frame(0xb5, 60));
+    }
+    let mut read = 20;
+    while copies.receive().expect("the interface is up").is_some() {
+        read += 1;
+    }
+    let [came, lost] = copies.counts().expect("open");
+    assert_eq!(came, 60_020);
+    assert!(lost > 0, "a socket has room for some thousands");
+    assert_eq!(read + lost, came);
 }

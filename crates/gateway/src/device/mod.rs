@@ -17,12 +17,13 @@ use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
+use polder_datapath::capture::Instruction;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
-use polder_devices::skb::FlowTable;
+use polder_devices::skb::{Copies, FlowTable};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -213,6 +214,12 @@ pub trait Handle: Send {
 
     /// Table of flows that the device's program carries, if it can.
     fn flows(&self) -> Option<&Arc<FlowTable>> {
+        None
+    }
+
+    /// Copies of packets that the device receives and sends, for a capture with this filter and at most so many bytes of
+    /// each; `None` for a device whose packets all come to user space.
+    fn copies(&self, _filter: &[Instruction], _longest: u32) -> Option<Result<Copies, Errno>> {
         None
     }
 

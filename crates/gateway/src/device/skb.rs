@@ -5,11 +5,12 @@ use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, Severity,
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::Region;
+use polder_datapath::capture::Instruction;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
-use polder_devices::skb::{self, FlowTable};
+use polder_devices::skb::{self, Copies, FlowTable};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -129,6 +130,10 @@ impl Handle for skb::Port {
 
     fn flows(&self) -> Option<&Arc<FlowTable>> {
         Self::flows(self)
+    }
+
+    fn copies(&self, filter: &[Instruction], longest: u32) -> Option<Result<Copies, Errno>> {
+        Some(Self::copies(self, filter, longest))
     }
 
     fn lost(&self) -> Option<Arc<QueueCounters>> {

@@ -1,5 +1,6 @@
 //! Captures of a running gateway: taps in all workers, and a thread for each that writes the file.
 
+use super::copies::CopyReader;
 use super::gateway::Gateway;
 use super::run::{SharedGateway, lock};
 use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
@@ -8,11 +9,11 @@ use crate::clock::Clock;
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
 use crate::sandbox::{self, Role};
 use crate::supervise::{Loss, Thread};
-use polder_buffers::PortId;
 use polder_datapath::capture::{
     CHUNK_BYTES, CapturePoint, CapturedPacket, Program, TapOptions, TapReader, Where, tap,
 };
 use polder_datapath::units::Nanos;
+use polder_devices::skb::Copy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -84,9 +85,13 @@ struct Writer {
     gateway: SharedGateway,
     capture: u64,
     readers: Vec<TapReader>,
+    /// Of a port whose packets the kernel carries.
+    copies: Option<CopyReader>,
     file: BufWriter<Patient>,
     /// From the gateway's clock to the time since 1970.
     offset: u64,
+    /// Most bytes of a packet.
+    longest: u32,
     left: u64,
 }
 
@@ -124,7 +129,9 @@ impl Captures {
         let program = from_digits(&request.program).ok_or_else(|| {
             refusal(Fault::Request, "the program is not written as this gateway reads it".to_owned())
         })?;
-        let program = Program::load(&program).map_err(|error| refusal(Fault::Request, error.to_string()))?;
+        let instructions = program;
+        let program =
+            Program::load(&instructions).map_err(|error| refusal(Fault::Request, error.to_string()))?;
         let system = |error: io::Error| refusal(Fault::Runtime, format!("cannot begin a capture: {error}"));
         stream.set_nonblocking(false).map_err(system)?;
         let (mut own, other) = (stream.try_clone().map_err(system)?, stream.try_clone().map_err(system)?);
@@ -136,22 +143,34 @@ impl Captures {
         let is_ending = Arc::new(AtomicBool::new(false));
         let own = Patient::new(own, Arc::clone(&is_ending)).map_err(system)?;
         let offset = since_1970().saturating_sub(locked.clock.now().0);
-        let readers = begin_taps(&mut locked, capture, port, request, &Arc::new(program));
+        let program = Arc::new(program);
+        let longest = request.longest.min(LONGEST);
+        let mut places = Where { rx: request.rx, tx: request.tx, drops: request.drops };
+        let copies = locked.begin_capture(capture, port, (&instructions, longest));
+        let copies = copies.map(|copies| CopyReader::new(copies, Arc::clone(&program), places));
+        if copies.is_some() {
+            (places.rx, places.tx) = (false, false);
+        }
+        let options =
+            TapOptions { capture, port, places, program, longest, chunks: MEMORY / CHUNK_BYTES, worker: 0 };
+        let readers = begin_taps(&locked, &options);
         let threads = locked.threads.clone();
         drop(locked);
         let writer = Writer {
             gateway: Arc::clone(gateway),
             capture,
             readers,
+            copies,
             file: BufWriter::with_capacity(1 << 16, own),
             offset,
+            longest,
             left: request.count.unwrap_or(u64::MAX),
         };
-        let (name, longest) = (request.port.clone(), request.longest.min(LONGEST));
+        let name = request.port.clone();
         let thread = threads.spawn("capture", Loss::Repaired, move || {
             sandbox::enter(Role::Capture);
             let mut writer = writer;
-            if let Err(error) = writer.run(&name, longest) {
+            if let Err(error) = writer.run(&name) {
                 tracing::debug!(%error, "a capture has ended");
             }
             writer.close();
@@ -195,25 +214,10 @@ fn say(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
 }
 
 /// Puts a tap into every worker.
-fn begin_taps(
-    gateway: &mut Gateway,
-    capture: u64,
-    port: PortId,
-    request: &CaptureRequest,
-    program: &Arc<Program>,
-) -> Vec<TapReader> {
-    gateway.begin_capture(capture);
+fn begin_taps(gateway: &Gateway, options: &TapOptions) -> Vec<TapReader> {
     let begin = |worker: usize| {
-        let options = TapOptions {
-            capture,
-            port,
-            places: Where { rx: request.rx, tx: request.tx, drops: request.drops },
-            program: Arc::clone(program),
-            longest: request.longest.min(LONGEST),
-            chunks: MEMORY / CHUNK_BYTES,
-            worker: u16::try_from(worker).unwrap_or(u16::MAX),
-        };
-        let (tap, reader) = tap(options);
+        let worker_number = u16::try_from(worker).unwrap_or(u16::MAX);
+        let (tap, reader) = tap(TapOptions { worker: worker_number, ..options.clone() });
         gateway.tap(worker, tap);
         reader
     };
@@ -222,10 +226,10 @@ fn begin_taps(
 
 impl Writer {
     /// Writes packets until there are enough, or the client is gone.
-    fn run(&mut self, interface: &str, longest: u32) -> io::Result<()> {
+    fn run(&mut self, interface: &str) -> io::Result<()> {
         // Who has the beginning of the file knows that all workers look.
         self.wait_for_workers(TapReader::has_begun);
-        pcapng::begin(&mut self.file, interface, longest)?;
+        pcapng::begin(&mut self.file, interface, self.longest)?;
         self.file.flush()?;
         while self.left > 0 {
             if self.drain()? > 0 {
@@ -253,8 +257,8 @@ impl Writer {
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    fn totals(&mut self) -> Totals {
+        let mut totals = self.copies.as_mut().map(CopyReader::totals).unwrap_or_default();
         for counters in self.readers.iter().map(TapReader::counters) {
             totals.asked += counters.asked.get();
             totals.matched += counters.matched.get();
@@ -265,17 +269,24 @@ impl Writer {
 
     /// Writes waiting packets. Returns their number.
     fn drain(&mut self) -> io::Result<usize> {
-        let Self { readers, file, offset, left, .. } = self;
-        let mut take = |seen: &CapturedPacket, bytes: &[u8]| match left.checked_sub(1) {
-            None => Ok(()),
-            Some(rest) => {
-                *left = rest;
-                write(file, seen, bytes, *offset)
-            }
+        let Self { readers, copies, file, offset, left, longest, .. } = self;
+        let mut is_enough = || {
+            let is_enough = *left == 0;
+            *left = left.saturating_sub(1);
+            is_enough
         };
         let mut count = 0;
         for reader in readers {
-            count += reader.read(&mut take)?;
+            count += reader.read(|seen, bytes| match is_enough() {
+                true => Ok(()),
+                false => write(file, seen, bytes, *offset),
+            })?;
+        }
+        if let Some(copies) = copies {
+            count += copies.read(|copy| match is_enough() {
+                true => Ok(()),
+                false => write_copy(file, copy, *longest),
+            })?;
         }
         Ok(count)
     }
@@ -311,6 +322,13 @@ fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset:
     let comment = comment(seen);
     let at = seen.at.0.saturating_add(offset);
     pcapng::packet(file, &PacketBlock { at, length: seen.length, bytes, way, comment: &comment })
+}
+
+fn write_copy(file: &mut impl io::Write, copy: &Copy<'_>, longest: u32) -> io::Result<()> {
+    let (way, comment) = if copy.sent { (Way::Out, "tx") } else { (Way::In, "rx") };
+    let most = usize::try_from(longest).unwrap_or(usize::MAX);
+    let bytes = &copy.bytes[..copy.bytes.len().min(most)];
+    pcapng::packet(file, &PacketBlock { at: copy.at, length: copy.length, bytes, way: Some(way), comment })
 }
 
 /// Comment on a packet: its place, drop reason and length.

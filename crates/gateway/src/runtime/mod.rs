@@ -7,6 +7,7 @@ pub mod accounts;
 mod announce;
 mod capture;
 mod confined;
+mod copies;
 mod devices;
 pub mod ending;
 pub mod filters;

@@ -11,7 +11,7 @@ use polder_datapath::forward::FdbTime;
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::{Carried, Entry, FlowTable};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Interval at which entries are looked at.
@@ -26,13 +26,20 @@ const ETHERNET: u32 = 14;
 pub(super) struct FlowUpkeep {
     /// Number of tables so far that workers have gone by.
     version: u64,
-    /// Captures that run.
-    pub(super) captures: BTreeSet<u64>,
+    /// Captures that run, each with its port or tunnel.
+    pub(super) captures: BTreeMap<u64, PortId>,
     looked_at: Nanos,
     /// Decisions published at the last look.
     published: u64,
     /// Packets of each entry at the last look, and looks since it has carried any.
     known: HashMap<(PortId, StationPair), (u64, u32)>,
+}
+
+impl FlowUpkeep {
+    /// True if a capture is to see all packets of a port or tunnel.
+    fn is_captured(&self, port: PortId) -> bool {
+        self.captures.values().any(|&captured| captured == port)
+    }
 }
 
 /// Reason why no flows of a port are carried in the kernel; `None` if they are.
@@ -43,8 +50,8 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
         Some("switched off")
     } else if state.handle().and_then(|handle| handle.flows()).is_none() {
         Some(if port.role == Role::Router { OTHER_ROLE } else { OTHER_MODE })
-    } else if !gateway.flows.captures.is_empty() {
-        Some("a capture runs")
+    } else if gateway.flows.is_captured(port.id) {
+        Some(CAPTURED)
     } else if port.order != Order::Queue || queues != Some(usize::from(configuration.gateway.workers)) {
         Some("its packets are handed from worker to worker")
     } else if port.queue.is_some() {
@@ -65,6 +72,8 @@ pub(in crate::runtime) fn tunnel_obstacle(
     let underlay = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
     if is_filtered(tunnel.id, &gateway.configuration) {
         Some(FILTERED)
+    } else if gateway.flows.is_captured(tunnel.id) {
+        Some(CAPTURED)
     } else if underlay.is_none_or(|underlay| obstacle(gateway, underlay).is_some()) {
         Some("its underlay has none")
     } else {
@@ -74,6 +83,7 @@ pub(in crate::runtime) fn tunnel_obstacle(
 
 const OTHER_MODE: &str = "only ports with `mode = \"skb\"` have one, and none with `on_exit = \"drop\"`";
 const OTHER_ROLE: &str = "ports of routers have none";
+const CAPTURED: &str = "a capture runs on it";
 const FILTERED: &str = "filters look at its packets";
 
 /// True if filters look at what comes in by a port or out of a tunnel.
@@ -91,7 +101,7 @@ impl Gateway {
         for state in &self.ports {
             ports[usize::from(state.configuration.id.0)] = self.fast_path(state);
         }
-        let is_open = |port| !is_filtered(port, &self.configuration);
+        let is_open = |port| !is_filtered(port, &self.configuration) && !self.flows.is_captured(port);
         FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }
 

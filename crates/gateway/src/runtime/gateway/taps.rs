@@ -1,15 +1,38 @@
 //! Captures begin and end in workers.
 
 use super::Gateway;
+use super::fast_path::obstacle;
+use crate::config::model::Role;
 use crate::runtime::worker::Command;
-use polder_datapath::capture::Tap;
+use polder_buffers::PortId;
+use polder_datapath::capture::{Instruction, Tap};
+use polder_devices::skb::Copies;
 
 impl Gateway {
-    /// Brings all packets of a port to the workers, so that a capture sees them: none are carried in the kernel until
-    /// [`untap`](Self::untap).
-    pub(in crate::runtime) fn begin_capture(&mut self, capture: u64) {
-        self.flows.captures.insert(capture);
-        self.say_renewed();
+    /// Begins a capture on a port or tunnel: answers copies of what matches `filter`, where the kernel may go on carrying
+    /// packets. Elsewhere all come to the workers until [`untap`](Self::untap), and none are carried.
+    pub(in crate::runtime) fn begin_capture(
+        &mut self,
+        capture: u64,
+        port: PortId,
+        (filter, longest): (&[Instruction], u32),
+    ) -> Option<Copies> {
+        let copies = self.copies(port, filter, longest);
+        if copies.is_none() {
+            self.flows.captures.insert(capture, port);
+            self.say_renewed();
+        }
+        copies
+    }
+
+    /// Copies of a port's packets, if it is taken whole and has a fast path.
+    fn copies(&self, port: PortId, filter: &[Instruction], longest: u32) -> Option<Copies> {
+        let state = self.ports.iter().find(|state| state.configuration.id == port)?;
+        if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() {
+            return None;
+        }
+        let copies = state.handle()?.copies(filter, longest)?;
+        copies.inspect_err(|error| tracing::warn!(%error, "the kernel copies no packets for a capture")).ok()
     }
 
     /// Gives a worker a tap.
@@ -22,7 +45,7 @@ impl Gateway {
     /// Has all workers let go of the taps of a capture.
     pub(in crate::runtime) fn untap(&mut self, capture: u64) {
         self.workers.iter().for_each(|worker| worker.send(Command::Untap(capture)));
-        if self.flows.captures.remove(&capture) {
+        if self.flows.captures.remove(&capture).is_some() {
             self.say_renewed();
         }
     }

@@ -234,7 +234,8 @@ impl Stand {
     /// Goodput of TCP in Gbit/s.
     pub(super) fn goodput(&self, streams: u16, seconds: u64) -> anyhow::Result<f64> {
         let (warm_up, time) = (Duration::ZERO, Duration::from_secs(seconds));
-        let transfer = Transfer { from: &self.left, to: &self.right, address: self.target, streams, warm_up, time };
+        let transfer =
+            Transfer { from: &self.left, to: &self.right, address: self.target, streams, warm_up, time };
         Ok(transfer.goodput()? / 1e9)
     }
 
