@@ -109,13 +109,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
         let takes = takes_of(egress, &self.tables.outlets);
         loop {
-            match cutting.next(self.context.pool) {
-                Ok(Some(mut segment)) => {
-                    if matches!(place, Place::Encapsulated) {
-                        complete(&mut segment, takes, &self.context);
-                    }
-                    self.go_on(segment, cut, place);
-                }
+            let mut next = cutting.next(self.context.pool);
+            if let (Ok(Some(segment)), Place::Encapsulated) = (&mut next, place) {
+                complete(segment, takes, &self.context);
+            }
+            match next {
+                Ok(Some(segment)) => self.go_on(segment, cut, place),
                 Ok(None) => return,
                 Err(_) => {
                     let lost = cutting.give_up(self.context.pool);

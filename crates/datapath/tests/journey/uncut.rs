@@ -16,13 +16,13 @@ const SEGMENTS: usize = PAYLOAD.div_ceil(SIZE as usize);
 /// TCP over IPv4, uncut.
 fn uncut(size: u16) -> (Vec<u8>, Offloads) {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    let total = u16::try_from(40 + PAYLOAD).unwrap().to_be_bytes();
+    let total = u16::try_from(40 + PAYLOAD).expect("as it was made").to_be_bytes();
     frame.extend([0x45, 2, total[0], total[1], 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     let sum = Checksum::of(&frame[14..34]).to_be_bytes();
     frame[24..26].copy_from_slice(&sum);
     frame.extend([0x12, 0x34, 0, 80, 0, 0, 1, 0, 0, 0, 0, 0, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
-    let pseudo = Ipv4::parse_head(&frame[14..], usize::MAX).unwrap().pseudo();
-    let partial = pseudo.sum(IpProtocol::TCP, u32::try_from(20 + PAYLOAD).unwrap()).partial();
+    let pseudo = Ipv4::parse_head(&frame[14..], usize::MAX).expect("as it was made").pseudo();
+    let partial = pseudo.sum(IpProtocol::TCP, u32::try_from(20 + PAYLOAD).expect("as it was made")).partial();
     frame[50..52].copy_from_slice(&partial.to_be_bytes());
     frame.extend((0..PAYLOAD).map(|number| number.to_le_bytes()[0] ^ number.to_le_bytes()[1]));
     let segmentation = Segmentation { size, kind: SegmentationKind::Tcp4, outer: OuterHeaders::NONE };
@@ -38,12 +38,12 @@ fn gateway(end: End, line: &Line) -> Gateway {
 fn payload(segments: &[Sent]) -> Vec<u8> {
     let mut payload = Vec::new();
     for Sent { bytes, .. } in segments {
-        let ip = Ipv4::parse(Link::parse(bytes).unwrap().payload()).unwrap();
-        ip.verify().unwrap();
+        let ip = Ipv4::parse(Link::parse(bytes).expect("as it was made").payload()).expect("as it was made");
+        ip.verify().expect("as it was made");
         let segment = ip.payload();
-        let length = u32::try_from(segment.len()).unwrap();
+        let length = u32::try_from(segment.len()).expect("as it was made");
         assert!(ip.pseudo().sum(IpProtocol::TCP, length).with(segment).is_valid());
-        let tcp = Tcp::parse(segment).unwrap();
+        let tcp = Tcp::parse(segment).expect("as it was made");
         assert_eq!(tcp.sequence() as usize, 0x100 + payload.len());
         payload.extend(&segment[tcp.header_bytes()..]);
     }
@@ -75,7 +75,7 @@ fn what_the_underlay_takes_goes_whole_and_the_rest_is_cut_behind_the_tunnel() {
             let case = format!("{is_vxlan} {takes:?} {checksum}");
             assert_eq!((sent.len(), near.drops()), (packets, Vec::new()), "{case}");
             let split = near.engine.counters().ledger.split.get();
-            assert_eq!(split as usize, SEGMENTS - 1 + packets - 1, "{case}");
+            assert_eq!(split, u64::try_from(SEGMENTS - 1 + packets - 1).expect("few"), "{case}");
             assert_eq!(near.tunnel().total(|counters| &counters.sent), packets as u64, "{case}");
             let expected =
                 if takes.partial_checksums { ChecksumState::Partial } else { ChecksumState::Unknown };
@@ -98,7 +98,7 @@ fn segments_that_do_not_fit_are_cut_before_the_tunnel() {
         is_vxlan: true,
         takes: ALL,
         dont_fragment: true,
-        mtu: u16::try_from(20 + 16 + 14 + 40).unwrap() + SIZE,
+        mtu: u16::try_from(20 + 16 + 14 + 40).expect("as it was made") + SIZE,
         ..Line::default()
     };
     let mut fits = gateway(End::Near, &line);
@@ -131,7 +131,7 @@ fn lies_are_refused_on_the_way_into_a_tunnel() {
         },
         Offloads {
             segmentation: Segmentation {
-                outer: OuterHeaders::udp(20, false).unwrap(),
+                outer: OuterHeaders::udp(20, false).expect("as it was made"),
                 ..honest.segmentation
             },
             ..honest
@@ -153,7 +153,7 @@ fn packets_in_tunnels_of_others_are_cut_for_ports_that_take_none() {
     let mut near = gateway(End::Near, &line);
     near.receive_with(ACCESS, &frame, offloads);
     near.take(SECOND);
-    let sent = near.take(UNDERLAY).pop().unwrap();
+    let sent = near.take(UNDERLAY).pop().expect("as it was made");
     // It takes uncut packets by its underlay, where these do not go.
     let mut other = gateway(End::Far, &Line { takes: ALL, ..Line::default() });
     other.receive_with(ACCESS, &sent.bytes, sent.offloads);

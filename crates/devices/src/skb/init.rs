@@ -71,7 +71,6 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
     let report = preflight::report(&link, options, Some((&tap.interface.name, notes)));
     let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
-    let (udp_segments, tunnel_segments) = (tap.udp_segments, tap.tunnel_segments);
     let queues = tap.queues.into_iter().enumerate().map(|(queue, Queue { rx, tx })| {
         Queue { rx: Receiver::new(rx, windows.of(queue)), tx: tx.toward(Arc::clone(&mtu)) }.boxed()
     });
@@ -79,8 +78,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let port = Port {
         interface,
         report,
-        udp_segments,
-        tunnel_segments,
+        udp_segments: tap.udp_segments,
+        tunnel_segments: tap.tunnel_segments,
         mtu,
         endpoints,
         locals,

@@ -213,8 +213,10 @@ fn segments_in_tunnels_survive_the_way_there_and_back() {
             let mut batch = await_packets(&mut opened, 1, &mut pool);
             assert!(!batch.is_empty(), "nothing comes");
             for packet in batch.drain() {
-                let is_ours = packet.segmentation.kind != SegmentationKind::None;
-                if is_ours { whole = Some(packet) } else { pool.release_packet(packet) }
+                match packet.segmentation.kind == SegmentationKind::None {
+                    true => pool.release_packet(packet),
+                    false => whole = Some(packet),
+                }
             }
         }
         let mut packet = whole.expect("found");

@@ -212,7 +212,7 @@ proptest! {
         let mut out = right.receive(vec![complete]);
         prop_assert_eq!(out.len(), 1, "the tunnel's checksum is right");
         let expected = bytes_of(&out[0]);
-        right.release(out.drain(..).collect());
+        right.release(core::mem::take(&mut out));
         if kind.sequence && !kind.is_vxlan {
             // The same number again is old.
             right.now = right.now + polder_datapath::units::Nanos::from_seconds(2);

@@ -98,8 +98,10 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Optio
     let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     while !next.is_null() {
         // SAFETY: the pointer is to a control message inside `control`, as the macros of cmsg(3) promise.
-        let (kind, data) = unsafe { (((*next).cmsg_level, (*next).cmsg_type), libc::CMSG_DATA(next)) };
-        match kind {
+        let head = unsafe { next.read() };
+        // SAFETY: as above.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        match (head.cmsg_level, head.cmsg_type) {
             (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
                 // SAFETY: the kernel has put this structure there; it may lie anywhere.
                 let data: libc::tpacket_auxdata =
