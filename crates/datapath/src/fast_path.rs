@@ -8,6 +8,8 @@
 //! A tunnel's fast path is that of its underlay. A frame that goes into it gets the outer headers of an
 //! [`OuterTemplate`]; a frame that comes out of it is known by its [`OuterKey`] besides its stations.
 //!
+//! A router decides about pairs of IP addresses, and gives their packets other link-layer addresses.
+//!
 //! Cost: a frame of a pair that was published lately costs a comparison in a table of 256 pairs; a bridge whose ports
 //! have no fast path, one branch for each run of frames. Publishing is a system call, for the second frame of a pair and
 //! once in 100 ms from then on.
@@ -16,7 +18,30 @@ use crate::tunnel::{OuterKey, OuterTemplate, Tunnel, Tunnels};
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;
+use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Packets that a decision is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowKey {
+    /// Frames of a bridge.
+    Stations(StationPair),
+    /// IP packets of a router.
+    Addresses(AddressPair),
+}
+
+/// IP packets from one address to another that come in by one port of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressPair {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// VLAN of the frames' 802.1Q tag; `None` for frames without one.
+    pub tag: Option<u16>,
+    /// Link-layer address that they come to: the router's.
+    pub station: MacAddress,
+}
 
 /// Frames from one station to another that come in by one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,9 +65,20 @@ pub enum TagChange {
     Pop,
     /// It leaves with a tag of this VLAN.
     Push(u16),
+    /// It leaves with a tag of this VLAN, without priority, for its own.
+    Replace(u16),
 }
 
-/// Decision about the frames of a pair of stations.
+/// Link-layer addresses that routed packets leave with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkAddresses {
+    /// The next hop's.
+    pub destination: MacAddress,
+    /// The router's.
+    pub source: MacAddress,
+}
+
+/// Decision about the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarding {
     /// Port that they come in by: the device's, or a tunnel.
@@ -59,6 +95,8 @@ pub struct Forwarding {
     pub vlan: u16,
     /// Outer headers that they are given; `None` for frames that leave by a device.
     pub outer: Option<OuterTemplate>,
+    /// Link-layer addresses that routed packets are given, with one hop less to go; `None` for frames of a bridge.
+    pub link: Option<LinkAddresses>,
 }
 
 /// State of what decisions rest on.
@@ -66,7 +104,7 @@ pub struct Forwarding {
 pub struct Validity {
     /// Version of the tables; see [`FastPaths::version`].
     pub version: u64,
-    /// Number of stations that have moved to another port.
+    /// Number of moves of stations to other ports, and of changes of routes and neighbours.
     pub moves: u64,
 }
 
@@ -75,12 +113,12 @@ pub trait FastPath: Send + Sync + core::fmt::Debug {
     /// Number of moves so far: part of the validity of decisions that are made from now on.
     fn moves(&self) -> u64;
 
-    /// Ends all entries, because a station has moved.
+    /// Ends all entries, because a station has moved or routes have changed.
     fn count_move(&self);
 
     /// Publishes a decision, unless one of the same validity is there. A full table gives up the entry that was unused
     /// longest. What cannot be entered is forwarded by user space, as before.
-    fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity);
+    fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity);
 }
 
 /// A port with a fast path.
@@ -155,6 +193,12 @@ impl FastPaths {
         self.entry(port).map(|port| &port.device)
     }
 
+    /// The fast path of a device's port.
+    #[inline]
+    pub(crate) fn device(&self, port: PortId) -> Option<&FastPathPort> {
+        self.entry(port).filter(|port| port.tunnel.is_none()).map(|port| &port.device)
+    }
+
     #[inline]
     fn entry(&self, port: PortId) -> Option<&Port> {
         self.ports.get(usize::from(port.0))?.as_ref()
@@ -175,12 +219,14 @@ impl FastPaths {
     ) -> Option<Forwarding> {
         let Port { device, tunnel } = self.entry(to)?;
         let &FastPathPort { interface, longest, .. } = device;
-        let forwarding = Forwarding { from, port: to, interface, longest, tag, vlan, outer: None };
+        let forwarding =
+            Forwarding { from, port: to, interface, longest, tag, vlan, outer: None, link: None };
         // A tag inside a tunnel stands in the frame, where programs do not change it.
         let (comes_tagged, leaves_tagged) = match tag {
             TagChange::Keep => (pair.tag.is_some(), pair.tag.is_some()),
             TagChange::Pop => (true, false),
             TagChange::Push(_) => (false, true),
+            TagChange::Replace(_) => (true, true),
         };
         let Some(tunnel) = tunnel else {
             return (pair.outer.is_none() || !comes_tagged).then_some(forwarding);
@@ -200,7 +246,7 @@ impl FastPaths {
     }
 }
 
-/// Pairs of stations that one worker has seen lately, so that each is published once, and none of which only one frame
+/// Pairs of stations or addresses that one worker has seen lately, so that each is published once, and none of which only one frame
 /// came: a flood of addresses costs no system calls.
 #[derive(Debug)]
 pub(crate) struct SeenPairs(Box<[SeenPair; PAIRS]>);
@@ -289,7 +335,7 @@ mod tests {
 
         fn count_move(&self) {}
 
-        fn publish(&self, _: &StationPair, _: &Forwarding, _: Validity) {}
+        fn publish(&self, _: &FlowKey, _: &Forwarding, _: Validity) {}
     }
 
     const LAN: PortId = PortId(0);

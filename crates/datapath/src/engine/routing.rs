@@ -1,10 +1,10 @@
 //! The router, as the engine meets it.
 
 use super::batches::{BatchSummary, alive, in_chunks};
-use super::{Engine, Journey, TurnContext};
+use super::{Engine, Journey, Tables, TurnContext};
 use crate::counters::Stage;
 use crate::filter::Direction;
-use crate::route::{Sent, route};
+use crate::route::{PairTables, Sent, route};
 use crate::transmit::Egress;
 use crate::units::Nanos;
 use polder_buffers::{Batch, NO_PORT, Packet};
@@ -25,7 +25,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the router on. Not in line, so that the path without one is as short as if there were no stage.
     #[inline(never)]
     pub(super) fn route_stage(&mut self, batch: &mut Batch, count: usize) {
-        let routers = &self.tables.routers;
+        let Tables { routers, tunnels, fast_paths, .. } = self.tables;
+        if !fast_paths.is_empty() {
+            self.route_state.publish(batch, PairTables { routers, tunnels, fast_paths }, self.context.now);
+        }
         let sent = route(batch, routers, self.route_state, &mut self.scratch.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {

@@ -6,7 +6,7 @@ use super::table::{Bridges, Member};
 use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::fast_path::{FastPathPort, FastPaths, SeenPairs, StationPair, TagChange, Validity};
+use crate::fast_path::{FastPathPort, FastPaths, FlowKey, SeenPairs, StationPair, TagChange, Validity};
 use crate::flags::OWN_MESSAGE;
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
@@ -166,7 +166,7 @@ impl<'a> Publisher<'a> {
     fn publish(&self, (from, mut pair): (PortId, StationPair), to: &Member, change: (TagChange, u16)) {
         pair.outer = self.paths.outer_key(from);
         if let Some(forwarding) = self.paths.forwarding((from, &pair), to.port, change) {
-            self.port.table.publish(&pair, &forwarding, self.validity);
+            self.port.table.publish(&FlowKey::Stations(pair), &forwarding, self.validity);
         }
     }
 }

@@ -71,6 +71,13 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Properties of a packet with these addresses, valid beyond their links, of which nothing else stands in the way.
+    pub(super) const fn of_pair(source: IpAddr, destination: IpAddr) -> Self {
+        Self { source, destination, is_of_link: false, hops: u8::MAX, length: 0, may_cut: false }
+    }
+}
+
 /// Bytes of the largest IP packet that leaves: of a segment, where a device has left the cutting to us. `header` is the
 /// length of the IP header, which a checksum that is to be believed does not begin in.
 fn longest(packet: &Packet, whole: usize, header: usize) -> usize {

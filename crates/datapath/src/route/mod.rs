@@ -110,6 +110,8 @@ mod onward;
 mod plain;
 mod sort;
 
+mod publish;
+
 pub use explain::{Found, Lookup};
 pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
@@ -119,6 +121,7 @@ pub use next_hops::{Hop, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopT
 pub use notices::{Notice, Notices};
 pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};
+pub use publish::{PairDecisions, PairTables};
 pub use router::{Router, RouterAccess};
 pub use sources::{ReversePath, SourceCheck, Special};
 pub use stage::{RouteState, route};

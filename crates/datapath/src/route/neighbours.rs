@@ -79,16 +79,23 @@ impl Neighbours {
         let spare = if self.spare.len() > SPARE { self.spare.front().copied() } else { None };
         let entry = self.entry(interface.id, address);
         (entry.heard, entry.is_permanent) = (now, is_permanent);
-        entry.next_hop.set_address(Some(mac));
-        let way = NextHopEntry::Hop(hop(interface, address, Arc::clone(&entry.next_hop)));
+        if entry.next_hop.address() != Some(mac) {
+            entry.next_hop.set_address(Some(mac));
+            router.count_change();
+        }
+        let way = hop(interface, address, Arc::clone(&entry.next_hop));
+        let is_same =
+            |known| matches!(router.next_hops().get(known), Some(NextHopEntry::Hop(hop)) if hop.is(&way));
         match entry.way {
+            Some(known) if is_same(known) => {}
             // The interface may have another address or MTU than before.
             Some(known) => {
-                router.replace_next_hop(known, way);
+                router.replace_next_hop(known, NextHopEntry::Hop(way));
                 router.publish();
             }
             None if is_of_link(address) => {}
             None => {
+                let way = NextHopEntry::Hop(way);
                 entry.way = match spare {
                     Some(spare) => router.replace_next_hop(spare, way).then_some(spare),
                     None => router.add_next_hop(way),
@@ -102,10 +109,23 @@ impl Neighbours {
         router.notices().announce();
     }
 
+    /// Takes note of the link-layer address of a neighbour that is a gateway alone.
+    pub fn set_gateway(
+        &mut self,
+        router: &mut Router,
+        (interface, address): (InterfaceId, IpAddr),
+        mac: MacAddress,
+    ) {
+        self.next_hop(interface, address).set_address(Some(mac));
+        router.count_change();
+        router.notices().announce();
+    }
+
     /// Forgets a neighbour's link-layer address: packets for it wait again.
     pub fn forget(&mut self, router: &mut Router, interface: InterfaceId, address: IpAddr) {
         let Some(entry) = self.known.get_mut(&(interface, address)) else { return };
         entry.next_hop.set_address(None);
+        router.count_change();
         if let Some(way) = entry.way.take() {
             router.set_neighbour(address, None);
             router.replace_next_hop(way, NextHopEntry::Unreachable);

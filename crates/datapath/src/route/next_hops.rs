@@ -28,6 +28,14 @@ pub struct Hop {
     pub neighbour: Arc<NextHop>,
 }
 
+impl Hop {
+    /// True if another hop is the same in every respect, and has the same neighbour.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let fields = |hop: &Self| (hop.interface, hop.source, hop.mtu, hop.cuts, hop.address);
+        fields(self) == fields(other) && Arc::ptr_eq(&self.neighbour, &other.neighbour)
+    }
+}
+
 /// Result of a look-up.
 #[derive(Clone, Debug)]
 pub enum NextHopEntry {

@@ -10,7 +10,6 @@ use super::{Hop, NextHopEntry, NextHopId, NextHopTable, RouterId, Routers, multi
 use crate::drops::{Context, DropReason};
 use crate::wire::{MacAddress, VlanId};
 use polder_buffers::{BATCH, Batch, Packet, Pool};
-use std::net::IpAddr;
 
 /// Tables for sending a batch.
 pub(super) struct LookupContext<'a> {
@@ -151,11 +150,8 @@ pub(super) fn settle(
         let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
         multipath::hash(ip, lookup.next_hops.hash_policy(facts.destination.is_ipv6()))
     };
-    let refuses = |egress| {
-        let IpAddr::V4(source) = facts.source else { return None };
-        let special = lookup.routers.specials().get(source);
-        Origin { source, special, found: origin, arrival: interface }.refusal(egress, lookup.next_hops)
-    };
+    let source = Origin::of(facts.source, origin, interface, lookup.routers);
+    let refuses = |egress| source.as_ref()?.refusal(egress, lookup.next_hops);
     let arrived = (lookup.router, interface.id);
     let result = match decide(&facts, arrived, (lookup.next_hops, found), flow, refuses) {
         RouteVerdict::Forward(hop, mac) => actions.forward(packet, hop, mac, context),

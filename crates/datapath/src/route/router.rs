@@ -20,6 +20,8 @@ pub struct Router {
     next_hops: NextHopTable,
     /// True if workers have yet to see `next_hops`.
     has_changed: bool,
+    /// Number of changes so far.
+    changes: u64,
     /// Routes to single addresses: an address may have a route and be a neighbour as well.
     hosts: HashMap<Prefix, Host>,
     access: RouterAccess,
@@ -69,7 +71,15 @@ impl Router {
             next_hops: Arc::new(Snapshot::new(NextHopTable::new())),
             notices: Arc::default(),
         };
-        Self { v4, v6, next_hops: NextHopTable::new(), has_changed: false, hosts: HashMap::new(), access }
+        Self {
+            v4,
+            v6,
+            next_hops: NextHopTable::new(),
+            has_changed: false,
+            changes: 0,
+            hosts: HashMap::new(),
+            access,
+        }
     }
 
     /// Handle for workers. It is the same for ever, so a reload may ask for it again.
@@ -90,6 +100,17 @@ impl Router {
     /// The next hops as they were last changed.
     pub fn next_hops(&self) -> &NextHopTable {
         &self.next_hops
+    }
+
+    /// Number of changes of routes, next hops and neighbours that workers can see: another one after each. Decisions that
+    /// rest on them are to be ended.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Counts a change of a neighbour's address.
+    pub(super) fn count_change(&mut self) {
+        self.changes += 1;
     }
 
     /// Adds a way; its id, which routes are given. `None` when there are 2³¹.
@@ -131,6 +152,7 @@ impl Router {
     /// Lets workers see the next hops. Every change of a route does that as well.
     pub fn publish(&mut self) {
         if core::mem::take(&mut self.has_changed) {
+            self.changes += 1;
             self.access.next_hops.replace(self.next_hops.clone());
         }
     }
@@ -188,7 +210,9 @@ impl Router {
         }
     }
 
+    /// The table of a prefix, to be changed.
     fn fib(&mut self, prefix: Prefix) -> &mut Fib {
+        self.changes += 1;
         if prefix.is_v6() { &mut self.v6 } else { &mut self.v4 }
     }
 

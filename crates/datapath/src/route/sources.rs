@@ -5,7 +5,7 @@
 //! Cost: one bit of a filter for each packet; where `rp_filter` is set, one more look-up of a route, batched like
 //! the first. Source: RFC 3704; Documentation/networking/ip-sysctl.rst.
 
-use super::{Interface, InterfaceId, NextHopEntry, NextHopId, NextHopTable};
+use super::{Interface, InterfaceId, NextHopEntry, NextHopId, NextHopTable, Routers};
 use crate::drops::DropReason;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -121,7 +121,18 @@ pub(super) struct Origin<'a> {
     pub(super) arrival: &'a Interface,
 }
 
-impl Origin<'_> {
+impl<'a> Origin<'a> {
+    /// The source of a packet that came in by `arrival`; `None` for IPv6.
+    pub(super) fn of(
+        source: IpAddr,
+        found: Option<NextHopId>,
+        arrival: &'a Interface,
+        routers: &Routers,
+    ) -> Option<Self> {
+        let IpAddr::V4(source) = source else { return None };
+        Some(Self { source, special: routers.specials().get(source), found, arrival })
+    }
+
     /// The reason to drop the packet, which leaves by `egress` or is for this machine.
     #[cold]
     pub(super) fn refusal(

@@ -20,6 +20,7 @@ use super::waiting::Waiting;
 use super::{FibReader, NextHopTable, Notices, RouterAccess, Routers, Sent};
 use crate::counters::RouteCounters;
 use crate::drops::Context;
+use crate::fast_path::SeenPairs;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
@@ -35,6 +36,8 @@ pub struct RouteState {
     /// Packets that waited and look again.
     pub(super) released: Vec<Packet>,
     pub(super) output: OutputContext,
+    /// Pairs of addresses that may be published.
+    pub(super) seen: SeenPairs,
 }
 
 /// One worker's access to one router.
@@ -49,7 +52,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn new(access: &RouterAccess) -> Self {
+    pub(super) fn new(access: &RouterAccess) -> Self {
         let RouterAccess { v4, v6, next_hops, notices } = access;
         let news = notices.news();
         Self {
@@ -72,6 +75,7 @@ impl RouteState {
             waiting: Waiting::new(),
             released: Vec::new(),
             output: OutputContext::new(counters),
+            seen: SeenPairs::new(),
         };
         state.adopt(routers);
         state

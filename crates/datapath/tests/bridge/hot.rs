@@ -8,7 +8,7 @@ use crate::history::{Action, history, options_of};
 use crate::model::Lan;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{
-    FastPath, FastPathPort, FastPaths, Forwarding, StationPair, TagChange, Validity,
+    FastPath, FastPathPort, FastPaths, FlowKey, Forwarding, StationPair, TagChange, Validity,
 };
 use polder_datapath::forward::{Fdb, FdbKey, FdbTime, MemberOptions, SweepCursor, VlanMode};
 use polder_datapath::units::Nanos;
@@ -36,7 +36,8 @@ impl FastPath for Table {
         self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity) {
+    fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity) {
+        let FlowKey::Stations(pair) = flow else { unreachable!("there is no router") };
         self.entries.lock().expect("one thread").insert(*pair, (*forwarding, validity));
     }
 }
@@ -83,6 +84,7 @@ impl Hot {
             TagChange::Keep => arrival.bytes.clone(),
             TagChange::Pop => [addresses, rest].concat(),
             TagChange::Push(vlan) => [addresses, &[0x81, 0x00], &vlan.to_be_bytes(), rest].concat(),
+            TagChange::Replace(_) => unreachable!("bridges keep priorities"),
         };
         Some((forwarding.port.0, bytes))
     }

@@ -3,6 +3,7 @@
 mod cases;
 mod fairness;
 mod frames;
+mod hot;
 mod neighbours;
 mod random;
 mod sources;

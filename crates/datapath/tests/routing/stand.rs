@@ -96,6 +96,7 @@ fn tables<const N: usize>(
     router: &Router,
     interfaces: &[Interface],
     specials: [(Ipv4Addr, Special); N],
+    fast_paths: FastPaths,
 ) -> Tables {
     let routers = Routers::new([router.access()], interfaces.to_vec()).expect("they fit together");
     Tables {
@@ -104,7 +105,7 @@ fn tables<const N: usize>(
         routers: routers.with_specials(specials),
         filters: Filters::none(),
         longest_frame: 65_557,
-        fast_paths: FastPaths::default(),
+        fast_paths,
         outlets: Vec::new(),
     }
 }
@@ -112,7 +113,17 @@ fn tables<const N: usize>(
 impl Stand {
     /// Lets workers have the interfaces as they are, and addresses that are special as sources.
     pub(crate) fn renew<const N: usize>(&mut self, specials: [(Ipv4Addr, Special); N]) {
-        self.tables.replace(tables(&self.router, &self.interfaces, specials));
+        self.renew_with(specials, FastPaths::default());
+    }
+
+    /// The same, with ports that carry packets by themselves. The tables that workers have.
+    pub(crate) fn renew_with<const N: usize>(
+        &mut self,
+        specials: [(Ipv4Addr, Special); N],
+        fast_paths: FastPaths,
+    ) -> Arc<Tables> {
+        self.tables.replace(tables(&self.router, &self.interfaces, specials, fast_paths));
+        self.tables.latest()
     }
 
     /// Networks 10.0.x.0/24 and 2001:db8:x::/64 on port x, x + 10 on VLAN 7 of the trunk.
@@ -133,7 +144,7 @@ impl Stand {
         ];
         let mut router = Router::new();
         interfaces.iter().for_each(|interface| router.connect(interface));
-        let tables = Snapshot::new(tables(&router, &interfaces, []));
+        let tables = Snapshot::new(tables(&router, &interfaces, [], FastPaths::default()));
         let region = Region::new(RegionOptions { slots: 1024, slot_bytes: 2048 }).expect("memory for a test");
         let mut engine = Engine::new(tables.reader(), 0);
         engine.grow_to(PORTS);

@@ -13,7 +13,6 @@ use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
-use crate::bpf::classify;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
 use crate::bpf::locals::Locals;
@@ -165,7 +164,7 @@ fn flows(link: &LinkInfo, options: &Options, queues: u16) -> Result<Option<Arc<F
     let frames = match options.take {
         Take::Whole => Frames::OfDevice,
         Take::Tunnels(_) => Frames::OfTunnels,
-        Take::Routed(_) => return Ok(None),
+        Take::Routed(_) => Frames::OfRouter,
     };
     if !options.fast_path || options.on_exit == OnExit::Drop {
         return Ok(None);
@@ -187,7 +186,8 @@ fn load(
             ("polder_claims", program::claims(target, endpoints.tables(), flows.map(FlowTable::maps)))
         }
         (Some(endpoints), Some(locals)) => {
-            ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))
+            let maps = locals.maps(endpoints.tables());
+            ("polder_router", program::router(target, maps, flows.map(FlowTable::maps)))
         }
     };
     Ok(attach::load(link, ProgramKind::Tcx, name, &instructions)?)

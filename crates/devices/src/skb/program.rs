@@ -9,10 +9,12 @@
 
 use super::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{self, ETHERNET, IPV4, Target, need, network_order, untag_bytes};
+use crate::bpf::classify::{
+    self, ETHERNET, IPV4, RouterMaps, Target, need, network_order, untag_bytes,
+};
 use crate::bpf::endpoints::Tables;
 use crate::bpf::flows::program::{Queues, carry};
-use crate::bpf::flows::{FlowMaps, decapsulate};
+use crate::bpf::flows::{FlowMaps, decapsulate, route};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
 
@@ -58,6 +60,20 @@ pub(super) fn claims(target: ToTap<'_>, tables: Tables<'_>, flows: Option<FlowMa
     }
     program.place(rest);
     classify::claim(&mut program, &target, tables);
+    program.finish()
+}
+
+/// Takes packets of tunnels and those that a router forwards, but the flows that it carries itself.
+pub(super) fn router(target: ToTap<'_>, maps: RouterMaps<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let rest = program.label();
+    program.copy(R6, R1);
+    if let Some(flows) = flows {
+        target.if_examined(&mut program, rest);
+        route::carry(&mut program, flows, &target, rest);
+    }
+    program.place(rest);
+    classify::route(&mut program, &target, maps);
     program.finish()
 }
 
@@ -277,6 +293,7 @@ mod tests {
     use crate::bpf::FlowTable;
     use crate::bpf::endpoints::TunnelEndpointMap;
     use crate::bpf::flows::Frames;
+    use crate::bpf::locals::Locals;
     use crate::bpf::sys::{ProgramKind, load};
     use crate::skb::window::Windows;
     use std::os::fd::AsFd;
@@ -303,16 +320,18 @@ mod tests {
     /// The verifier takes the programs that carry flows.
     fn verifies(target: ToTap<'_>) {
         let table = |frames| FlowTable::new(7, target.queues, frames);
-        let flows = (table(Frames::OfDevice), table(Frames::OfTunnels));
+        let flows = (table(Frames::OfDevice), table(Frames::OfTunnels), table(Frames::OfRouter));
+        let maps = (Windows::new(target.queues, 1 << 20), TunnelEndpointMap::new(), Locals::new());
         // Without the right to make maps there is no table; the namespace tests say so.
-        let ((Ok(of_device), Ok(of_tunnels)), Ok(windows), Ok(endpoints)) =
-            (flows, Windows::new(target.queues, 1 << 20), TunnelEndpointMap::new())
+        let ((Ok(of_device), Ok(of_tunnels), Ok(of_router)), (Ok(windows), Ok(endpoints), Ok(locals))) =
+            (flows, maps)
         else {
             return;
         };
         let target = ToTap { windows: windows.as_fd(), ..target };
         let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
-        for program in [whole(target, Some(of_device.maps())), claims] {
+        let router = router(target, locals.maps(endpoints.tables()), Some(of_router.maps()));
+        for program in [whole(target, Some(of_device.maps())), claims, router] {
             assert!(program.len() < 1024, "{} instructions", program.len());
             load(ProgramKind::Tcx, "polder_flows", &program).expect("the verifier takes it");
         }

@@ -8,6 +8,7 @@ use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringR
 use polder_buffers::PortId;
 use polder_datapath::counters::Counter;
 use polder_datapath::drops::DropReason;
+use polder_datapath::fast_path::FlowKey;
 use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
@@ -45,15 +46,25 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
     entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.bytes));
     entries.truncate(MOST_FLOWS);
     let name = |port: PortId| gateway.configuration.name_of(port).unwrap_or_default().to_owned();
-    let row = |entry: Entry| CarriedRow {
-        from: name(entry.from),
-        to: name(entry.to),
-        vlan: entry.pair.tag,
-        source: entry.pair.source.to_string(),
-        destination: entry.pair.destination.to_string(),
-        state: if entry.is_open { "carried" } else { "waiting" }.to_owned(),
-        packets: entry.packets,
-        bytes: entry.bytes,
+    let row = |entry: Entry| {
+        let (vlan, source, destination) = match entry.flow {
+            FlowKey::Stations(pair) => (pair.tag, pair.source.to_string(), pair.destination.to_string()),
+            FlowKey::Addresses(pair) => (pair.tag, pair.source.to_string(), pair.destination.to_string()),
+        };
+        let next_hop = entry.link.map(|link| link.destination.to_string());
+        let state = if entry.is_open { "carried" } else { "waiting" }.to_owned();
+        let Entry { from, to, packets, bytes, .. } = entry;
+        CarriedRow {
+            from: name(from),
+            to: name(to),
+            next_hop,
+            vlan,
+            source,
+            destination,
+            state,
+            packets,
+            bytes,
+        }
     };
     let port = |state: &PortState| FastPathRow {
         port: state.configuration.name.clone(),

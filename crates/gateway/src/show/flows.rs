@@ -32,13 +32,15 @@ pub struct FastPathRow {
     pub transmitted_bytes: u64,
 }
 
-/// Packets from one station to another.
+/// Packets from one station to another, or by a router from one address to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedRow {
     /// The port that they come in by.
     pub from: String,
     /// The port that they leave by.
     pub to: String,
+    /// Link-layer address of the next hop that a router sends them to; none for frames of a bridge.
+    pub next_hop: Option<String>,
     /// VLAN of their tag.
     pub vlan: Option<u16>,
     /// Source address.
@@ -107,6 +109,7 @@ impl Flows {
             ("VLAN", Align::Right),
             ("destination", Align::Left),
             ("to", Align::Left),
+            ("next hop", Align::Left),
             ("state", Align::Left),
             ("packets", Align::Right),
             ("", Align::Right),
@@ -119,6 +122,7 @@ impl Flows {
                 row.vlan.map(|vlan| vlan.to_string()).unwrap_or_default(),
                 row.destination.clone(),
                 row.to.clone(),
+                row.next_hop.clone().unwrap_or_default(),
                 row.state.clone(),
                 look.count(row.packets),
                 look.bytes(row.bytes),

@@ -11,6 +11,7 @@ mod daemons;
 mod death;
 mod fallback;
 mod fast_path;
+mod fast_path_routes;
 mod fast_path_tunnels;
 mod filter;
 mod hooks;

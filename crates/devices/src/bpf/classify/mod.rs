@@ -8,7 +8,7 @@ mod control;
 mod routed;
 
 pub(crate) use control::{CONTROL_HEADERS, control};
-pub(crate) use routed::{RouterMaps, routed};
+pub(crate) use routed::{RouterMaps, route, routed};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use super::endpoints::{Tables, selector};

@@ -46,26 +46,31 @@ const ENDS6: i16 = -64;
 /// used up, and those for which there is no route.
 pub(crate) fn routed(target: &impl Target, maps: RouterMaps<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
-    let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
     program.copy(R6, R1);
-    enter(&mut program, target, pass);
+    route(&mut program, target, maps);
+    program.finish()
+}
+
+/// The same at the end of a program. The context is in R6.
+pub(crate) fn route(program: &mut Assembler, target: &impl Target, maps: RouterMaps<'_>) {
+    let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
+    enter(program, target, pass);
     program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
-    in_ipv6(&mut program, maps, take, pass);
+    in_ipv6(program, maps, take, pass);
     program.go(known);
 
     program.place(ipv4);
-    in_ipv4(&mut program, maps, take, pass);
+    in_ipv4(program, maps, take, pass);
 
     program.place(known);
     program.jump_value(Condition::NotEqual, R0, 0, pass);
 
     program.place(take);
-    target.take(&mut program);
+    target.take(program);
 
     program.place(pass);
-    target.pass(&mut program);
-    program.finish()
+    target.pass(program);
 }
 
 /// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the ingress's key stands on the stack.

@@ -9,6 +9,7 @@ use super::FlowMaps;
 use super::entry::{GRE, GRE_KEYED, LONGEST};
 use super::program::{
     GSO_SIZE, LENGTH, PACKET_TYPE, Queues, VLAN_PRESENT, change_tag, count, find, go_up, in_order, send,
+    verify_v4,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
@@ -86,18 +87,7 @@ fn header(program: &mut Assembler, rest: Label) {
     program.add(R5, i32::from(ETHERNET));
     program.load(Width::Word, R4, R6, LENGTH);
     program.jump(Condition::NotEqual, R4, R5, rest);
-    program.set(R4, 0);
-    for at in (0..IPV4).step_by(2) {
-        program.load(Width::Half, R5, R2, ETHERNET + at);
-        program.add_register(R4, R5);
-    }
-    for _ in 0..2 {
-        program.copy(R5, R4);
-        program.shift_right(R5, 16);
-        program.and(R4, 0xffff);
-        program.add_register(R4, R5);
-    }
-    program.jump_value(Condition::NotEqual, R4, 0xffff, rest);
+    verify_v4(program, R2, rest);
     program.load(Width::Byte, R5, R2, ETHERNET + 1);
     program.and(R5, ECN);
     program.store(Width::Double, R10, STACK_ECN, R5);

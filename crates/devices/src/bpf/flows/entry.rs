@@ -3,29 +3,37 @@
 //! ```text
 //! key    0 destination (6)   6 source (6)   12 VLAN, with bit 12 set if there is a tag (2)   14 nothing (2)
 //!       16 outer destination (4)   20 outer source (4)   24 encapsulation (4)   28 key or VNI (4)
+//! key    0 station (6)   6 VLAN, with bit 12 for a tag and bit 13 for IPv6 (2)   8 destination (16)   24 source (16)
 //! value  0 version (8)   8 moves (8)   16 packets (8)   24 bytes (8)
 //!       32 interface (4)   36 longest frame (4)   40 change of the tag (4)   44 its VLAN (4)
 //!       48 egress, as the offset of its counters (4)   52 no fence (4)   56 beginning of the wait (8)
 //!       64 port (2)   66 VLAN in the forwarding database (2)   68 port they come in by (2)   70 tunnels' UDP port (2)
 //!       72 bytes of outer headers (4)   76 sum of the IPv4 header (4)   80 flags of the room for them (8)
 //!       88 traffic class: inherited bits, others   90 time to live: the same   92 has an identification   93 is UDP
-//!       96 outer headers (56)   152 marks, one a queue (8 each)
+//!       96 outer headers (56), or link-layer addresses of routed packets (12)   152 marks, one a queue (8 each)
 //! ```
 //!
-//! Keys of frames that come in by a device end before the outer fields. Numbers are in the byte order of the machine, what
+//! Keys of frames that come in by a device end before the outer fields; those of packets that are routed are the last ones,
+//! with IPv4 addresses in front of zeros. Numbers are in the byte order of the machine, what
 //! is compared with bytes of packets in theirs.
 
 use polder_buffers::PortId;
-use polder_datapath::fast_path::{Forwarding, StationPair, TagChange, Validity};
+use polder_datapath::fast_path::{
+    AddressPair, FlowKey, Forwarding, LinkAddresses, StationPair, TagChange, Validity,
+};
 use polder_datapath::tunnel::{Carrier, OuterKey, OuterTemplate, TunnelLabel};
 use polder_datapath::wire::MacAddress;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a key of frames that come in by a device, and of those that come in by tunnels.
 pub(super) const KEY: usize = 16;
 pub(super) const OUTER_KEY: usize = 32;
+/// Bytes of a key of packets that are routed.
+pub(super) const ADDRESS_KEY: usize = 40;
 /// Bit of a key's VLAN that says that there is a tag.
 pub(super) const TAGGED: u16 = 1 << 12;
+/// Bit of the VLAN in a key of packets that are routed: IPv6.
+pub(super) const OF_IPV6: u16 = 1 << 13;
 /// Offsets in a value.
 pub(super) const VERSION: i16 = 0;
 pub(super) const MOVES: i16 = 8;
@@ -51,13 +59,16 @@ pub(super) const IS_NUMBERED: i16 = 92;
 pub(super) const IS_UDP: i16 = 93;
 pub(super) const HEADERS: i16 = 96;
 pub(super) const MARKS: i16 = 152;
+/// Link-layer addresses of routed packets, which have no outer headers.
+pub(super) const LINK: i16 = HEADERS;
 /// Bytes that outer headers have in a value.
 pub(super) const HEADERS_BYTES: i16 = MARKS - HEADERS;
 const _: () = assert!(OuterTemplate::MOST_BYTES <= HEADERS_BYTES as usize);
 /// Changes of the tag.
 pub(super) const KEEP: i32 = 0;
 pub(super) const POP: i32 = 1;
-const PUSH: i32 = 2;
+pub(super) const PUSH: i32 = 2;
+const REPLACE: i32 = 3;
 /// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
 pub(super) const OPENED: i32 = -1;
 
@@ -81,8 +92,40 @@ pub(super) fn value_bytes(queues: u16) -> usize {
     MARKS as usize + 8 * usize::from(queues)
 }
 
-/// The key of a pair.
-pub(super) fn key(pair: &StationPair) -> Vec<u8> {
+/// The key of a flow.
+pub(super) fn key(flow: &FlowKey) -> Vec<u8> {
+    match flow {
+        FlowKey::Stations(pair) => station_key(pair),
+        FlowKey::Addresses(pair) => address_key(pair),
+    }
+}
+
+fn address_key(&AddressPair { source, destination, tag, station }: &AddressPair) -> Vec<u8> {
+    let family = if destination.is_ipv6() { OF_IPV6 } else { 0 };
+    let vlan = tag.map_or(0, |vlan| vlan | TAGGED) | family;
+    let octets = |address| match address {
+        IpAddr::V4(address) => [&address.octets()[..], &[0; 12]].concat(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    [&station.0[..], &vlan.to_ne_bytes(), &octets(destination), &octets(source)].concat()
+}
+
+/// The pair of addresses of a key.
+fn addresses(key: &[u8]) -> AddressPair {
+    let vlan = u16::from_ne_bytes(get(key, 6));
+    let address = |at| match vlan & OF_IPV6 {
+        0 => IpAddr::V4(Ipv4Addr::from(get::<4>(key, at))),
+        _ => IpAddr::V6(Ipv6Addr::from(get::<16>(key, at))),
+    };
+    AddressPair {
+        station: MacAddress(get(key, 0)),
+        tag: (vlan & TAGGED != 0).then_some(vlan & !(TAGGED | OF_IPV6)),
+        destination: address(8),
+        source: address(24),
+    }
+}
+
+fn station_key(pair: &StationPair) -> Vec<u8> {
     let tag = pair.tag.map_or(0, |vlan| vlan | TAGGED).to_ne_bytes();
     let stations = [&pair.destination.0[..], &pair.source.0, &tag, &[0; 2]].concat();
     let Some(OuterKey { local, remote, carrier, label }) = pair.outer else { return stations };
@@ -94,6 +137,17 @@ pub(super) fn key(pair: &StationPair) -> Vec<u8> {
     };
     let ends = [local.octets(), remote.octets()].concat();
     [&stations[..], &ends, &encapsulation.to_ne_bytes(), &number.to_be_bytes()].concat()
+}
+
+/// The pair of stations of a key.
+fn stations(key: &[u8]) -> StationPair {
+    let tag = u16::from_ne_bytes(get(key, 12));
+    StationPair {
+        destination: MacAddress(get(key, 0)),
+        source: MacAddress(get(key, 6)),
+        tag: (tag & TAGGED != 0).then_some(tag & !TAGGED),
+        outer: outer(key),
+    }
 }
 
 /// Outer fields of a key.
@@ -119,7 +173,32 @@ pub(super) fn key_of(frame: &[u8]) -> Option<Vec<u8>> {
     let is_tagged = word(12)? == CUSTOMER_TAG;
     let (tag, inner) = if is_tagged { (Some(word(14)? & 0x0fff), word(16)?) } else { (None, word(12)?) };
     let is_plain = tag != Some(0) && inner != CUSTOMER_TAG && inner != SERVICE_TAG;
-    is_plain.then_some(key(&StationPair { destination: address(0)?, source: address(6)?, tag, outer: None }))
+    is_plain.then_some(station_key(&StationPair {
+        destination: address(0)?,
+        source: address(6)?,
+        tag,
+        outer: None,
+    }))
+}
+
+/// The key of an IP packet that a router's program looks up, and carries unless it is odd.
+pub(super) fn key_of_routed(frame: &[u8]) -> Option<Vec<u8>> {
+    let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
+    let (tag, at) = if word(12)? == CUSTOMER_TAG { (Some(word(14)? & 0x0fff), 16) } else { (None, 12) };
+    let ip = frame.get(at + 2..)?;
+    let (destination, source): (IpAddr, IpAddr) = match (word(at)?, ip) {
+        (0x0800, [0x45, _, _, _, _, _, _, _, hops, ..]) if *hops > 1 => (
+            ip.get(16..)?.first_chunk::<4>().copied()?.into(),
+            ip.get(12..)?.first_chunk::<4>().copied()?.into(),
+        ),
+        (0x86dd, [0x60..0x70, _, _, _, _, _, next, hops, ..]) if *next > 0 && *hops > 1 => (
+            ip.get(24..)?.first_chunk::<16>().copied()?.into(),
+            ip.get(8..)?.first_chunk::<16>().copied()?.into(),
+        ),
+        _ => return None,
+    };
+    let station = MacAddress(*frame.first_chunk()?);
+    (tag != Some(0)).then(|| address_key(&AddressPair { source, destination, tag, station }))
 }
 
 /// The key of a packet of a tunnel over IPv4, without options and fragments; `None` for all others.
@@ -145,6 +224,7 @@ pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, qu
         TagChange::Keep => (KEEP, 0),
         TagChange::Pop => (POP, 0),
         TagChange::Push(vlan) => (PUSH, vlan),
+        TagChange::Replace(vlan) => (REPLACE, vlan),
     };
     let mut value = vec![0; value_bytes(queues)];
     put(&mut value, VERSION, &validity.version.to_ne_bytes());
@@ -159,6 +239,9 @@ pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, qu
     put(&mut value, FROM, &forwarding.from.0.to_ne_bytes());
     if let Some(outer) = &forwarding.outer {
         put_outer(&mut value, outer);
+    }
+    if let Some(LinkAddresses { destination, source }) = &forwarding.link {
+        put(&mut value, LINK, &[destination.0, source.0].concat());
     }
     value
 }
@@ -190,8 +273,8 @@ pub(super) fn validity(value: &[u8]) -> Validity {
 /// Entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The pair of stations.
-    pub pair: StationPair,
+    /// The packets that it is for.
+    pub flow: FlowKey,
     /// Port that their frames come in by: the device's, or a tunnel.
     pub from: PortId,
     /// Port that they leave by.
@@ -200,6 +283,10 @@ pub struct Entry {
     pub tag: TagChange,
     /// Their VLAN in the forwarding database.
     pub vlan: u16,
+    /// Link-layer addresses that routed packets leave with.
+    pub link: Option<LinkAddresses>,
+    /// Longest frame that leaves uncut, in bytes.
+    pub longest: u32,
     /// Validity under which the decision was made.
     pub validity: Validity,
     /// Packets carried so far.
@@ -214,27 +301,33 @@ impl Entry {
     /// Reads a key of `key_bytes` bytes and the value behind it.
     pub(super) fn read(bytes: &[u8], key_bytes: usize) -> Self {
         let (key, value) = bytes.split_at(key_bytes.min(bytes.len()));
-        let tag = u16::from_ne_bytes(get(key, 12));
+        let is_routed = key.len() == ADDRESS_KEY;
+        let link = LinkAddresses {
+            destination: MacAddress(get(value, LINK)),
+            source: MacAddress(get(value, LINK + 6)),
+        };
         let word = |at| u32::from_ne_bytes(get(value, at));
         let half = |at| u16::from_ne_bytes(get(value, at));
         let change = match word(CHANGE).cast_signed() {
             KEEP => TagChange::Keep,
             POP => TagChange::Pop,
-            _ => TagChange::Push(u16::try_from(word(CHANGE_VLAN)).unwrap_or_default()),
+            PUSH => TagChange::Push(u16::try_from(word(CHANGE_VLAN)).unwrap_or_default()),
+            _ => TagChange::Replace(u16::try_from(word(CHANGE_VLAN)).unwrap_or_default()),
         };
         let marks = value.get(MARKS as usize..).unwrap_or_default().chunks_exact(8);
         let is_opened = |mark: &[u8]| mark.iter().all(|&byte| byte == 0xff);
         Self {
-            pair: StationPair {
-                destination: MacAddress(get(key, 0)),
-                source: MacAddress(get(key, 6)),
-                tag: (tag & TAGGED != 0).then_some(tag & !TAGGED),
-                outer: outer(key),
+            flow: if is_routed {
+                FlowKey::Addresses(addresses(key))
+            } else {
+                FlowKey::Stations(stations(key))
             },
             from: PortId(half(FROM)),
             to: PortId(half(PORT)),
             tag: change,
             vlan: half(VLAN),
+            link: is_routed.then_some(link),
+            longest: word(LONGEST),
             validity: validity(value),
             packets: u64::from_ne_bytes(get(value, PACKETS)),
             bytes: u64::from_ne_bytes(get(value, BYTES)),
@@ -270,8 +363,20 @@ mod tests {
         let gre = [None, Some(0), Some(u32::MAX)].map(|key| outer(Carrier::Gre, TunnelLabel::Gre(key)));
         let plain = [pair(Some(7)), pair(None)];
         let inner = gre.into_iter().chain([vxlan]).map(|outer| StationPair { outer, ..pair(None) });
+        let addresses = |source: &str, destination: &str, tag| {
+            let [source, destination] = [source, destination].map(|text| text.parse().expect("an address"));
+            FlowKey::Addresses(AddressPair { source, destination, tag, station: MacAddress([2; 6]) })
+        };
+        let routed = [
+            addresses("10.0.0.1", "10.0.1.1", None),
+            addresses("10.0.0.1", "10.0.1.1", Some(4094)),
+            addresses("a00:1::", "a00:101::", None),
+            addresses("2001:db8::1", "2001:db8::2", Some(7)),
+        ];
+        let link = LinkAddresses { destination: MacAddress([3; 6]), source: MacAddress([4; 6]) };
         let mut keys = Vec::new();
-        for pair in plain.into_iter().chain(inner) {
+        for flow in plain.into_iter().chain(inner).map(FlowKey::Stations).chain(routed) {
+            let link = matches!(flow, FlowKey::Addresses(_)).then_some(link);
             let forwarding = Forwarding {
                 from: PortId(299),
                 port: PortId(300),
@@ -280,13 +385,14 @@ mod tests {
                 tag: TagChange::Push(9),
                 vlan: 9,
                 outer: None,
+                link,
             };
             let validity = Validity { version: 1 << 40, moves: 3 };
-            let key = key(&pair);
+            let key = key(&flow);
             let mut bytes = key.clone();
             bytes.extend(value(&forwarding, validity, 64, 3));
             let entry = Entry::read(&bytes, key.len());
-            assert_eq!((entry.pair, entry.validity), (pair, validity));
+            assert_eq!((entry.flow, entry.validity, entry.link), (flow, validity, link));
             assert_eq!((entry.from, entry.to, entry.vlan), (forwarding.from, forwarding.port, 9));
             assert_eq!((entry.tag, entry.packets, entry.bytes), (forwarding.tag, 0, 0));
             assert!(!entry.is_open);
@@ -315,7 +421,11 @@ mod tests {
         ] {
             let outer = Some(OuterKey { local, remote, carrier, label });
             let frame = packet(protocol, header);
-            assert_eq!(key_of_outer(&frame), Some(key(&StationPair { outer, ..pair(None) })), "{label}");
+            assert_eq!(
+                key_of_outer(&frame),
+                Some(station_key(&StationPair { outer, ..pair(None) })),
+                "{label}"
+            );
             assert_eq!(key_of_outer(&frame[..frame.len() - 3]), None, "{label}");
             let mut fragment = frame;
             fragment[21] = 1;
@@ -330,8 +440,8 @@ mod tests {
             let types = types.iter().flat_map(|word| word.to_be_bytes());
             [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1].into_iter().chain(types).collect::<Vec<u8>>()
         };
-        assert_eq!(key_of(&frame(&[0x0800])), Some(key(&pair(None))));
-        assert_eq!(key_of(&frame(&[0x8100, 0x6007, 0x0800])), Some(key(&pair(Some(7)))));
+        assert_eq!(key_of(&frame(&[0x0800])), Some(station_key(&pair(None))));
+        assert_eq!(key_of(&frame(&[0x8100, 0x6007, 0x0800])), Some(station_key(&pair(Some(7)))));
         for types in
             [&[0x8100, 0x6000, 0x0800][..], &[0x8100, 7, 0x8100, 8], &[0x88a8, 7, 0x0800], &[0x8100, 7]]
         {
@@ -340,7 +450,31 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_read_from_packets_that_are_routed() {
+        let [station, stranger] = [[2; 6], [4; 6]];
+        let v4 = [[0x45, 0, 0, 20, 0, 0, 0, 0, 2, 17, 0, 0], [10, 0, 0, 1, 10, 0, 1, 1, 0, 0, 0, 0]].concat();
+        let v6 = [&[0x6f, 0, 0, 0, 0, 0, 17, 2][..], &[1; 16], &[2; 16]].concat();
+        let pair = |source: IpAddr, destination: IpAddr, tag| {
+            address_key(&AddressPair { source, destination, tag, station: MacAddress(station) })
+        };
+        let of_v4 = |tag| pair([10, 0, 0, 1].into(), [10, 0, 1, 1].into(), tag);
+        let of_v6 = |tag| pair([1; 16].into(), [2; 16].into(), tag);
+        let frame = |types: &[u8], ip: &[u8]| [&station[..], &stranger, types, ip].concat();
+        assert_eq!(key_of_routed(&frame(&[8, 0], &v4)), Some(of_v4(None)));
+        assert_eq!(key_of_routed(&frame(&[0x81, 0, 0x60, 7, 8, 0], &v4)), Some(of_v4(Some(7))));
+        assert_eq!(key_of_routed(&frame(&[0x86, 0xdd], &v6)), Some(of_v6(None)));
+        assert_eq!(key_of_routed(&frame(&[0x81, 0, 0, 0, 8, 0], &v4)), None);
+        assert_eq!(key_of_routed(&frame(&[8, 6], &v4)), None);
+        for (at, value, ip) in [(0, 0x46, &v4), (8, 1, &v4), (0, 0x50, &v6), (7, 1, &v6), (6, 0, &v6)] {
+            let mut odd = ip.clone();
+            odd[at] = value;
+            let types = if ip.len() == v4.len() { [8, 0] } else { [0x86, 0xdd] };
+            assert_eq!(key_of_routed(&frame(&types, &odd)), None, "{at} {value}");
+        }
+    }
+
+    #[test]
     fn a_frame_without_tag_and_one_of_vlan_0_differ() {
-        assert_ne!(key(&pair(None)), key(&pair(Some(0))));
+        assert_ne!(station_key(&pair(None)), station_key(&pair(Some(0))));
     }
 }

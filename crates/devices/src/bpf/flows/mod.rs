@@ -3,7 +3,7 @@
 //!
 //! | shared with the program | who writes |
 //! |---|---|
-//! | [`entry`]s, by pair of stations | a worker publishes; the program counts and marks; the thread that looks after ports removes |
+//! | [`entry`]s, by pair of stations or addresses | a worker publishes; the program counts and marks; the thread that looks after ports removes |
 //! | present validity: version of the tables, number of moves | the control thread; workers |
 //! | packets and bytes carried, by processor and egress | the program |
 //!
@@ -18,8 +18,8 @@
 //! A flow without a gap never finds its queue sent: after [`PATIENCE`] its packets are dropped as `fence`, for at most
 //! [`FENCE`], and then it waits anew.
 //!
-//! Of flows in tunnels some packets always go up: SYNs, whose segment size is clamped, congestion marks, super-packets
-//! that come in. Each closes the entry again until the worker is through with it, and nothing is fenced.
+//! Of flows in tunnels and of routed ones some packets always go up: SYNs, whose segment size is clamped, congestion marks,
+//! super-packets that come in, what is too big. Each closes the entry again until the worker is through with it, and nothing is fenced.
 //!
 //! Source: OVS' and netfilter's flow tables have entries by flow and take them back; neither orders the two ways.
 
@@ -27,13 +27,14 @@ pub(crate) mod decapsulate;
 mod encapsulate;
 mod entry;
 pub(crate) mod program;
+pub(crate) mod route;
 
 pub use entry::Entry;
 
 use super::sys::{Map, MapKind, SharedCounters};
 use core::sync::atomic::{AtomicU64, Ordering};
 use polder_buffers::PortId;
-use polder_datapath::fast_path::{FastPath, Forwarding, StationPair, Validity};
+use polder_datapath::fast_path::{FastPath, FlowKey, Forwarding, Validity};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -64,6 +65,8 @@ pub(crate) enum Frames {
     OfDevice,
     /// Those in tunnels that the device carries.
     OfTunnels,
+    /// Those with IP packets that a router sends on.
+    OfRouter,
 }
 
 /// Packets and bytes carried from one port to another.
@@ -82,6 +85,7 @@ impl FlowTable {
         let key_bytes = match frames {
             Frames::OfDevice => entry::KEY,
             Frames::OfTunnels => entry::OUTER_KEY,
+            Frames::OfRouter => entry::ADDRESS_KEY,
         };
         let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
         let (of_key, of_value) = (of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?);
@@ -136,6 +140,7 @@ impl FlowTable {
         let mut value = vec![0; entry::value_bytes(self.queues)];
         let key = match self.key_bytes {
             entry::KEY => entry::key_of(frame),
+            entry::ADDRESS_KEY => entry::key_of_routed(frame),
             _ => entry::key_of_outer(frame),
         };
         key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
@@ -143,9 +148,9 @@ impl FlowTable {
     }
 
     /// Removes an entry; its packets come to user space from then on.
-    pub fn remove(&self, pair: &StationPair) {
+    pub fn remove(&self, flow: &FlowKey) {
         // One that the table has given up already is as good.
-        let _ = self.entries.remove(&entry::key(pair));
+        let _ = self.entries.remove(&entry::key(flow));
     }
 
     /// Packets carried so far, by the ports that they came in and left by.
@@ -200,10 +205,10 @@ impl FastPath for FlowTable {
         self.validity.get(1).fetch_add(1, Ordering::Release);
     }
 
-    fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity) {
+    fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity) {
         let Some(egress) = self.counters_of((forwarding.from, forwarding.port)) else { return };
         self.published.fetch_add(1, Ordering::Relaxed);
-        let key = entry::key(pair);
+        let key = entry::key(flow);
         let value = entry::value(forwarding, validity, egress, self.queues);
         let mut present = vec![0; value.len()];
         // What cannot be entered goes on through user space: refusals of the kernel change nothing else.
@@ -233,7 +238,7 @@ fn processors() -> u16 {
     last.map_or(MOST_PROCESSORS, |last| last.saturating_add(1)).min(MOST_PROCESSORS)
 }
 
-/// Pairs of stations that a port's table has at most, of some 200 bytes each.
+/// Pairs of stations or addresses that a port's table has at most, of some 200 bytes each.
 const MOST_ENTRIES: u32 = 4096;
 /// Ways that the flows of one port can take: pairs of ports that they come in and leave by.
 const MOST_EGRESSES: usize = 64;

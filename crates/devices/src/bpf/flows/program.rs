@@ -12,7 +12,7 @@
 use super::encapsulate;
 use super::entry::{
     BYTES, CHANGE, CHANGE_VLAN, CUSTOMER_TAG, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, NO_FENCE,
-    OPENED, OUTER_BYTES, PACKETS, POP, SERVICE_TAG, SINCE, TAGGED, VERSION,
+    OPENED, OUTER_BYTES, PACKETS, POP, PUSH, SERVICE_TAG, SINCE, TAGGED, VERSION,
 };
 use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -75,7 +75,7 @@ pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Q
     program.place(outside);
     encapsulate::write(program, lose);
     program.place(ready);
-    add_tag(program);
+    add_tag(program, STACK_KEY + 12);
     count(program, maps, drop);
     send(program);
 
@@ -115,10 +115,23 @@ fn find_queue<Q: Queues>(program: &mut Assembler, queues: &Q, drop: Label) {
 
 /// Puts the key on the stack.
 fn key(program: &mut Assembler, rest: Label) {
-    let [tagged, typed] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R2, R6, DATA);
     program.load(Width::Word, R3, R6, DATA_END);
     need(program, ETHERNET, rest);
+    tag(program, rest);
+    program.load(Width::Double, R5, R2, 0);
+    program.store(Width::Double, R10, STACK_KEY, R5);
+    program.load(Width::Word, R5, R2, 8);
+    program.store(Width::Word, R10, STACK_KEY + 8, R5);
+    program.set(R5, 0);
+    program.store(Width::Half, R10, STACK_KEY + 14, R5);
+    program.store(Width::Half, R10, STACK_KEY + 12, R8);
+}
+
+/// Puts the VLAN of the tag into R8 as a key has it, and jumps to `rest` for frames with a priority alone, a tag of another
+/// kind or a second one. The frame is at R2; R5 changes.
+pub(super) fn tag(program: &mut Assembler, rest: Label) {
+    let [tagged, typed] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R5, R6, VLAN_PRESENT);
     program.jump_value(Condition::NotEqual, R5, 0, tagged);
     program.set(R8, 0);
@@ -137,13 +150,23 @@ fn key(program: &mut Assembler, rest: Label) {
     for tag in [CUSTOMER_TAG, SERVICE_TAG] {
         program.jump_value(Condition::Equal, R5, network_order(tag), rest);
     }
-    program.load(Width::Double, R5, R2, 0);
-    program.store(Width::Double, R10, STACK_KEY, R5);
-    program.load(Width::Word, R5, R2, 8);
-    program.store(Width::Word, R10, STACK_KEY + 8, R5);
-    program.set(R5, 0);
-    program.store(Width::Half, R10, STACK_KEY + 14, R5);
-    program.store(Width::Half, R10, STACK_KEY + 12, R8);
+}
+
+/// Jumps to `otherwise` unless the checksum of the IPv4 header behind the Ethernet header at `frame` is right. R4 and R5
+/// change.
+pub(super) fn verify_v4(program: &mut Assembler, frame: Register, otherwise: Label) {
+    program.set(R4, 0);
+    for at in (0..IPV4).step_by(2) {
+        program.load(Width::Half, R5, frame, ETHERNET + at);
+        program.add_register(R4, R5);
+    }
+    for _ in 0..2 {
+        program.copy(R5, R4);
+        program.shift_right(R5, 16);
+        program.and(R4, 0xffff);
+        program.add_register(R4, R5);
+    }
+    program.jump_value(Condition::NotEqual, R4, 0xffff, otherwise);
 }
 
 /// Puts the entry of the key at that place of the stack into R9, if there is one and it is valid.
@@ -205,10 +228,9 @@ pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Labe
 }
 
 /// Jumps to `rest` for a packet that the link does not carry. Its length is in R8.
-fn fits(program: &mut Assembler, rest: Label) {
-    let fitting = program.label();
+pub(super) fn fits(program: &mut Assembler, rest: Label) {
+    let [fitting, long] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R3, R9, LONGEST);
-    let long = program.label();
     program.jump(Condition::Greater, R8, R3, long);
     program.go(fitting);
     program.place(long);
@@ -224,13 +246,19 @@ fn fits(program: &mut Assembler, rest: Label) {
     program.set(R5, CHECK_SEGMENTS);
     program.call(Helper::CheckMtu);
     program.jump_value(Condition::NotEqual, R0, 0, rest);
+    // That was the interface's MTU, which is said here; that of a route may be less.
+    program.load(Width::Word, R5, R10, STACK_LENGTH);
+    program.add(R5, i32::from(ETHERNET));
+    program.load(Width::Word, R3, R9, LONGEST);
+    program.jump(Condition::Greater, R5, R3, rest);
     program.place(fitting);
 }
 
-/// Adds the tag that the frame came with to its length in R8.
-fn add_tag(program: &mut Assembler) {
+/// Adds the tag that the frame came with, by the VLAN of its key at that place of the stack, to its length in R8.
+pub(super) fn add_tag(program: &mut Assembler, vlan: i16) {
     let untagged = program.label();
-    program.load(Width::Half, R5, R10, STACK_KEY + 12);
+    program.load(Width::Half, R5, R10, vlan);
+    program.and(R5, TAGGED.into());
     program.jump_value(Condition::Equal, R5, 0, untagged);
     program.add(R8, 4);
     program.place(untagged);
@@ -256,17 +284,19 @@ pub(super) fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
 
 /// Gives the packet the tag with which it leaves.
 pub(super) fn change_tag(program: &mut Assembler) {
-    let [pop, changed] = [(); 2].map(|()| program.label());
+    let [push, changed] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R3, R9, CHANGE);
     program.jump_value(Condition::Equal, R3, KEEP, changed);
+    program.jump_value(Condition::Equal, R3, PUSH, push);
     program.copy(R1, R6);
-    program.jump_value(Condition::Equal, R3, POP, pop);
+    program.call(Helper::VlanPop);
+    program.load(Width::Word, R3, R9, CHANGE);
+    program.jump_value(Condition::Equal, R3, POP, changed);
+    program.place(push);
+    program.copy(R1, R6);
     program.set(R2, network_order(CUSTOMER_TAG));
     program.load(Width::Word, R3, R9, CHANGE_VLAN);
     program.call(Helper::VlanPush);
-    program.go(changed);
-    program.place(pop);
-    program.call(Helper::VlanPop);
     program.place(changed);
 }
 
@@ -274,6 +304,7 @@ fn nanos(time: core::time::Duration) -> i32 {
     i32::try_from(time.as_nanos()).expect("less than two seconds")
 }
 
+const IPV4: i16 = 20;
 /// Stack: a key; the length that a helper reads.
 const STACK_KEY: i16 = -16;
 const STACK_LENGTH: i16 = -24;

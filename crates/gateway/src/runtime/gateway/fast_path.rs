@@ -6,8 +6,9 @@ use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::engine::Tables;
-use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, StationPair, Validity};
+use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, FlowKey, Validity};
 use polder_datapath::forward::FdbTime;
+use polder_datapath::route::{PairDecisions, PairTables};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::{Carried, Entry, FlowTable};
@@ -32,7 +33,7 @@ pub(super) struct FlowUpkeep {
     /// Decisions published at the last look.
     published: u64,
     /// Packets of each entry at the last look, and looks since it has carried any.
-    known: HashMap<(PortId, StationPair), (u64, u32)>,
+    known: HashMap<(PortId, FlowKey), (u64, u32)>,
 }
 
 impl FlowUpkeep {
@@ -49,7 +50,7 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
     if port.fast_path == FastPathUse::Off {
         Some("switched off")
     } else if state.handle().and_then(|handle| handle.flows()).is_none() {
-        Some(if port.role == Role::Router { OTHER_ROLE } else { OTHER_MODE })
+        Some(OTHER_MODE)
     } else if gateway.flows.is_captured(port.id) {
         Some(CAPTURED)
     } else if port.order != Order::Queue || queues != Some(usize::from(configuration.gateway.workers)) {
@@ -76,13 +77,14 @@ pub(in crate::runtime) fn tunnel_obstacle(
         Some(CAPTURED)
     } else if underlay.is_none_or(|underlay| obstacle(gateway, underlay).is_some()) {
         Some("its underlay has none")
+    } else if underlay.is_some_and(|underlay| underlay.configuration.role == Role::Router) {
+        Some("its underlay is a port of a router")
     } else {
         tables.tunnels.get(tunnel.id).and_then(|tunnel| tunnel.obstacle(&tables.tunnels))
     }
 }
 
 const OTHER_MODE: &str = "only ports with `mode = \"skb\"` have one, and none with `on_exit = \"drop\"`";
-const OTHER_ROLE: &str = "ports of routers have none";
 const CAPTURED: &str = "a capture runs on it";
 const FILTERED: &str = "filters look at its packets";
 
@@ -101,7 +103,12 @@ impl Gateway {
         for state in &self.ports {
             ports[usize::from(state.configuration.id.0)] = self.fast_path(state);
         }
-        let is_open = |port| !is_filtered(port, &self.configuration) && !self.flows.is_captured(port);
+        let configuration = &self.configuration;
+        let is_routers = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
+        let is_open = |port| {
+            let underlay = tunnels.get(port).map(|tunnel| tunnel.underlay().port);
+            !is_filtered(port, configuration) && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
+        };
         FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }
 
@@ -140,6 +147,12 @@ impl Gateway {
     /// Ends all entries, because stations may have moved.
     pub(super) fn count_moves(&self) {
         self.flow_tables().for_each(|(_, table)| table.count_move());
+    }
+
+    /// Ends all entries of routers, because routes or neighbours have changed.
+    pub(super) fn count_route_changes(&self) {
+        let routers = self.flow_tables().filter(|(state, _)| state.configuration.role == Role::Router);
+        routers.for_each(|(_, table)| table.count_move());
     }
 
     fn flow_tables(&self) -> impl Iterator<Item = (&PortState, &Arc<FlowTable>)> {
@@ -215,7 +228,9 @@ impl Gateway {
         }
         let before = std::mem::take(&mut self.flows.known);
         let tables = self.tables.latest();
-        let look = Look { tables: &tables, before: &before, second: FdbTime::new(now, 0).second };
+        let Tables { routers, tunnels, fast_paths, .. } = &*tables;
+        let pairs = PairDecisions::new(PairTables { routers, tunnels, fast_paths });
+        let mut look = Look { tables: &tables, before: &before, second: FdbTime::new(now, 0).second, pairs };
         let known = self.flow_tables().flat_map(|(_, table)| look.at(table)).collect();
         self.flows.known = known;
     }
@@ -224,29 +239,41 @@ impl Gateway {
 /// A look at entries, with the packets that they had carried at the last one, and the looks since they carried any.
 struct Look<'a> {
     tables: &'a Tables,
-    before: &'a HashMap<(PortId, StationPair), (u64, u32)>,
+    before: &'a HashMap<(PortId, FlowKey), (u64, u32)>,
     second: u32,
+    /// Present decisions of routers.
+    pairs: PairDecisions<'a>,
 }
 
 impl Look<'_> {
     /// Looks at the entries of a port: removes those that are not to stay, and answers the others.
-    fn at(&self, table: &FlowTable) -> Vec<((PortId, StationPair), (u64, u32))> {
+    fn at(&mut self, table: &FlowTable) -> Vec<((PortId, FlowKey), (u64, u32))> {
         let validity = table.validity();
         let stays = |entry: Entry| {
-            let key = (entry.from, entry.pair);
+            let key = (entry.from, entry.flow);
             let (packets, looks) = self.before.get(&key).copied().unwrap_or_default();
             let was_used = entry.packets != packets;
             let looks = if was_used { 0 } else { looks + 1 };
-            let (bridges, seen) = (&self.tables.bridges, (was_used, self.second));
-            let stays = looks < IDLE_LOOKS
-                && entry.validity == validity
-                && bridges.confirm((entry.from, &entry.pair), entry.to, (entry.tag, entry.vlan), seen);
+            let stays = looks < IDLE_LOOKS && entry.validity == validity && self.confirms(&entry, was_used);
             if !stays {
-                table.remove(&entry.pair);
+                table.remove(&entry.flow);
             }
             stays.then_some((key, (entry.packets, looks)))
         };
         table.entries().unwrap_or_default().into_iter().filter_map(stays).collect()
+    }
+
+    /// True if an entry says what would be decided of its packets now.
+    fn confirms(&mut self, entry: &Entry, was_used: bool) -> bool {
+        let Entry { from, to, tag, vlan, .. } = *entry;
+        match &entry.flow {
+            FlowKey::Stations(pair) => {
+                self.tables.bridges.confirm((from, pair), to, (tag, vlan), (was_used, self.second))
+            }
+            FlowKey::Addresses(pair) => self.pairs.decide(from, pair).is_some_and(|now| {
+                (now.port, now.tag, now.link, now.longest) == (to, tag, entry.link, entry.longest)
+            }),
+        }
     }
 }
 

@@ -58,6 +58,9 @@ impl Gateway {
     /// Passes changes on to the workers and the XDP programs.
     fn pass_on(&mut self) -> bool {
         let news = self.lasting.routing.take_news();
+        if news.routes {
+            self.count_route_changes();
+        }
         if news.interfaces
             && let Err(error) = self.rebuild()
         {

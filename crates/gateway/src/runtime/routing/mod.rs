@@ -63,6 +63,8 @@ pub struct Routing {
     local: LocalPrefixes,
     /// Changes found by a call that need work elsewhere.
     news: News,
+    /// Changes of the router that were made known elsewhere.
+    changes: u64,
     left_out: usize,
     settings: Settings,
     /// Addresses of the machine beyond those of the router's interfaces, and broadcasts: what sources must not be.
@@ -76,6 +78,8 @@ pub(super) struct News {
     pub(super) interfaces: bool,
     /// Doors or addresses of this machine have: the XDP programs are to be told.
     pub(super) ingresses: bool,
+    /// Routes, next hops or neighbours have: the decisions of fast paths that rest on them are to be ended.
+    pub(super) routes: bool,
     /// There is more to do at once.
     pub(super) more: bool,
 }
@@ -152,6 +156,8 @@ impl Routing {
 
     /// Takes the pending work elsewhere.
     pub(super) fn take_news(&mut self) -> News {
+        let changes = self.router.changes();
+        self.news.routes = core::mem::replace(&mut self.changes, changes) != changes;
         core::mem::take(&mut self.news)
     }
 

@@ -97,8 +97,7 @@ impl Routing {
                 if is_destination {
                     self.neighbours.set(&mut self.router, &interface, address, mac, (now, true));
                 } else {
-                    self.neighbours.next_hop(interface.id, address).set_address(Some(mac));
-                    self.router.notices().announce();
+                    self.neighbours.set_gateway(&mut self.router, (interface.id, address), mac);
                 }
             }
         }

@@ -27,12 +27,13 @@ impl Teller<'_> {
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
             Some(Ok(XdpVerdict::Taken)) => (format!("; its {hook} program takes the packet"), true),
-            Some(Ok(XdpVerdict::Carried)) => (
-                format!(
-                    "; its {hook} program carries the packet by itself, as the bridge has decided before"
-                ),
-                true,
-            ),
+            Some(Ok(XdpVerdict::Carried)) => {
+                let decider = if port.role == Role::Router { "router" } else { "bridge" };
+                let text = format!(
+                    "; its {hook} program carries the packet by itself, as the {decider} has decided before"
+                );
+                (text, true)
+            }
             Some(Ok(XdpVerdict::Kernel)) => (
                 format!(
                     "; its {hook} program leaves the packet to the kernel: it is none that a tunnel or the router endpoints"

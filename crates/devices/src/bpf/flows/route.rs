@@ -1,0 +1,186 @@
+//! Between interfaces of a router: IP packets of a pair of addresses that the table knows, as the routing stage sends them
+//! on.
+//!
+//! Of these packets some go up, because the stage treats them in another way: a time to live that is used up, options, a
+//! wrong checksum, lengths that are not the packet's, packets that do not fit the way out. What is on the way out of a
+//! tunnel, or for this machine, is in no entry.
+//!
+//! Source: RFC 1812, 5.3.1; RFC 1624, 3; RFC 8200, 3.
+
+use super::FlowMaps;
+use super::entry::{LINK, OF_IPV6};
+use super::program::{
+    LENGTH, Queues, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag, verify_v4,
+};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::classify::{ETHERNET, need, network_order};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+
+/// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
+pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
+    let [ipv6, checked, open, close, lose, drop] = [(); 6].map(|()| program.label());
+    queues.headers(program);
+    need(program, ETHERNET + IPV4, rest);
+    tag(program, rest);
+    program.load(Width::Half, R5, R2, 12);
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    key_v4(program);
+    find(program, maps, STACK_KEY, rest);
+    check_v4(program, close);
+    program.go(checked);
+
+    program.place(ipv6);
+    need(program, ETHERNET + IPV6, rest);
+    key_v6(program);
+    find(program, maps, STACK_KEY, rest);
+    check_v6(program, close);
+
+    program.place(checked);
+    program.load(Width::Word, R8, R6, LENGTH);
+    fits(program, close);
+    in_order(program, queues, open, drop);
+
+    program.place(open);
+    write(program, lose);
+    change_tag(program);
+    program.load(Width::Word, R8, R6, LENGTH);
+    add_tag(program, STACK_KEY + 6);
+    count(program, maps, drop);
+    send(program);
+
+    program.place(close);
+    go_up(program, queues, drop);
+    program.place(lose);
+    queues.lose(program);
+    program.place(drop);
+    queues.discard(program);
+}
+
+/// Puts the key of an IPv4 packet on the stack. The frame is at R2, and from here on at R7; the VLAN is in R8.
+///
+/// The upper parts of a stack's eight bytes come first here and elsewhere; see [`classify`](crate::bpf::classify).
+fn key_v4(program: &mut Assembler) {
+    station(program);
+    program.set(R5, 0);
+    for at in [8, 24] {
+        program.store(Width::Double, R10, STACK_KEY + at + 8, R5);
+        program.store(Width::Word, R10, STACK_KEY + at + 4, R5);
+    }
+    for (from, to) in [(16, 8), (12, 24)] {
+        program.load(Width::Word, R5, R7, ETHERNET + from);
+        program.store(Width::Word, R10, STACK_KEY + to, R5);
+    }
+}
+
+/// The same of an IPv6 packet.
+fn key_v6(program: &mut Assembler) {
+    program.or(R8, OF_IPV6.into());
+    station(program);
+    for (from, to) in [(24, 8), (32, 16), (8, 24), (16, 32)] {
+        program.load(Width::Double, R5, R7, ETHERNET + from);
+        program.store(Width::Double, R10, STACK_KEY + to, R5);
+    }
+}
+
+/// The part of a key that both have.
+fn station(program: &mut Assembler) {
+    program.copy(R7, R2);
+    program.store(Width::Half, R10, STACK_KEY + 6, R8);
+    program.load(Width::Half, R5, R7, 4);
+    program.store(Width::Half, R10, STACK_KEY + 4, R5);
+    program.load(Width::Word, R5, R7, 0);
+    program.store(Width::Word, R10, STACK_KEY, R5);
+}
+
+/// Jumps to `close` for an IPv4 packet that the stage looks at more closely. Leaves time to live, protocol and checksum, as
+/// they are sent, on the stack. The frame is at R7.
+fn check_v4(program: &mut Assembler, close: Label) {
+    let [carried, summed] = [(); 2].map(|()| program.label());
+    program.load(Width::Byte, R5, R7, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, close);
+    has_length(program, 2, 0, close);
+    verify_v4(program, R7, close);
+    // One less in an upper byte is one more in that of the checksum, with the carry at the lower end.
+    program.load(Width::Half, R4, R7, ETHERNET + 10);
+    program.add(R4, network_order(0x0100));
+    program.jump_value(Condition::Greater, R4, 0xfffe, carried);
+    program.go(summed);
+    program.place(carried);
+    program.add(R4, 1);
+    program.place(summed);
+    program.store(Width::Half, R10, STACK_WORD + 2, R4);
+    program.load(Width::Byte, R5, R7, ETHERNET + 9);
+    program.store(Width::Byte, R10, STACK_WORD + 1, R5);
+    count_down(program, (8, STACK_WORD), close);
+    program.set(R5, i32::from(ETHERNET + 8));
+    program.store(Width::Double, R10, STACK_OFFSET, R5);
+}
+
+/// The same of an IPv6 packet, with the word whose last byte is the hop limit.
+fn check_v6(program: &mut Assembler, close: Label) {
+    program.load(Width::Byte, R5, R7, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x60, close);
+    has_length(program, 4, IPV6, close);
+    count_down(program, (7, STACK_WORD + 3), close);
+    program.load(Width::Byte, R5, R7, ETHERNET + 6);
+    program.jump_value(Condition::Equal, R5, HOP_BY_HOP, close);
+    program.store(Width::Byte, R10, STACK_WORD + 2, R5);
+    program.load(Width::Half, R5, R7, ETHERNET + 4);
+    program.store(Width::Half, R10, STACK_WORD, R5);
+    program.set(R5, i32::from(ETHERNET + 4));
+    program.store(Width::Double, R10, STACK_OFFSET, R5);
+}
+
+/// Jumps to `close` unless the frame is as long as the header says: its field counts what is behind `header` bytes.
+fn has_length(program: &mut Assembler, field: i16, header: i16, close: Label) {
+    program.load(Width::Half, R5, R7, ETHERNET + field);
+    program.network_order(R5);
+    program.add(R5, i32::from(ETHERNET + header));
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.jump(Condition::NotEqual, R4, R5, close);
+}
+
+/// Puts one hop less than the packet has onto the stack, and jumps to `close` if that is the last one.
+fn count_down(program: &mut Assembler, (field, to): (i16, i16), close: Label) {
+    let left = program.label();
+    program.load(Width::Byte, R5, R7, ETHERNET + field);
+    program.jump_value(Condition::Greater, R5, 1, left);
+    program.go(close);
+    program.place(left);
+    program.add(R5, -1);
+    program.store(Width::Byte, R10, to, R5);
+}
+
+/// Writes what changes: the word of the IP header, and the link-layer addresses.
+fn write(program: &mut Assembler, lose: Label) {
+    program.copy(R1, R6);
+    program.load(Width::Double, R2, R10, STACK_OFFSET);
+    program.copy(R3, R10);
+    program.add(R3, i32::from(STACK_WORD));
+    program.set(R4, 4);
+    program.set(R5, RECOMPUTE);
+    program.call(Helper::StoreBytes);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+    program.copy(R1, R6);
+    program.set(R2, 0);
+    program.copy(R3, R9);
+    program.add(R3, i32::from(LINK));
+    program.set(R4, 12);
+    program.set(R5, 0);
+    program.call(Helper::StoreBytes);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+}
+
+/// Stack, below a helper's length: a key; the word of the IP header and its place in the frame.
+const STACK_KEY: i16 = -72;
+const STACK_WORD: i16 = -80;
+const STACK_OFFSET: i16 = -88;
+
+const IPV4: i16 = 20;
+const IPV6: i16 = 40;
+/// Next header: options for each router.
+const HOP_BY_HOP: i32 = 0;
+/// `BPF_F_RECOMPUTE_CSUM`: the sum that a device has computed of the packet stays right.
+const RECOMPUTE: i32 = 1;
