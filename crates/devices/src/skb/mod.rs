@@ -44,6 +44,8 @@ mod error;
 
 #[cfg(feature = "models")]
 mod redirect;
+#[cfg(test)]
+mod routed;
 
 pub use crate::bpf::{Carried, Entry, FlowTable};
 pub use attach::foreign_programs;

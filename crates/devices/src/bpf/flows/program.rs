@@ -118,7 +118,7 @@ fn key(program: &mut Assembler, rest: Label) {
     program.load(Width::Word, R2, R6, DATA);
     program.load(Width::Word, R3, R6, DATA_END);
     need(program, ETHERNET, rest);
-    tag(program, rest);
+    tag(program, rest, rest);
     program.load(Width::Double, R5, R2, 0);
     program.store(Width::Double, R10, STACK_KEY, R5);
     program.load(Width::Word, R5, R2, 8);
@@ -128,9 +128,9 @@ fn key(program: &mut Assembler, rest: Label) {
     program.store(Width::Half, R10, STACK_KEY + 12, R8);
 }
 
-/// Puts the VLAN of the tag into R8 as a key has it, and jumps to `rest` for frames with a priority alone, a tag of another
-/// kind or a second one. The frame is at R2; R5 changes.
-pub(super) fn tag(program: &mut Assembler, rest: Label) {
+/// Puts the VLAN of the tag into R8 as a key has it. Jumps to `priority` for frames with a priority alone, and to `rest` for
+/// those with a tag of another kind or a second one. The frame is at R2; R5 changes.
+pub(super) fn tag(program: &mut Assembler, priority: Label, rest: Label) {
     let [tagged, typed] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R5, R6, VLAN_PRESENT);
     program.jump_value(Condition::NotEqual, R5, 0, tagged);
@@ -141,8 +141,7 @@ pub(super) fn tag(program: &mut Assembler, rest: Label) {
     program.jump_value(Condition::NotEqual, R5, network_order(CUSTOMER_TAG), rest);
     program.load(Width::Word, R8, R6, VLAN_TAG);
     program.and(R8, 0x0fff);
-    // A tag with a priority alone.
-    program.jump_value(Condition::Equal, R8, 0, rest);
+    program.jump_value(Condition::Equal, R8, 0, priority);
     program.add(R8, i32::from(TAGGED));
     program.place(typed);
     // A tag in the frame is a second one, or of a kind that the kernel does not take off.

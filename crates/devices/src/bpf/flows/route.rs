@@ -2,15 +2,15 @@
 //! on.
 //!
 //! Of these packets some go up, because the stage treats them in another way: a time to live that is used up, options, a
-//! wrong checksum, lengths that are not the packet's, packets that do not fit the way out. What is on the way out of a
+//! wrong checksum, lengths that are not the packet's, a tag with a priority alone, packets that do not fit the way out. What is on the way out of a
 //! tunnel, or for this machine, is in no entry.
 //!
 //! Source: RFC 1812, 5.3.1; RFC 1624, 3; RFC 8200, 3.
 
 use super::FlowMaps;
-use super::entry::{LINK, OF_IPV6};
+use super::entry::{LINK, OF_IPV6, TAGGED};
 use super::program::{
-    LENGTH, Queues, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag, verify_v4,
+    LENGTH, Queues, VLAN_PRESENT, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag, verify_v4,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
@@ -18,10 +18,12 @@ use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
 pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
-    let [ipv6, checked, open, close, lose, drop] = [(); 6].map(|()| program.label());
+    let [typed, ipv6, checked, open, close, lose, drop] = [(); 7].map(|()| program.label());
     queues.headers(program);
     need(program, ETHERNET + IPV4, rest);
-    tag(program, rest);
+    // A frame with a priority alone is of the interface without a tag.
+    tag(program, typed, rest);
+    program.place(typed);
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
@@ -37,6 +39,7 @@ pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Q
     check_v6(program, close);
 
     program.place(checked);
+    has_no_priority(program, close);
     program.load(Width::Word, R8, R6, LENGTH);
     fits(program, close);
     in_order(program, queues, open, drop);
@@ -131,6 +134,17 @@ fn check_v6(program: &mut Assembler, close: Label) {
     program.store(Width::Half, R10, STACK_WORD, R5);
     program.set(R5, i32::from(ETHERNET + 4));
     program.store(Width::Double, R10, STACK_OFFSET, R5);
+}
+
+/// Jumps to `close` for a frame whose tag has a priority alone: the stage takes it off.
+fn has_no_priority(program: &mut Assembler, close: Label) {
+    let tagged = program.label();
+    program.load(Width::Half, R5, R10, STACK_KEY + 6);
+    program.and(R5, TAGGED.into());
+    program.jump_value(Condition::NotEqual, R5, 0, tagged);
+    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    program.jump_value(Condition::NotEqual, R5, 0, close);
+    program.place(tagged);
 }
 
 /// Jumps to `close` unless the frame is as long as the header says: its field counts what is behind `header` bytes.

@@ -86,7 +86,7 @@ pub(super) fn odd_frames(flow: Flow) -> Vec<(String, Vec<u8>)> {
     for hops in [0, 1, 2, 3, 255] {
         add(&format!("{hops} hops"), of(hops, 17, &udp(53, 40)));
     }
-    for length in [0, 1, 1370, 1372, 1373, 1390, 1392, 1393, 1500, 1800] {
+    for length in [0, 1, 1252, 1253, 1272, 1273, 1352, 1353, 1372, 1373, 1392, 1393, 1500, 1800] {
         add(&format!("{length} bytes"), of(64, 17, &udp(53, length)));
     }
     let changed = |at: usize, value: u8| {
@@ -134,7 +134,7 @@ fn odd_v4(flow: Flow, ip: usize, plain: &[u8], add: &mut impl FnMut(&str, Vec<u8
     for fragment in [0x2000, 0x0003, 0x2003, 0x4000] {
         add(&format!("fragment {fragment:#x}"), frame(flow, &v4(64, fragment, 17, ends, &[], &udp(53, 40))));
     }
-    for length in [1372, 1373, 1473, 1500] {
+    for length in [1272, 1273, 1372, 1373, 1392, 1393, 1500] {
         add(&format!("{length} bytes, DF"), frame(flow, &v4(64, 0x4000, 17, ends, &[], &udp(53, length))));
     }
     for sum in [1, 0x80] {

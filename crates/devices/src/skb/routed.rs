@@ -1,0 +1,232 @@
+//! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
+
+use super::program::{ToTap, router};
+use super::window::{COMPLETED_AT, Windows};
+use crate::bpf::FlowTable;
+use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::flows::Frames;
+use crate::bpf::locals::Locals;
+use crate::bpf::sys::{ProgramKind, load, test_run};
+use core::sync::atomic::Ordering;
+use polder_buffers::PortId;
+use polder_datapath::fast_path::{
+    AddressPair, FastPath as _, FlowKey, Forwarding, LinkAddresses, TagChange, Validity,
+};
+use polder_datapath::wire::{Checksum, MacAddress};
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 9];
+/// The longest frame that leaves by the loopback interface, as the entries say.
+const LONGEST: u32 = 214;
+
+/// A router's program with an entry for IPv4 and one for IPv6.
+struct Bench {
+    program: OwnedFd,
+    flows: FlowTable,
+    _locals: (TunnelEndpointMap, Locals, Windows),
+}
+
+fn pairs() -> [AddressPair; 2] {
+    [("10.0.0.5", "20.0.0.1"), ("2001:db8::5", "3000::1")].map(|ends| {
+        let [source, destination] = <[&str; 2]>::from(ends).map(|text| text.parse::<IpAddr>().expect("an address"));
+        AddressPair { source, destination, tag: None, station: MacAddress(ROUTER) }
+    })
+}
+
+impl Bench {
+    /// `None` without the right to load programs; the namespace tests say so.
+    fn new() -> Option<Self> {
+        let windows = Windows::new(1, 1 << 20).ok()?;
+        let flows = FlowTable::new(1, 1, Frames::OfRouter).ok()?;
+        let (endpoints, locals) = (TunnelEndpointMap::new().ok()?, Locals::new().ok()?);
+        // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
+        let target = ToTap {
+            interface: 1,
+            tap: 1,
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: 1 << 20,
+            carries_tunnels: false,
+        };
+        let program = router(target, locals.maps(endpoints.tables()), Some(flows.maps()));
+        let program = load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");
+        // The worker is through with all that it will get.
+        windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
+        let validity = Validity { version: 1, moves: 0 };
+        flows.set_version(1);
+        let link = Some(LinkAddresses { destination: MacAddress([4; 6]), source: MacAddress([6; 6]) });
+        for pair in pairs() {
+            let forwarding = Forwarding {
+                from: PortId(0),
+                port: PortId(1),
+                interface: 1,
+                longest: LONGEST,
+                tag: TagChange::Keep,
+                vlan: 0,
+                outer: None,
+                link,
+            };
+            flows.publish(&FlowKey::Addresses(pair), &forwarding, validity);
+        }
+        Some(Self { program, flows, _locals: (endpoints, locals, windows) })
+    }
+
+    /// Packets carried, and open entries.
+    fn state(&self) -> (u64, usize) {
+        let entries = self.flows.entries().expect("entries are read");
+        (entries.iter().map(|entry| entry.packets).sum(), entries.iter().filter(|entry| entry.is_open).count())
+    }
+
+    /// Runs the program on a frame.
+    fn run(&self, frame: &[u8]) {
+        test_run(self.program.as_fd(), frame).expect("root runs programs");
+    }
+
+    /// Opens both entries, and says if a frame is carried, and how many entries are open then.
+    fn pass(&self, frame: &[u8]) -> (bool, usize) {
+        for _ in 0..2 {
+            plain().iter().for_each(|plain| self.run(plain));
+        }
+        let (before, open) = self.state();
+        assert_eq!(open, 2, "both entries are open");
+        self.run(frame);
+        let (carried, open) = self.state();
+        (carried > before, open)
+    }
+}
+
+/// An ordinary packet of each entry.
+fn plain() -> [Vec<u8>; 2] {
+    [v4(&[]), v6(&[])]
+}
+
+/// An IPv4 packet with changes of its header, of which the checksum takes account.
+fn v4(changes: &[(usize, u8)]) -> Vec<u8> {
+    let mut ip = [0x45, 0, 0, 60, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 5, 20, 0, 0, 1].to_vec();
+    changes.iter().for_each(|&(at, value)| ip[at] = value);
+    let mut sum = Checksum::new();
+    sum.add(&ip);
+    let sum = sum.finish().to_be_bytes();
+    ip[10..12].copy_from_slice(&sum);
+    frame([8, 0], &[&ip[..], &[0x5a; 40]].concat())
+}
+
+/// An IPv6 packet with changes of its header.
+fn v6(changes: &[(usize, u8)]) -> Vec<u8> {
+    let ends = pairs()[1];
+    let octets = [ends.source, ends.destination].map(|address| match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(_) => unreachable!("the pair of IPv6"),
+    });
+    let mut ip = [&[0x6b, 0x80, 0, 0, 0, 40, 17, 64][..], octets.as_flattened()].concat();
+    changes.iter().for_each(|&(at, value)| ip[at] = value);
+    frame([0x86, 0xdd], &[&ip[..], &[0x5a; 40]].concat())
+}
+
+fn frame(kind: [u8; 2], ip: &[u8]) -> Vec<u8> {
+    [&ROUTER[..], &SENDER, &kind, ip].concat()
+}
+
+/// A packet of so many bytes in all.
+fn long(is_v6: bool, bytes: u8) -> Vec<u8> {
+    let mut frame = if is_v6 { v6(&[(5, bytes - 14 - 40)]) } else { v4(&[(3, bytes - 14)]) };
+    frame.resize(bytes.into(), 0x5a);
+    frame
+}
+
+#[test]
+fn ordinary_packets_are_carried() {
+    let Some(bench) = Bench::new() else { return };
+    let [of_v4, of_v6] = plain();
+    for frame in [
+        of_v4,
+        of_v6,
+        v4(&[(1, 0xbb)]),
+        v4(&[(6, 0x40)]),
+        v4(&[(6, 0x20)]),
+        v4(&[(7, 3)]),
+        v4(&[(8, 2)]),
+        v4(&[(9, 6)]),
+        v6(&[(7, 2)]),
+        v6(&[(6, 44)]),
+        long(false, 214),
+        long(true, 214),
+    ] {
+        assert_eq!(bench.pass(&frame), (true, 2), "{frame:02x?}");
+    }
+}
+
+/// What the stage treats in another way goes up, and those behind it stay behind it.
+#[test]
+fn odd_packets_of_a_pair_go_up_and_close_its_entry() {
+    let Some(bench) = Bench::new() else { return };
+    let [of_v4, of_v6] = plain();
+    let changed = |frame: &[u8], at: usize| {
+        let mut frame = frame.to_vec();
+        frame[at] ^= 1;
+        frame
+    };
+    for frame in [
+        v4(&[(8, 0)]),
+        v4(&[(8, 1)]),
+        v4(&[(0, 0x46)]),
+        v4(&[(0, 0x44)]),
+        v4(&[(0, 0x55)]),
+        v4(&[(3, 59)]),
+        v4(&[(3, 61)]),
+        v4(&[(2, 1)]),
+        changed(&of_v4, 14 + 10),
+        changed(&of_v4, 14 + 11),
+        [&of_v4[..], &[0]].concat(),
+        of_v4[..of_v4.len() - 1].to_vec(),
+        v6(&[(7, 0)]),
+        v6(&[(7, 1)]),
+        v6(&[(6, 0)]),
+        v6(&[(0, 0x7b)]),
+        v6(&[(5, 39)]),
+        v6(&[(4, 1)]),
+        [&of_v6[..], &[0]].concat(),
+        of_v6[..of_v6.len() - 1].to_vec(),
+        long(false, 215),
+        long(true, 215),
+    ] {
+        assert_eq!(bench.pass(&frame), (false, 1), "{frame:02x?}");
+    }
+}
+
+#[test]
+fn packets_of_other_pairs_and_stations_are_left_alone() {
+    let Some(bench) = Bench::new() else { return };
+    for plain in plain() {
+        let ends = if plain[12] == 8 { [26, 30] } else { [22, 38] };
+        let tagged = |tags: &[u8]| [&plain[..12], tags, &plain[12..]].concat();
+        let mut frames = vec![
+            tagged(&[0x81, 0, 0, 7]),
+            tagged(&[0x81, 0, 0x60, 0]),
+            tagged(&[0x81, 0, 0, 7, 0x81, 0, 0, 7]),
+            tagged(&[0x88, 0xa8, 0, 7]),
+            plain[..14 + 19].to_vec(),
+        ];
+        frames.extend([0, 5, 13, ends[0], ends[1] + 3].map(|at| {
+            let mut frame = plain.clone();
+            frame[at] ^= 4;
+            frame
+        }));
+        for frame in frames {
+            assert_eq!(bench.pass(&frame), (false, 2), "{frame:02x?}");
+        }
+    }
+}
+
+#[test]
+fn entries_end_with_their_validity() {
+    let Some(bench) = Bench::new() else { return };
+    let [of_v4, _] = plain();
+    assert!(bench.pass(&of_v4).0);
+    let (before, _) = bench.state();
+    bench.flows.count_move();
+    bench.run(&of_v4);
+    assert_eq!(bench.state().0, before, "routes have changed");
+}
