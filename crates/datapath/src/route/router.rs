@@ -322,6 +322,46 @@ mod tests {
     }
 
     #[test]
+    fn changes_are_counted_and_what_is_told_again_is_not() {
+        let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
+        let lan = Interface {
+            id: InterfaceId::untagged(PortId(1)),
+            router: RouterId(0),
+            mac: MacAddress([2; 6]),
+            mtu: 1500,
+            addresses: Vec::new(),
+            owner: Owner::Polder,
+            sources: super::super::SourceCheck::default(),
+        };
+        let (near, other) = (IpAddr::from([10, 0, 0, 9]), MacAddress([4; 6]));
+        let mut last = 0;
+        let mut is_changed =
+            |router: &Router| core::mem::replace(&mut last, router.changes()) != router.changes();
+        neighbours.set(&mut router, &lan, near, MacAddress([2; 6]), (Nanos(0), true));
+        assert!(is_changed(&router), "a neighbour");
+        neighbours.set(&mut router, &lan, near, MacAddress([2; 6]), (Nanos(1), true));
+        assert!(!is_changed(&router), "told again");
+        neighbours.set(&mut router, &lan, near, other, (Nanos(1), true));
+        assert!(is_changed(&router), "another address");
+        neighbours.set(&mut router, &Interface { mtu: 1400, ..lan.clone() }, near, other, (Nanos(1), true));
+        assert!(is_changed(&router), "another MTU");
+        let way = router.add_next_hop(NextHopEntry::Blackhole).expect("few");
+        router.insert(prefix("10.0.0.0", 8), way);
+        assert!(is_changed(&router), "a route");
+        router.replace_next_hop(way, NextHopEntry::Unreachable);
+        router.publish();
+        assert!(is_changed(&router), "another way");
+        router.publish();
+        assert!(!is_changed(&router), "nothing to publish");
+        neighbours.set_gateway(&mut router, (lan.id, [10, 0, 0, 7].into()), other);
+        assert!(is_changed(&router), "a gateway");
+        neighbours.forget(&mut router, lan.id, near);
+        assert!(is_changed(&router), "a neighbour that is gone");
+        router.remove(prefix("10.0.0.0", 8));
+        assert!(is_changed(&router), "a route that is gone");
+    }
+
+    #[test]
     fn workers_see_ways_before_routes() {
         let mut router = Router::new();
         let access = router.access();

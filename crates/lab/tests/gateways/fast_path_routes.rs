@@ -2,7 +2,7 @@
 
 mod packets;
 
-use self::packets::{Flow, SENDER, frame, odd_frames, packet, udp, v4};
+use self::packets::{Flow, SENDER, frame, is_of_flow, odd_frames, packet, udp, v4};
 use crate::machines::{addresses, machine, route, until};
 use crate::support::{Gateway, root_or_skip, skip};
 use polder_lab::clock;
@@ -119,7 +119,7 @@ impl Stand {
         seen
     }
 
-    /// What was said to the sender.
+    /// Packets that the gateway has sent to the sender.
     fn answers(&self) -> Vec<Vec<u8>> {
         let (mut seen, mut room) = (Vec::new(), [0; 4096]);
         while let Ok(frame) = self.here.receive_tagged(&mut room) {
@@ -136,6 +136,10 @@ impl Stand {
         for &flow in self.flows {
             for (name, odd) in odd_frames(flow) {
                 self.here.send(&odd).unwrap();
+                if !is_of_flow(flow, &odd) {
+                    // It has no order with the marker.
+                    std::thread::sleep(SETTLED);
+                }
                 let there = self.until_marker(flow, results.len());
                 // Answers are limited in rate.
                 std::thread::sleep(SETTLED);
@@ -333,13 +337,18 @@ fn tcp_is_routed_in_the_kernel() {
         addresses(place, "eth0", &[&format!("10.97.{net}.2/24")]);
         route(place, &format!("add default via 10.97.{net}.1"));
     }
-    let port =
-        |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"skb\"\n");
-    let polder = Gateway::start(&topology, &gateway, &["west", "east"].map(port).concat());
+    let text = |keys: &str| {
+        let port = |name: &str| {
+            format!("[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"skb\"\n{keys}\n")
+        };
+        ["west", "east"].map(port).concat()
+    };
+    let polder = Gateway::start(&topology, &gateway, &text(""));
     crate::machines::reaches(&left, "10.97.2.2");
     let to = SocketAddrV4::new(Ipv4Addr::new(10, 97, 2, 2), 7019);
     let second = Duration::from_secs(1);
-    let goodput = tcp_goodput(&left, &right, to, second, second).unwrap();
+    let goodput = || tcp_goodput(&left, &right, to, second, second).unwrap();
+    let fast = goodput();
     let shown = polder.show("flows");
     let sum = |name: &str| {
         let ports = shown["flows"]["ports"].as_array().unwrap();
@@ -349,7 +358,12 @@ fn tcp_is_routed_in_the_kernel() {
     assert_eq!(received, sum("transmitted"));
     assert!(received > all * 9 / 10, "{received} of {all} packets were carried");
     let bytes = sum("received_bytes") / received;
-    println!("{goodput:.2e} bit/s, {received} of {all} packets carried, {bytes} bytes each");
     assert!(bytes > 3000, "{bytes} bytes in a packet: none are whole");
+    polder.reload(&text("fast_path = \"off\"")).unwrap();
+    let slow = goodput();
+    let shown = polder.show("flows");
+    assert_eq!(shown["flows"]["ports"][0]["obstacle"], "switched off");
+    assert_eq!(shown["flows"]["flows"].as_array().map(Vec::len), Some(0));
+    println!("{fast:.2e} bit/s, {received} of {all} packets carried, {bytes} bytes each; {slow:.2e} without");
     polder.stop();
 }

@@ -10,7 +10,8 @@
 use super::FlowMaps;
 use super::entry::{LINK, OF_IPV6, TAGGED};
 use super::program::{
-    LENGTH, Queues, VLAN_PRESENT, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag, verify_v4,
+    LENGTH, Queues, VLAN_PRESENT, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag,
+    verify_v4,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
