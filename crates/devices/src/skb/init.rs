@@ -162,9 +162,9 @@ fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenErro
 /// The table of flows that the program carries itself. A program that outlives this process carries none.
 fn flows(link: &LinkInfo, options: &Options, queues: u16) -> Result<Option<Arc<FlowTable>>, OpenError> {
     let frames = match options.take {
-        Take::Whole => Frames::OfDevice,
-        Take::Tunnels(_) => Frames::OfTunnels,
-        Take::Routed(_) => Frames::OfRouter,
+        Take::Whole => Frames::Bridged,
+        Take::Tunnels(_) => Frames::Tunnelled,
+        Take::Routed(_) => Frames::Routed,
     };
     if !options.fast_path || options.on_exit == OnExit::Drop {
         return Ok(None);

@@ -320,7 +320,7 @@ mod tests {
     /// The verifier takes the programs that carry flows.
     fn verifies(target: ToTap<'_>) {
         let table = |frames| FlowTable::new(7, target.queues, frames);
-        let flows = (table(Frames::OfDevice), table(Frames::OfTunnels), table(Frames::OfRouter));
+        let flows = (table(Frames::Bridged), table(Frames::Tunnelled), table(Frames::Routed));
         let maps = (Windows::new(target.queues, 1 << 20), TunnelEndpointMap::new(), Locals::new());
         // Without the right to make maps there is no table; the namespace tests say so.
         let ((Ok(of_device), Ok(of_tunnels), Ok(of_router)), (Ok(windows), Ok(endpoints), Ok(locals))) =

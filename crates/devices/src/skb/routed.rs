@@ -40,7 +40,7 @@ impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
     fn new() -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let flows = FlowTable::new(1, 1, Frames::OfRouter).ok()?;
+        let flows = FlowTable::new(1, 1, Frames::Routed).ok()?;
         let (endpoints, locals) = (TunnelEndpointMap::new().ok()?, Locals::new().ok()?);
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {

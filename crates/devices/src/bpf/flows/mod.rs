@@ -62,11 +62,11 @@ pub struct FlowTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frames {
     /// Those that come in by the device.
-    OfDevice,
+    Bridged,
     /// Those in tunnels that the device carries.
-    OfTunnels,
+    Tunnelled,
     /// Those with IP packets that a router sends on.
-    OfRouter,
+    Routed,
 }
 
 /// Packets and bytes carried from one port to another.
@@ -83,9 +83,9 @@ impl FlowTable {
     pub(crate) fn new(interface: u32, queues: u16, frames: Frames) -> Result<Self, Errno> {
         let processors = processors();
         let key_bytes = match frames {
-            Frames::OfDevice => entry::KEY,
-            Frames::OfTunnels => entry::OUTER_KEY,
-            Frames::OfRouter => entry::ADDRESS_KEY,
+            Frames::Bridged => entry::KEY,
+            Frames::Tunnelled => entry::OUTER_KEY,
+            Frames::Routed => entry::ADDRESS_KEY,
         };
         let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
         let (of_key, of_value) = (of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?);
