@@ -351,5 +351,5 @@ fn what_programs_carry_leaves_as_the_stage_sends_it() {
         })
         .expect("every packet leaves the same way");
     let carried = carried.load(Ordering::Relaxed);
-    assert!(carried > 5_000, "only {carried} packets were carried: the test sees nothing");
+    assert!(carried > 1_000, "only {carried} packets were carried: the test sees nothing");
 }

@@ -359,6 +359,7 @@ fn tcp_is_routed_in_the_kernel() {
     assert!(received > all * 9 / 10, "{received} of {all} packets were carried");
     let bytes = sum("received_bytes") / received;
     assert!(bytes > 3000, "{bytes} bytes in a packet: none are whole");
+    narrow_route(&left, &gateway, &right);
     polder.reload(&text("fast_path = \"off\"")).unwrap();
     let slow = goodput();
     let shown = polder.show("flows");
@@ -366,4 +367,16 @@ fn tcp_is_routed_in_the_kernel() {
     assert_eq!(shown["flows"]["flows"].as_array().map(Vec::len), Some(0));
     println!("{fast:.2e} bit/s, {received} of {all} packets carried, {bytes} bytes each; {slow:.2e} without");
     polder.stop();
+}
+
+/// Segments that are too long for the MTU of a route do not pass in super-packets, although the pair is carried: the sender
+/// is told.
+fn narrow_route(left: &Namespace, gateway: &Namespace, right: &Namespace) {
+    addresses(right, "eth0", &["10.97.3.3/32"]);
+    route(gateway, "add 10.97.3.0/24 via 10.97.2.2 mtu 1300");
+    (0..5).for_each(|_| crate::machines::reaches(left, "10.97.3.3"));
+    let to = SocketAddrV4::new(Ipv4Addr::new(10, 97, 3, 3), 7019);
+    tcp_goodput(left, right, to, Duration::from_millis(300), Duration::from_millis(300)).unwrap();
+    let known = left.ip(&["route", "get", "10.97.3.3"]).unwrap();
+    assert!(known.contains("mtu 1300"), "{known}");
 }
