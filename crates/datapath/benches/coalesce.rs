@@ -37,7 +37,13 @@ fn main() {
 
 /// Merges batches in which packet *n* is of the flow and at the place that `place` says.
 fn measure(name: &str, place: impl Fn(u16) -> (u16, u16), checksum: ChecksumState, pool: &mut Pool) {
-    let takes = Takes { partial_checksums: true, segments: true, udp_segments: true, tunnel_segments: true };
+    let takes = Takes {
+        partial_checksums: true,
+        segments: true,
+        only_ipv4_segments: false,
+        udp_segments: true,
+        tunnel_segments: true,
+    };
     let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
     let (mut coalescer, ledger) = (Coalescer::new(0), Ledger::default());
     let frames = (0_u16..).take(BATCH).map(|number| segment(place(number))).collect::<Vec<_>>();

@@ -22,6 +22,8 @@ pub struct Takes {
     pub partial_checksums: bool,
     /// TCP packets that have to be cut.
     pub segments: bool,
+    /// Of those, the ones over IPv4 alone.
+    pub only_ipv4_segments: bool,
     /// UDP packets that have to be cut.
     pub udp_segments: bool,
     /// Such packets in a tunnel over UDP, whose headers every segment gets.
@@ -34,7 +36,8 @@ impl Takes {
     pub fn takes(self, segmentation: Segmentation) -> bool {
         let takes_kind = match segmentation.kind {
             SegmentationKind::None => return true,
-            SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => self.segments,
+            SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId => self.segments,
+            SegmentationKind::Tcp6 => self.segments && !self.only_ipv4_segments,
             SegmentationKind::Udp | SegmentationKind::UdpOneId => self.udp_segments,
         };
         takes_kind && (!segmentation.outer.is_some() || self.tunnel_segments && segmentation.outer.is_udp())

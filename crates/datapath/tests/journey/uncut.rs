@@ -6,8 +6,13 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::{Checksum, IpProtocol, Ipv4, Link, Tcp};
 
-const ALL: Takes =
-    Takes { partial_checksums: true, segments: true, udp_segments: true, tunnel_segments: true };
+const ALL: Takes = Takes {
+    partial_checksums: true,
+    segments: true,
+    only_ipv4_segments: false,
+    udp_segments: true,
+    tunnel_segments: true,
+};
 /// Payload bytes of the packet, and of a segment.
 const PAYLOAD: usize = 10_000;
 const SIZE: u16 = 1400;

@@ -158,7 +158,13 @@ const SLOTS: u32 = 1024;
 impl Bench {
     pub(crate) fn new(slot_bytes: u32, udp_segments: bool) -> Self {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test");
-        let takes = Takes { partial_checksums: true, segments: true, udp_segments, tunnel_segments: true };
+        let takes = Takes {
+            partial_checksums: true,
+            segments: true,
+            only_ipv4_segments: false,
+            udp_segments,
+            tunnel_segments: true,
+        };
         let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
         let (pool, coalescer) = (region.pool(), Coalescer::new(0));
         Self { region, pool, outlet, coalescer, ledger: Ledger::default() }

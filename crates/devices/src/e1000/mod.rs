@@ -1,6 +1,6 @@
 //! 82540EM and 82545EM: PCI Ethernet controllers ("e1000"), driven from user space.
 //!
-//! The device is reached by the three seams of [`pci`](crate::pci), which its model implements in this process. Frames
+//! The device is reached by the three seams of [`pci`](crate::pci), by VFIO or on its model in this process. Frames
 //! lie in the packet memory, which the device reads and writes itself.
 //!
 //! | file | what it is |
@@ -17,7 +17,8 @@
 //! costs nothing, and is counted as `rx-overrun` (B3).
 //!
 //! **Not supported: the work-arounds for errata of segmentation on 82544, jumbo frames on 10 and 100 Mbit/s, fibre,
-//! wake-up, MSI.** It was tried on the model alone, and there is no way by VFIO.
+//! wake-up.** It was tried on the model and on QEMU's devices, never on silicon. The next chip is 82574L (e1000e), with
+//! MSI-X; its place is [`CHIPS`], `init` and an interrupt for each cause.
 
 pub mod desc;
 pub mod regs;
@@ -58,6 +59,9 @@ use std::sync::Arc;
 
 /// Bytes of a frame beside its network packet: Ethernet header, a tag, FCS.
 const OVERHEAD: u32 = 14 + 4 + 4;
+/// Vendor, device and name of the chips that the driver knows: 82540EM (also on main boards), 82545EM (copper).
+pub const CHIPS: &[((u16, u16), &str)] =
+    &[((0x8086, 0x100e), "82540EM"), ((0x8086, 0x1015), "82540EM"), ((0x8086, 0x100f), "82545EM")];
 /// Largest MTU of a device that accepts no frames above 1522 bytes.
 const LAYER_2_MTU: u16 = 1500;
 /// The largest MTU: frames of 16 128 bytes, FCS included (8254x SDM, 13.4.22).

@@ -6,13 +6,17 @@
 //! | [`Dma`] | memory that driver and device share, under addresses of the device's own |
 //! | [`Interrupt`] | one interrupt, as a descriptor that becomes readable |
 //!
-//! A driver is given a [`Device`] and knows no more of the bus; the model of a device implements the seams in this
-//! process. An I/O address is never a pointer: the packet memory is
+//! A driver is given a [`Device`] and knows no more of the bus. [`vfio`] has the devices of this machine; the model of a
+//! device implements the seams in this process. An I/O address is never a pointer: the packet memory is
 //! mapped once, and a frame's address is that of its region plus its offset there.
 
+pub mod vfio;
+
+mod address;
 mod coherent;
 mod sys;
 
+pub use address::{Address, NoAddress};
 pub use coherent::Coherent;
 pub use sys::SharedMemory;
 

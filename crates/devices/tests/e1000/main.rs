@@ -11,6 +11,4 @@ mod histories;
 #[cfg(test)]
 mod offloads;
 #[cfg(test)]
-mod packets;
-#[cfg(test)]
 mod stand;

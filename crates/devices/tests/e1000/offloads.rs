@@ -1,19 +1,12 @@
 //! Checksums, tags and segments: what the device does, and what is told of it.
 
-use crate::packets::{Kind, complete, make_partial, make_super};
-use crate::stand::{Stand, frame};
+use crate::stand::Stand;
 use polder_buffers::{ChecksumState, Packet};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::TxQueue;
-use polder_datapath::wire::{IpProtocol, Ipv4, Ipv6, Tcp};
+use polder_datapath::wire::{Ipv4, Ipv6, Tcp};
 use polder_devices::e1000::Options;
-
-const KINDS: [Kind; 4] = [
-    Kind { protocol: IpProtocol::UDP, is_ipv6: false },
-    Kind { protocol: IpProtocol::UDP, is_ipv6: true },
-    Kind { protocol: IpProtocol::TCP, is_ipv6: false },
-    Kind { protocol: IpProtocol::TCP, is_ipv6: true },
-];
+use polder_devices::e1000::model::frames::{KINDS, Kind, complete, frame, make_partial, make_super};
 
 #[test]
 fn checksums_that_the_device_has_looked_at_are_known() {

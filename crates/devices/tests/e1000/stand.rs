@@ -4,6 +4,7 @@ use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
 use polder_devices::conformance::Wire;
+pub(crate) use polder_devices::e1000::model::frames::frame;
 use polder_devices::e1000::model::{self, Nic};
 use polder_devices::e1000::{self, E1000, OpenError, Options};
 
@@ -97,14 +98,4 @@ impl Stand {
 
 pub(crate) fn content(packet: &Packet) -> Vec<u8> {
     packet.segments().flatten().copied().collect()
-}
-
-/// A frame of `length` bytes, unlike those of other lengths and numbers.
-pub(crate) fn frame(number: u32, length: usize) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
-    frame.extend(number.to_be_bytes());
-    let mut random = fastrand::Rng::with_seed(u64::from(number));
-    frame.extend((frame.len()..length).map(|_| random.u8(..)));
-    frame.truncate(length);
-    frame
 }

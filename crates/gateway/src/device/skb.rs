@@ -32,6 +32,7 @@ pub(super) fn open(
         takes: Takes {
             partial_checksums: true,
             segments: true,
+            only_ipv4_segments: false,
             udp_segments: opened.udp_segments,
             tunnel_segments: opened.tunnel_segments,
         },

@@ -33,6 +33,7 @@ impl Driver for Tap<'_> {
             takes: Takes {
                 partial_checksums: true,
                 segments: true,
+                only_ipv4_segments: false,
                 udp_segments: tap.udp_segments,
                 tunnel_segments: tap.tunnel_segments,
             },

@@ -7,11 +7,14 @@
 //! | `transmit` | the way of descriptors from memory to the wire, checksums and segments |
 //! | `space` | memory under the device's own addresses |
 //! | `faulty` | what a broken device does |
+//! | [`frames`] | frames to try a port with |
 //!
 //! A [`Nic`] is one device without a clock and without threads. It takes part in every access: what a driver asks
 //! for is done before the access returns, unless [`Nic::hold_write_backs`] or [`Nic::hold_sending`] keep it. A reset
 //! resets, and leaves garbage where the manual calls registers undefined. The PCI side is an address space of which
 //! no address is a pointer.
+
+pub mod frames;
 
 mod faulty;
 mod receive;

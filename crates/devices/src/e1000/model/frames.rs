@@ -1,24 +1,35 @@
-//! TCP and UDP packets in their frames.
+//! Frames to try a port with: plain ones, and TCP and UDP packets.
 
-use polder_buffers::{ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind};
+use polder_buffers::{ChecksumState, Packet, Segmentation, SegmentationKind};
 use polder_datapath::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Pseudo, Tcp, TrafficClass, Udp};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub(crate) const ETHERNET: usize = 14;
+const ETHERNET: usize = 14;
 const SOURCE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const SOURCE_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const DESTINATION_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
 /// Protocols of a frame.
-#[derive(Clone, Copy)]
-pub(crate) struct Kind {
-    pub(crate) protocol: IpProtocol,
-    pub(crate) is_ipv6: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// TCP or UDP.
+    pub protocol: IpProtocol,
+    /// True for IPv6, false for IPv4.
+    pub is_ipv6: bool,
 }
 
+/// UDP and TCP, each in IPv4 and IPv6.
+pub const KINDS: [Kind; 4] = [
+    Kind { protocol: IpProtocol::UDP, is_ipv6: false },
+    Kind { protocol: IpProtocol::UDP, is_ipv6: true },
+    Kind { protocol: IpProtocol::TCP, is_ipv6: false },
+    Kind { protocol: IpProtocol::TCP, is_ipv6: true },
+];
+
 impl Kind {
-    pub(crate) fn transport(self) -> usize {
+    /// Place of the transport header.
+    pub fn transport(self) -> usize {
         ETHERNET + if self.is_ipv6 { Ipv6::HEADER_BYTES } else { Ipv4::HEADER_BYTES }
     }
 
@@ -26,7 +37,8 @@ impl Kind {
         if self.protocol == IpProtocol::TCP { Tcp::HEADER_BYTES } else { Udp::HEADER_BYTES }
     }
 
-    pub(crate) fn field(self) -> u16 {
+    /// Place of the checksum in the transport header.
+    pub fn field(self) -> u16 {
         if self.protocol == IpProtocol::TCP { Tcp::CHECKSUM_OFFSET } else { Udp::CHECKSUM_OFFSET }
     }
 
@@ -39,15 +51,28 @@ impl Kind {
     }
 }
 
+/// A frame of `length` bytes, unlike those of other lengths and numbers.
+pub fn frame(number: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    frame.extend(number.to_be_bytes());
+    let mut random = fastrand::Rng::with_seed(u64::from(number));
+    frame.extend((frame.len()..length).map(|_| random.u8(..)));
+    frame.truncate(length);
+    frame
+}
+
 /// A complete frame with `payload` bytes.
-pub(crate) fn complete(kind: Kind, payload: usize) -> Vec<u8> {
+///
+/// # Panics
+/// When the packet would be longer than 65 535 bytes.
+pub fn complete(kind: Kind, payload: usize) -> Vec<u8> {
     let transport = kind.transport();
-    let mut frame = crate::stand::frame(7, transport + kind.header() + payload);
+    let mut frame = frame(7, transport + kind.header() + payload);
     let length = frame.len() - transport;
     if kind.is_ipv6 {
         frame[12..14].copy_from_slice(&[0x86, 0xdd]);
         frame[14..18].copy_from_slice(&[0x60, 0, 0, 0]);
-        frame[18..20].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+        frame[18..20].copy_from_slice(&word(length).to_be_bytes());
         frame[20..22].copy_from_slice(&[kind.protocol.0, 64]);
         frame[22..38].copy_from_slice(&SOURCE_6.octets());
         frame[38..54].copy_from_slice(&DESTINATION_6.octets());
@@ -58,14 +83,14 @@ pub(crate) fn complete(kind: Kind, payload: usize) -> Vec<u8> {
             destination: DESTINATION,
             protocol: kind.protocol,
             traffic_class: TrafficClass(0),
-            total_length: u16::try_from(length + Ipv4::HEADER_BYTES).unwrap(),
+            total_length: word(length + Ipv4::HEADER_BYTES),
             identification: 100,
             dont_fragment: true,
             more_fragments: false,
             fragment_offset: 0,
             time_to_live: 64,
         };
-        header.emit(&mut frame[ETHERNET..]).unwrap();
+        header.emit(&mut frame[ETHERNET..]).expect("there is room for a header");
     }
     let message = &mut frame[transport..];
     if kind.protocol == IpProtocol::TCP {
@@ -73,7 +98,7 @@ pub(crate) fn complete(kind: Kind, payload: usize) -> Vec<u8> {
         message[12..14].copy_from_slice(&[0x50, 0x19]);
         message[18..20].fill(0);
     } else {
-        message[4..6].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+        message[4..6].copy_from_slice(&word(length).to_be_bytes());
     }
     let field = usize::from(kind.field());
     message[field..field + 2].fill(0);
@@ -83,20 +108,30 @@ pub(crate) fn complete(kind: Kind, payload: usize) -> Vec<u8> {
 }
 
 /// Leaves only the pseudo-header's sum in the checksum of a packet made of [`complete`].
-pub(crate) fn make_partial(packet: &mut Packet, kind: Kind) {
+///
+/// # Panics
+/// When the packet is shorter than its headers.
+pub fn make_partial(packet: &mut Packet, kind: Kind) {
     let start = kind.transport();
-    let length = u32::try_from(packet.len() - start).unwrap();
+    let length = u32::from(word(packet.len() - start));
     let sum = kind.pseudo().sum(kind.protocol, length).partial();
     let field = start + usize::from(kind.field());
     packet.bytes_mut()[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     packet.checksum = ChecksumState::Partial;
-    packet.checksum_start = u16::try_from(start).unwrap();
+    packet.checksum_start = word(start);
     packet.checksum_offset = kind.field();
 }
 
 /// Makes a TCP packet one that is to be cut.
-pub(crate) fn make_super(packet: &mut Packet, kind: Kind, size: u16) {
+///
+/// # Panics
+/// As [`make_partial`].
+pub fn make_super(packet: &mut Packet, kind: Kind, size: u16) {
     make_partial(packet, kind);
     let segmentation = if kind.is_ipv6 { SegmentationKind::Tcp6 } else { SegmentationKind::Tcp4 };
-    packet.segmentation = Segmentation { size, kind: segmentation, outer: OuterHeaders::NONE };
+    packet.segmentation = Segmentation { size, kind: segmentation, ..Segmentation::default() };
+}
+
+fn word(length: usize) -> u16 {
+    u16::try_from(length).expect("a packet of up to 65 535 bytes")
 }

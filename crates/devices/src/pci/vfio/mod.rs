@@ -1,0 +1,292 @@
+//! PCI devices of this machine, by VFIO: the kernel's way to let a process drive one.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `slot` | what the kernel says of a device: driver, IOMMU group, obstacles; giving it back |
+//! | `sys` | requests, and registers as a mapping |
+//!
+//! A device has a container of its own, with the memory for descriptors and the packet memory in it and nothing else.
+//! When the process ends, however it ends, the kernel takes the device's right to transfer, then the memory.
+//!
+//! Source: Linux, Documentation/driver-api/vfio.rst.
+
+mod slot;
+mod sys;
+
+pub use slot::{Member, Released, Slot, release};
+
+use super::{ALL_ONES, Address, Coherent, Device, Dma, DmaError, Interrupt, Registers, SharedMemory};
+use polder_buffers::Region;
+use rustix::event::EventfdFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Directory of VFIO's files.
+pub const DIRECTORY: &str = "/dev/vfio";
+/// I/O address of the first piece for descriptors: above what firmware and interrupts use at the bottom.
+const COHERENT: u64 = 0x1000_0000;
+/// I/O address of the packet memory: above the addresses of interrupts; the smallest IOMMUs have 39 bits.
+const PACKETS: u64 = 0x1_0000_0000;
+/// Place of the command in a device's configuration, and its bits: memory is decoded, the device may transfer, the
+/// interrupt line is off.
+const COMMAND: u64 = 4;
+const DECODES_MEMORY: u16 = 0x2;
+const IS_MASTER: u16 = 0x4;
+const INTERRUPT_OFF: u16 = 0x400;
+
+/// Reason why a device cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VfioError {
+    /// There is none at that address.
+    #[error("there is no PCI device {0}; `lspci -D` lists those that there are")]
+    Missing(Address),
+    /// Another driver has it, or none.
+    #[error(
+        "{address} is bound to {}, and has to be vfio-pci's: {}",
+        driver.as_ref().map_or("no driver".to_owned(), |driver| format!("the driver {driver}")),
+        slot::commands(*address)
+    )]
+    Bound {
+        /// The device.
+        address: Address,
+        /// Driver that has it.
+        driver: Option<String>,
+    },
+    /// No IOMMU keeps it from other memory.
+    #[error(
+        "{0} has no IOMMU group, so no IOMMU could keep it to its memory: switch the IOMMU (VT-d, AMD-Vi, SMMU) on in \
+         the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
+    )]
+    NoIommu(Address),
+    /// VFIO's mode without an IOMMU.
+    #[error(
+        "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the machine; Polder does not use \
+         that: switch the IOMMU on in the firmware and on the kernel's command line"
+    )]
+    WithoutIommu(Address),
+    /// Its group has devices that others drive.
+    #[error(
+        "IOMMU group {group} of {address} has other devices that drivers of the kernel have: {}; bind these to vfio-pci \
+         too, in the same way, or put the card into another slot",
+        others.join(", ")
+    )]
+    Shared {
+        /// The device.
+        address: Address,
+        /// Number of its group.
+        group: u32,
+        /// The others, with their drivers.
+        others: Vec<String>,
+    },
+    /// Somebody has the group open.
+    #[error(
+        "IOMMU group {group} of {address} is in use by another program, or another port: `fuser -v {DIRECTORY}/{group}` \
+         names it; stop it"
+    )]
+    InUse {
+        /// The device.
+        address: Address,
+        /// Number of its group.
+        group: u32,
+    },
+    /// A file must not be opened.
+    #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
+    Permission(PathBuf),
+    /// VFIO is not there.
+    #[error("{} is missing: `modprobe vfio-pci`; in a container pass it in, as with `--device`", .0.display())]
+    NoVfio(PathBuf),
+    /// The kernel's VFIO is another one.
+    #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
+    OldVfio,
+    /// Interrupts could be forged.
+    #[error(
+        "the IOMMU does not remap interrupts, so the device could forge them, and the kernel refuses: switch interrupt \
+         remapping on in the firmware (x2APIC), and remove `intremap=off` from the kernel's command line"
+    )]
+    Remapping,
+    /// It has no registers or no interrupt that VFIO shows.
+    #[error("{address} has no {what} that VFIO shows; see `lspci -vs {address}`")]
+    Lacks {
+        /// The device.
+        address: Address,
+        /// What it lacks.
+        what: &'static str,
+    },
+    /// A request failed.
+    #[error("VFIO cannot {what}: {errno}; see the kernel's log (`dmesg`)")]
+    Request {
+        /// What was asked for.
+        what: &'static str,
+        /// Error of the system.
+        errno: Errno,
+    },
+}
+
+fn cannot(what: &'static str) -> impl Fn(Errno) -> VfioError {
+    move |errno| VfioError::Request { what, errno }
+}
+
+/// One device. Fields are dropped in this order: the device loses its right to transfer before the memory goes.
+#[derive(Debug)]
+struct Vfio {
+    window: sys::Window,
+    device: OwnedFd,
+    /// True if the interrupt is a line, which has to be unmasked.
+    is_line: bool,
+    event: OwnedFd,
+    _group: OwnedFd,
+    container: OwnedFd,
+    /// Memory that the device reaches.
+    reached: Mutex<Reached>,
+}
+
+#[derive(Debug, Default)]
+struct Reached {
+    /// Bytes of memory for descriptors so far.
+    coherent: u64,
+    pieces: Vec<Arc<SharedMemory>>,
+    packets: Option<Region>,
+}
+
+/// Opens a device that vfio-pci has.
+///
+/// # Errors
+/// [`VfioError`] says what to do next.
+pub fn open(address: Address) -> Result<Device, VfioError> {
+    let slot = Slot::find(address)?;
+    let group = match slot.obstacle() {
+        Some(obstacle) => return Err(obstacle),
+        None => slot.group().ok_or(VfioError::NoIommu(address))?,
+    };
+    let container =
+        open_file(&Path::new(DIRECTORY).join("vfio"), &|| VfioError::Permission("/dev/vfio/vfio".into()))?;
+    if !sys::is_known(&container).map_err(cannot("tell its version"))? {
+        return Err(VfioError::OldVfio);
+    }
+    let group_file = slot::open_group(address, group)?;
+    let flags = sys::group_flags(&group_file).map_err(cannot("tell the state of a group"))?;
+    if flags & sys::VFIO_GROUP_FLAGS_VIABLE == 0 {
+        return Err(VfioError::Shared { address, group, others: slot.others() });
+    }
+    sys::set_container(&group_file, &container).map_err(cannot("put a group into a container"))?;
+    sys::set_iommu(&container).map_err(|errno| match errno {
+        Errno::PERM => VfioError::Remapping,
+        errno => VfioError::Request { what: "use the IOMMU", errno },
+    })?;
+    let vfio = Arc::new(Vfio::new(address, container, group_file)?);
+    Ok(Device {
+        registers: Arc::clone(&vfio) as Arc<dyn Registers>,
+        dma: Arc::clone(&vfio) as Arc<dyn Dma>,
+        interrupt: vfio,
+    })
+}
+
+fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<OwnedFd, VfioError> {
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => VfioError::NoVfio(path.to_owned()),
+        Errno::ACCESS | Errno::PERM => VfioError::Permission(path.to_owned()),
+        Errno::BUSY => busy(),
+        errno => VfioError::Request { what: "open a file", errno },
+    })
+}
+
+impl Vfio {
+    fn new(address: Address, container: OwnedFd, group: OwnedFd) -> Result<Self, VfioError> {
+        let name = CString::new(address.to_string()).map_err(|_| VfioError::Missing(address))?;
+        let device = sys::open_device(&group, &name).map_err(cannot("open the device"))?;
+        let flags = sys::device_flags(&device).map_err(cannot("tell what the device is"))?;
+        if flags & sys::VFIO_DEVICE_FLAGS_RESET != 0 {
+            sys::reset(&device).map_err(cannot("reset the device"))?;
+        }
+        let (flags, offset, size) = sys::region(&device, sys::BAR_0).map_err(cannot("find registers"))?;
+        let length = usize::try_from(size).unwrap_or(0);
+        if flags & sys::VFIO_REGION_INFO_FLAG_MMAP == 0 || length == 0 {
+            return Err(VfioError::Lacks { address, what: "window of registers" });
+        }
+        let window = sys::Window::new(&device, offset, length).map_err(cannot("map registers"))?;
+        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        let event = event.map_err(cannot("make an event"))?;
+        let has = |index| sys::has_interrupt(&device, index).map_err(cannot("find interrupts"));
+        let (index, is_line) = if has(sys::INTX)? {
+            (sys::INTX, true)
+        } else if has(sys::MSI)? {
+            (sys::MSI, false)
+        } else {
+            return Err(VfioError::Lacks { address, what: "interrupt" });
+        };
+        let reached = Mutex::default();
+        let vfio = Self { window, device, is_line, event, _group: group, container, reached };
+        vfio.let_transfer().map_err(cannot("let the device transfer"))?;
+        sys::set_interrupt(&vfio.device, index, vfio.event.as_fd()).map_err(cannot("set an interrupt"))?;
+        Ok(vfio)
+    }
+
+    /// Lets the device decode its addresses, transfer and interrupt.
+    fn let_transfer(&self) -> Result<(), Errno> {
+        let (_, start, _) = sys::region(&self.device, sys::CONFIGURATION)?;
+        let mut command = [0; 2];
+        rustix::io::pread(&self.device, &mut command, start + COMMAND)?;
+        let command = u16::from_le_bytes(command) & !INTERRUPT_OFF | DECODES_MEMORY | IS_MASTER;
+        rustix::io::pwrite(&self.device, &command.to_le_bytes(), start + COMMAND).map(drop)
+    }
+
+    fn reached(&self) -> std::sync::MutexGuard<'_, Reached> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registers for Vfio {
+    #[inline]
+    fn read32(&self, offset: u32) -> u32 {
+        self.window.read32(offset)
+    }
+
+    #[inline]
+    fn write32(&self, offset: u32, value: u32) {
+        self.window.write32(offset, value);
+    }
+}
+
+impl Dma for Vfio {
+    fn coherent(&self, bytes: usize) -> Result<Coherent, DmaError> {
+        let no_memory = |errno| DmaError::Memory { bytes, errno };
+        let memory = Arc::new(SharedMemory::new(bytes).map_err(no_memory)?);
+        let mut reached = self.reached();
+        let (address, length) = (COHERENT + reached.coherent, memory.bytes().len());
+        sys::map(&self.container, memory.address(), length, address)
+            .map_err(|errno| DmaError::Map { bytes: length, errno })?;
+        reached.coherent += length as u64;
+        reached.pieces.push(Arc::clone(&memory));
+        Coherent::new(memory, 0, length, address).ok_or_else(|| no_memory(Errno::INVAL))
+    }
+
+    fn map(&self, region: &Region) -> Result<u64, DmaError> {
+        let bytes = region.mapped_bytes();
+        sys::map(&self.container, region.base_address(), bytes, PACKETS)
+            .map_err(|errno| DmaError::Map { bytes, errno })?;
+        self.reached().packets = Some(region.clone());
+        Ok(PACKETS)
+    }
+}
+
+impl Interrupt for Vfio {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn acknowledge(&self) -> bool {
+        rustix::io::read(&self.event, &mut [0; 8]).is_ok()
+    }
+
+    /// A message is never masked: the device sends it when a cause comes that it may interrupt for.
+    fn unmask(&self) {
+        if self.is_line && sys::unmask(&self.device).is_err() && self.window.read32(0) == ALL_ONES {
+            // A device that is gone interrupts no more, so its worker is woken to see that.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
