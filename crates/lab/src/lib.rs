@@ -4,6 +4,7 @@ pub mod demo;
 pub mod scenarios;
 
 pub mod differential;
+pub mod e1000;
 pub mod guest;
 pub mod hold;
 pub mod lan78xx;

@@ -1,0 +1,16 @@
+//! QEMU's e1000 as judge of our driver, without a guest.
+//!
+//! QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
+//! by QEMU's test protocol: registers by messages, memory as files that both map, the interrupt as a message
+//! ([`machine`]). Frames go by a datagram socket. One fault of the driver at a time, imitated at its seams
+//! ([`mutants`]), shows that a check finds what it is for.
+
+mod bench;
+mod checks;
+mod judge;
+mod machine;
+mod mutants;
+mod offloads;
+
+pub use judge::{Judgement, available, examine};
+pub use machine::Chip;
