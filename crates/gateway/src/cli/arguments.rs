@@ -216,7 +216,7 @@ pub(super) struct Which {
 
 #[derive(Debug, Args)]
 pub(super) struct Release {
-    /// The interfaces.
+    /// The interfaces, or addresses of PCI devices.
     #[arg(value_name = "INTERFACE", required_unless_present = "all")]
     pub(super) interfaces: Vec<String>,
     /// All interfaces that are left closed.

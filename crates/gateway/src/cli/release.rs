@@ -1,4 +1,4 @@
-//! `polder release`: opens interfaces that were left closed.
+//! `polder release`: opens interfaces that were left closed, and gives PCI devices back to their drivers.
 
 use super::Failure;
 use super::arguments::Release;
@@ -8,6 +8,8 @@ use crate::control::{Answer, Ask};
 use crate::show::{View, What};
 use anyhow::anyhow;
 use polder_devices::af_xdp;
+use polder_devices::pci::Address;
+use polder_devices::pci::vfio::{self, Released, VfioError};
 use std::path::PathBuf;
 
 pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
@@ -16,6 +18,11 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
     let screen = Screen::stdout();
     let mut released = 0;
     for interface in &interfaces {
+        if let Ok(address) = interface.parse::<Address>() {
+            screen.write(&format!("{interface}: {}\n", give_back(address)?))?;
+            released += 1;
+            continue;
+        }
         if let Some((_, gateway)) = users.iter().find(|(used, _)| used == interface) {
             if arguments.all {
                 continue;
@@ -37,6 +44,20 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
         screen.write("no interface was left closed\n")?;
     }
     Ok(())
+}
+
+/// Gives a PCI device back to the kernel's own driver; says who has it.
+fn give_back(address: Address) -> Result<String, VfioError> {
+    Ok(match vfio::release(address)? {
+        Released::To(driver) => format!("the driver {driver} has it again"),
+        Released::ToNobody => {
+            "free, and no driver of the kernel has taken it: `modprobe` its module".to_owned()
+        }
+        Released::NotBound(driver) => {
+            let driver = driver.as_deref().unwrap_or("no driver");
+            format!("was not bound to vfio-pci: {driver} has it")
+        }
+    })
 }
 
 /// All interfaces of this network namespace.

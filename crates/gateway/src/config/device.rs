@@ -5,7 +5,8 @@
 use super::lan78xx::Adapter;
 use super::port::MAX_MTU;
 use polder_devices::lan78xx::LARGEST_MTU;
-use serde::Serialize;
+use polder_devices::pci::Address;
+use serde::{Serialize, Serializer};
 
 /// The device behind a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +18,12 @@ pub enum Device {
     Tap(String),
     /// A USB Ethernet adapter that Polder drives itself.
     Lan78xx(Box<Adapter>),
+    /// A PCI Ethernet controller that Polder drives itself, by VFIO.
+    Pci(#[serde(serialize_with = "shown")] Address),
+}
+
+fn shown<S: Serializer>(address: &Address, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(address)
 }
 
 /// Properties of a kind of device.
@@ -51,9 +58,10 @@ pub struct Capabilities {
 pub type Absent = [(&'static str, &'static str, &'static str)];
 
 /// All kinds, in the order in which the guide has them.
-pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &LAN78XX];
+pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &LAN78XX, &PCI];
 
 const ONLY: &str = "only an `interface` has it";
+const OWN: &str = "only a `pci` device has it";
 
 const INTERFACE: Capabilities = Capabilities {
     word: "interface",
@@ -66,7 +74,7 @@ const INTERFACE: Capabilities = Capabilities {
     has_queues: true,
     max_mtu: MAX_MTU,
     no_underlay: None,
-    absent: &[],
+    absent: &[("mac", OWN, "remove `mac`: `ip link set address` sets an interface's")],
 };
 
 const TAP: Capabilities = Capabilities {
@@ -82,6 +90,7 @@ const TAP: Capabilities = Capabilities {
     max_mtu: MAX_MTU,
     no_underlay: Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge")),
     absent: &[
+        ("mac", OWN, "remove `mac`: `ip link set address` sets a TAP's"),
         ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
         ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
         ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
@@ -102,12 +111,37 @@ const LAN78XX: Capabilities = Capabilities {
     max_mtu: LARGEST_MTU,
     no_underlay: Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge")),
     absent: &[
+        ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
         ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
         ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
         ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
+    ],
+};
+
+const PCI: Capabilities = Capabilities {
+    word: "pci",
+    noun: "PCI device",
+    has_kernel_peer: false,
+    registers_memory: true,
+    takes_segments: false,
+    follows_mtu: false,
+    header_bytes: 0,
+    has_queues: false,
+    max_mtu: MAX_MTU,
+    no_underlay: Some((
+        "a PCI device",
+        "the kernel has no routes over it; `role = \"router\"` carries tunnels over it, with Polder's own routes",
+    )),
+    absent: &[
+        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
+        ("on_exit", ONLY, "remove `on_exit`: the device stays with vfio-pci until `polder release`"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+        ("moderation_us", ONLY, "remove `moderation_us`: the device's throttle follows the load"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
+        ("queues", "the device has one", "remove `queues`; `order` shares the work among workers"),
     ],
 };
 
@@ -118,6 +152,7 @@ impl Device {
             Self::Interface(_) => &INTERFACE,
             Self::Tap(_) => &TAP,
             Self::Lan78xx(_) => &LAN78XX,
+            Self::Pci(_) => &PCI,
         }
     }
 
@@ -126,6 +161,7 @@ impl Device {
         match self {
             Self::Interface(name) | Self::Tap(name) => name.clone(),
             Self::Lan78xx(adapter) => adapter.place.to_string(),
+            Self::Pci(address) => address.to_string(),
         }
     }
 
@@ -133,7 +169,7 @@ impl Device {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(name) => Some(name),
-            Self::Tap(_) | Self::Lan78xx(_) => None,
+            Self::Tap(_) | Self::Lan78xx(_) | Self::Pci(_) => None,
         }
     }
 
@@ -141,7 +177,7 @@ impl Device {
     pub(super) fn tap(&self) -> Option<String> {
         match self {
             Self::Tap(name) => Some(name.clone()),
-            Self::Interface(_) | Self::Lan78xx(_) => None,
+            Self::Interface(_) | Self::Lan78xx(_) | Self::Pci(_) => None,
         }
     }
 
@@ -149,7 +185,15 @@ impl Device {
     pub(super) fn adapter(&self) -> Option<Adapter> {
         match self {
             Self::Lan78xx(adapter) => Some((**adapter).clone()),
-            Self::Interface(_) | Self::Tap(_) => None,
+            Self::Interface(_) | Self::Tap(_) | Self::Pci(_) => None,
+        }
+    }
+
+    /// The PCI device, if it is one.
+    pub(super) fn pci(&self) -> Option<Address> {
+        match self {
+            Self::Pci(address) => Some(*address),
+            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) => None,
         }
     }
 
@@ -157,7 +201,7 @@ impl Device {
     pub fn kernel_name(&self) -> Option<&str> {
         match self {
             Self::Interface(name) | Self::Tap(name) => Some(name),
-            Self::Lan78xx(_) => None,
+            Self::Lan78xx(_) | Self::Pci(_) => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::model::Mac;
 use super::notation::{self, Text};
 use super::section::{Refusal, closest, printable, wrong_type};
+use polder_devices::pci::Address;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::Value;
@@ -184,6 +185,12 @@ pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
         return Ok(name);
     };
     Err(Refusal::new(wrong).remedy("`ip link` lists the interfaces by name"))
+}
+
+/// The address of a PCI device.
+pub(super) fn pci(value: &DeValue<'_>) -> Result<Address, Refusal> {
+    let address = text(value)?.parse::<Address>();
+    address.map_err(|error| Refusal::new("is no address of a PCI device").remedy(error.to_string()))
 }
 
 /// True if `name` can name a gateway, port, tunnel or bridge.

@@ -6,6 +6,7 @@
 
 mod interface;
 mod lan78xx;
+mod pci;
 mod skb;
 mod tap;
 
@@ -15,6 +16,7 @@ use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Port};
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
+use crate::show::nic::NicRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::capture::Instruction;
@@ -239,6 +241,11 @@ pub trait Handle: Send {
         None
     }
 
+    /// Row of `polder show ports` about a PCI device.
+    fn nic_row(&self) -> Option<NicRow> {
+        None
+    }
+
     /// Rows of `polder show buffers` about memory of transfers, for the port of that name.
     fn transfers(&self, _port: &str) -> Vec<TransferRow> {
         Vec::new()
@@ -253,6 +260,7 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
         Device::Interface(name) => Box::new(interface::Interface(name)),
         Device::Tap(name) => Box::new(tap::Tap(name)),
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
+        Device::Pci(address) => Box::new(pci::PciDevice(*address)),
     }
 }
 
@@ -282,7 +290,7 @@ pub fn describe(device: &Device) -> String {
 
 /// The missing device, when an opening failed because the device is not there and may come; else `None`.
 pub fn missing(error: &anyhow::Error) -> Option<String> {
-    [interface::missing, lan78xx::missing].into_iter().find_map(|missing| missing(error))
+    [interface::missing, lan78xx::missing, pci::missing].into_iter().find_map(|missing| missing(error))
 }
 
 /// Slots of packet memory.

@@ -249,6 +249,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         findings: findings(state),
         bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
         adapter: state.handle().and_then(|handle| handle.adapter_row()),
+        nic: state.handle().and_then(|handle| handle.nic_row()),
     }
 }
 

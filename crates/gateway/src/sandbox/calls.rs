@@ -143,7 +143,8 @@ const OLD: &[Call] = &[];
 /// Calls of the control threads: the one that looks after the gateway, the one that answers the control
 /// socket, the supervisor, and those that look for an adapter, close sockets or read packet hooks. A reload opens all that a start opens.
 const CONTROL: &[Call] = calls! {
-    SYS_pread64, "the state of threads, where the kernel does not report their ends (before Linux 6.9)";
+    SYS_pread64, "the state of threads, where the kernel does not report their ends (before Linux 6.9); the configuration of a PCI device";
+    SYS_pwrite64, "the configuration of a PCI device";
     SYS_clone if THREAD, "threads of every role";
     SYS_socket if When::OneOf(0, FAMILIES), "AF_XDP and TAP ports, netlink, USB/IP, neighbours, the service manager";
     SYS_socketpair if When::OneOf(0, &[libc::AF_UNIX]), "ends of threads";
@@ -161,7 +162,7 @@ const CONTROL: &[Call] = calls! {
     SYS_getsockname, "netlink, USB/IP";
     SYS_getpeername, "USB/IP";
     SYS_bpf, "XDP programs, their maps and links, and pins for on_exit = \"drop\"";
-    SYS_ioctl, "TAPs, ethtool, usbfs, kinds of files";
+    SYS_ioctl, "TAPs, ethtool, usbfs, VFIO, kinds of files";
     SYS_dup, "copies of descriptors";
     SYS_eventfd2, "wakeups of workers and of devices";
     SYS_timerfd_create, "time limits of USB transfers";
@@ -240,7 +241,7 @@ const WORKER: &[Call] = calls! {
     SYS_socket if When::OneOf(0, &[libc::AF_NETLINK]), "NAPI contexts: threads, timers, suspended interrupts";
     SYS_setsockopt, "busy polling";
     SYS_getsockopt, "statistics of AF_XDP, NAPI contexts";
-    SYS_ioctl, "busy polling by epoll, transfers of usbfs";
+    SYS_ioctl, "busy polling by epoll, transfers of usbfs, interrupts of VFIO";
     SYS_epoll_create1, "busy polling by epoll";
     SYS_epoll_ctl, "busy polling by epoll, USB events";
     SYS_timerfd_settime, "time limits of USB transfers";

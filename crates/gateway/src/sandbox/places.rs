@@ -7,6 +7,7 @@ use landlock::{
     Scope, make_bitflags,
 };
 use polder_devices::af_xdp;
+use polder_devices::pci::vfio;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub const PLACES: &[Place] = &[
         access: Reach::Read,
         reason: "threads, neighbours, routes, settings of the network",
     },
-    Place { path: "/sys", access: Reach::Read, reason: "USB devices, members of bridges, CPUs" },
+    Place { path: "/sys", access: Reach::Read, reason: "USB and PCI devices, members of bridges, CPUs" },
     Place {
         path: "/dev/net/tun",
         access: Reach::Device,
@@ -53,6 +54,7 @@ pub const PLACES: &[Place] = &[
         reason: "offloads that are switched off while a port is open",
     },
     Place { path: "/dev/bus/usb", access: Reach::Device, reason: "adapters of this machine" },
+    Place { path: vfio::DIRECTORY, access: Reach::Device, reason: "PCI devices of this machine" },
     Place { path: "/dev/null", access: Reach::Device, reason: "the C library" },
     Place { path: "/etc/hosts", access: Reach::Read, reason: "names of USB/IP servers" },
     Place { path: "/etc/host.conf", access: Reach::Read, reason: "names of USB/IP servers" },

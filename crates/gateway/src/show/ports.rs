@@ -3,6 +3,7 @@
 use super::adapter::AdapterRow;
 use super::fdb::of_limit;
 use super::look::{Look, grouped};
+use super::nic::NicRow;
 use super::table::{Align, Table, wrap};
 use polder_datapath::scheduler::WEIGHT;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct PortRow {
     pub name: String,
     /// The interface's name.
     pub interface: String,
-    /// `interface`, `tap` or `lan78xx`.
+    /// `interface`, `tap`, `lan78xx` or `pci`.
     pub kind: String,
     /// `bridge` or `underlay`.
     pub role: String,
@@ -94,6 +95,9 @@ pub struct PortRow {
     /// The USB adapter behind it, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterRow>,
+    /// The PCI device behind it, while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<NicRow>,
 }
 
 /// A packet hook of the kernel that a port goes round.
@@ -126,6 +130,9 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         subtract_all(&mut row.drops, &then.drops);
         if let (Some(adapter), Some(then)) = (&mut row.adapter, &then.adapter) {
             adapter.subtract(then);
+        }
+        if let (Some(nic), Some(then)) = (&mut row.nic, &then.nic) {
+            nic.subtract(then);
         }
     }
 }
@@ -201,6 +208,9 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if let Some(adapter) = &row.adapter {
         note(adapter.mark(look), &adapter.lines(look).join("; "));
+    }
+    if let Some(nic) = &row.nic {
+        note(nic.mark(look), &nic.lines(look).join("; "));
     }
     if let Some((mode, why)) = row.mode.as_ref().zip(row.mode_reason.as_ref()).filter(|_| row.open) {
         let mode = mode.split(',').next().unwrap_or_default();

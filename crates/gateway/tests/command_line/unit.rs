@@ -52,7 +52,9 @@ fn the_unit_refuses_no_policy_that_the_gateway_sets() {
 fn the_unit_opens_the_devices_of_the_table_and_restarts_for_ever() {
     let unit = unit();
     let devices = words(&unit, "DeviceAllow");
-    assert!(devices.contains("/dev/net/tun") && devices.contains("char-usb_device"), "{devices:?}");
+    for device in ["/dev/net/tun", "char-usb_device", "/dev/vfio/vfio", "char-vfio"] {
+        assert!(devices.contains(device), "{device}: {devices:?}");
+    }
     assert_eq!(words(&unit, "StartLimitIntervalSec"), BTreeSet::from(["0".to_owned()]));
 }
 
