@@ -114,6 +114,7 @@ fn a_station_reaches_a_card_through_an_access_point() {
         memory_mib: 768,
         processors: 2,
         cards: &[card],
+        iommu: false,
     };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     let name = guest.interface(card.mac).unwrap();

@@ -53,6 +53,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         memory_mib: 512,
         processors: 2,
         cards: &cards,
+        iommu: false,
     };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     println!("{}", kernel.version());

@@ -70,6 +70,7 @@ impl Machine {
             memory_mib: 768,
             processors: 1,
             cards: &[],
+            iommu: false,
         };
         let mut guest = Guest::boot(kernel, &options).unwrap();
         for line in SETUP.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -1,16 +1,18 @@
-//! QEMU's e1000 as judge of our driver, without a guest.
+//! QEMU's e1000 as judge of our driver: without a guest, and in a gateway in one ([`examine_in_guest`]).
 //!
-//! QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
+//! Without a guest, QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
 //! by QEMU's test protocol: registers by messages, memory as files that both map, the interrupt as a message
 //! ([`machine`]). Frames go by a datagram socket. One fault of the driver at a time, imitated at its seams
 //! ([`mutants`]), shows that a check finds what it is for.
 
 mod bench;
 mod checks;
+mod guest;
 mod judge;
 mod machine;
 mod mutants;
 mod offloads;
 
+pub use guest::{examine_in_guest, guest_available};
 pub use judge::{Judgement, available, examine};
 pub use machine::Chip;

@@ -57,6 +57,8 @@ pub struct Options<'a> {
     pub processors: u32,
     /// Network cards beside the uplink. Their modules are loaded at start, in this order.
     pub cards: &'a [Card<'a>],
+    /// True for a machine with an IOMMU that remaps interrupts, without which the kernel gives no device to a process.
+    pub iommu: bool,
 }
 
 /// A running guest.
@@ -105,13 +107,18 @@ impl Guest {
         let cleanup = Cleanup(&directory);
         let image = directory.join("initramfs");
         build(kernel, options)?.write_to(&image)?;
+        let iommu = if options.iommu { "intel_iommu=on " } else { "" };
         let line = format!(
-            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on \
+            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on {iommu}\
              rdinit=/polder-lab -- guest-agent {port}"
         );
         let mut command = Emulator::with(options.cards)?.command();
-        if options.cards.iter().any(|card| card.model.is_express()) {
+        if options.iommu || options.cards.iter().any(|card| card.model.is_express()) {
             command.args(["-machine", "q35"]);
+        }
+        if options.iommu {
+            // In front of all devices, whose transfers go through it.
+            command.args(["-device", "intel-iommu,intremap=on"]);
         }
         let cards = options.cards.iter().enumerate();
         command

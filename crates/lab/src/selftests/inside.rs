@@ -36,6 +36,7 @@ pub(super) fn examine(
         memory_mib: 1024,
         processors: 2,
         cards: &[],
+        iommu: false,
     };
     let mut guest = Guest::boot(kernel, &options)?;
     let mut verdicts = Vec::new();

@@ -157,6 +157,7 @@ impl Judge {
                 memory_mib: 384,
                 processors: 1,
                 cards: &[Card { model: Model::E1000, mac: CARD, far_end }],
+                iommu: false,
             },
         )?;
         let gateway = Gateway::start(&near, topology.directory(), &configuration())?;

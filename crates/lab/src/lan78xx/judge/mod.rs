@@ -91,6 +91,7 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement>
         memory_mib: 512,
         processors: 1,
         cards: &[],
+        iommu: false,
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");

@@ -140,6 +140,7 @@ impl Bench {
             memory_mib: 1024,
             processors: 2,
             cards: &described,
+            iommu: false,
         };
         let mut guest = Guest::boot(kernel, &options)?;
         let cards = [guest.interface(described[0].mac)?, guest.interface(described[1].mac)?];
