@@ -123,7 +123,7 @@ const LAN78XX: Capabilities = Capabilities {
 
 const PCI: Capabilities = Capabilities {
     word: "pci",
-    noun: "PCI device",
+    noun: "Ethernet controller",
     has_kernel_peer: false,
     registers_memory: true,
     takes_segments: false,

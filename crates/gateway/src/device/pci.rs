@@ -144,7 +144,7 @@ fn missing_files(slot: &Slot) -> Option<(&'static str, String)> {
     Some((topic(&obstacle), obstacle.to_string()))
 }
 
-/// What this process lacks for `bytes` bytes of memory that a device reaches.
+/// Finding that this process may not lock the `bytes` bytes of memory that a device reaches.
 fn rights(bytes: u64) -> Option<String> {
     let is_free = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_IPC_LOCK);
     let limit = getrlimit(Resource::Memlock).current;

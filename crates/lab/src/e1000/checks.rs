@@ -1,4 +1,4 @@
-//! What a driver has to do on the emulated controller, one named check each.
+//! Duties of a driver on the emulated controller, one named check each.
 
 use super::bench::Bench;
 use super::machine::MAC;

@@ -113,13 +113,13 @@ pub enum VfioError {
     Lacks {
         /// The device.
         address: Address,
-        /// What it lacks.
+        /// Missing part.
         what: &'static str,
     },
     /// A request failed.
     #[error("VFIO cannot {what}: {errno}; see the kernel's log (`dmesg`)")]
     Request {
-        /// What was asked for.
+        /// Request, in the words that follow "cannot".
         what: &'static str,
         /// Error of the system.
         errno: Errno,

@@ -1,4 +1,4 @@
-//! What the kernel says of a PCI device (sysfs): its driver, its IOMMU group, and who else is in that.
+//! A PCI device as the kernel shows it (sysfs): its driver, its IOMMU group, and the other devices of that.
 
 use super::{DIRECTORY, VfioError, open_file};
 use crate::pci::Address;
@@ -127,7 +127,7 @@ pub(super) fn open_group(address: Address, group: u32) -> Result<OwnedFd, VfioEr
     open_file(&path, &|| VfioError::InUse { address, group })
 }
 
-/// What has become of a device that was given back.
+/// Outcome of giving a device back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
     /// A driver of the kernel has it.
