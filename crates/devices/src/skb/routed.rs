@@ -49,7 +49,7 @@ impl Bench {
             queues: 1,
             windows: windows.as_fd(),
             window_bytes: 1 << 20,
-            carries_tunnels: false,
+            whole: &[libc::IPPROTO_TCP],
         };
         let program = router(target, locals.maps(endpoints.tables()), Some(flows.maps()));
         let program = load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");
