@@ -9,9 +9,7 @@
 
 use super::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{
-    self, ETHERNET, IPV4, RouterMaps, Target, need, network_order, untag_bytes,
-};
+use crate::bpf::classify::{self, ETHERNET, IPV4, RouterMaps, Target, need, network_order, untag_bytes};
 use crate::bpf::endpoints::Tables;
 use crate::bpf::flows::program::{Queues, carry};
 use crate::bpf::flows::{FlowMaps, decapsulate, route};

@@ -107,7 +107,9 @@ impl Gateway {
         let is_routers = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
         let is_open = |port| {
             let underlay = tunnels.get(port).map(|tunnel| tunnel.underlay().port);
-            !is_filtered(port, configuration) && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
+            !is_filtered(port, configuration)
+                && !self.flows.is_captured(port)
+                && !underlay.is_some_and(is_routers)
         };
         FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }
