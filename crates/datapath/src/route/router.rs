@@ -355,6 +355,8 @@ mod tests {
         assert!(!is_changed(&router), "nothing to publish");
         neighbours.set_gateway(&mut router, (lan.id, [10, 0, 0, 7].into()), other);
         assert!(is_changed(&router), "a gateway");
+        neighbours.forget(&mut router, lan.id, [10, 0, 0, 7].into());
+        assert!(is_changed(&router), "a gateway that is gone");
         neighbours.forget(&mut router, lan.id, near);
         assert!(is_changed(&router), "a neighbour that is gone");
         router.remove(prefix("10.0.0.0", 8));

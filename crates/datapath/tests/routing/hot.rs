@@ -11,10 +11,11 @@ use polder_datapath::fast_path::{
     AddressPair, FastPath, FastPathPort, FastPaths, FlowKey, Forwarding, TagChange, Validity,
 };
 use polder_datapath::route::{
-    NextHopEntry, NextHopGroup, NextHopId, PairDecisions, PairTables, ReversePath, Special,
+    InterfaceId, NextHopEntry, NextHopGroup, NextHopId, OwnAddress, PairDecisions, PairTables, ReversePath,
+    Special,
 };
 use polder_datapath::units::Nanos;
-use polder_datapath::wire::MacAddress;
+use polder_datapath::wire::{MacAddress, VlanId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::HashMap;
@@ -24,16 +25,20 @@ use std::sync::{Arc, Mutex};
 
 const PORTS: [PortId; 4] = [A, B, TRUNK, KERNEL];
 /// Neighbours: their ports, VLANs and addresses. The first ones are gateways.
-const NEIGHBOURS: [(PortId, u16, &str); 8] = [
+const NEIGHBOURS: [(PortId, u16, &str); 10] = [
     (B, 0, "10.0.1.9"),
     (TRUNK, 7, "10.0.12.9"),
     (TRUNK, 0, "10.0.2.9"),
+    (B, 8, "10.0.18.9"),
     (B, 0, "2001:db8:1::9"),
     (TRUNK, 7, "2001:db8:12::9"),
     (TRUNK, 0, "2001:db8:2::9"),
+    (B, 8, "2001:db8:18::9"),
     (A, 0, "10.0.0.9"),
     (KERNEL, 0, "10.0.3.9"),
 ];
+/// Gateways of each family.
+const GATEWAYS: usize = 4;
 const PREFIXES: [&str; 8] = [
     "0.0.0.0/0",
     "20.0.0.0/8",
@@ -105,10 +110,19 @@ struct Hot {
 impl Hot {
     fn new() -> Self {
         let mut stand = Stand::new();
+        let mut vlan = stand.interface(B, 0);
+        vlan.id = InterfaceId::tagged(B, VlanId::new(8).expect("a VLAN"));
+        vlan.addresses = ["10.0.18.1", "2001:db8:18::1"]
+            .map(|own| OwnAddress { address: ip(own), bits: if own.contains(':') { 64 } else { 24 } })
+            .to_vec();
+        stand.router.connect(&vlan);
+        stand.interfaces.push(vlan);
         let mut ways =
             [NextHopEntry::Blackhole, NextHopEntry::Unreachable].map(|way| stand.way(way)).to_vec();
-        ways.extend(NEIGHBOURS[..6].iter().map(|&(port, vlan, gateway)| stand.by(port, vlan, gateway)));
-        for family in [2..5, 5..8] {
+        ways.extend(
+            NEIGHBOURS[..2 * GATEWAYS].iter().map(|&(port, vlan, gateway)| stand.by(port, vlan, gateway)),
+        );
+        for family in [2..2 + GATEWAYS, 2 + GATEWAYS..2 + 2 * GATEWAYS] {
             let members = ways[family].iter().map(|&way| (way, 1)).collect::<Vec<_>>();
             let group = NextHopGroup::new(&members).expect("members");
             ways.push(stand.way(NextHopEntry::Group(group)));
@@ -279,9 +293,9 @@ fn action() -> impl Strategy<Value = Action> {
     let check = (0..4_usize, any::<bool>(), any::<bool>());
     prop_oneof![
         12 => packet(),
-        2 => (0..PREFIXES.len(), prop::option::weighted(0.8, 0..10_usize)).prop_map(|(to, way)| Action::Route(to, way)),
+        2 => (0..PREFIXES.len(), prop::option::weighted(0.8, 0..12_usize)).prop_map(|(to, way)| Action::Route(to, way)),
         2 => (0..NEIGHBOURS.len(), prop::option::weighted(0.7, 1..4_u8)).prop_map(|(who, end)| Action::Neighbour(who, end)),
-        1 => (0..5_usize, prop::sample::select(vec![576_u16, 600, 1400, 1500]), check)
+        1 => (0..6_usize, prop::sample::select(vec![576_u16, 600, 1400, 1500]), check)
             .prop_map(|(which, mtu, (kind, local, redirects))| Action::Interface(which, mtu, kind, (local, redirects))),
         1 => (0..400_u64).prop_map(Action::Wait),
     ]
@@ -294,7 +308,7 @@ fn act(hot: &mut Hot, action: &Action) -> usize {
         Action::Pass(port, ref frame) => carried = (0..3).filter(|_| hot.pass(port, frame)).count(),
         Action::Route(to, way) => {
             let to = prefix(PREFIXES[to]);
-            let way = way.filter(|way| to.is_v6() == [5, 6, 7, 9].contains(way) || *way < 2);
+            let way = way.filter(|way| to.is_v6() == [6, 7, 8, 9, 11].contains(way) || *way < 2);
             match way {
                 Some(way) => hot.stand.router.insert(to, hot.ways[way]),
                 None => hot.stand.router.remove(to),
@@ -341,7 +355,7 @@ fn what_programs_carry_leaves_as_the_stage_sends_it() {
             for end in 0..NEIGHBOURS.len() {
                 act(&mut hot, &Action::Neighbour(end, Some(1)));
             }
-            for (to, way) in [(0, 2), (1, 3), (2, 4), (4, 5), (5, 6), (6, 7)] {
+            for (to, way) in [(0, 2), (1, 3), (2, 5), (4, 6), (5, 7), (6, 9)] {
                 act(&mut hot, &Action::Route(to, Some(way)));
             }
             for action in &actions {
