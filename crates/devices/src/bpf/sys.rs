@@ -341,12 +341,16 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Err
     run(program, frame, &[])
 }
 
-/// Runs a TCX program on a frame as if it had so many segments.
+/// Runs a TCX program on a frame as if it had so many segments, with so many bytes in each.
 #[cfg(test)]
-pub(crate) fn test_run_segments(program: BorrowedFd<'_>, frame: &[u8], segments: u32) -> Result<u32, Errno> {
+pub(crate) fn test_run_segments(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    segments: [u32; 2],
+) -> Result<u32, Errno> {
     // `struct __sk_buff`: `gso_segs`, `gso_size`.
     let mut context = [0_u32; 48];
-    (context[164 / 4], context[176 / 4]) = (segments, 1400);
+    [context[164 / 4], context[176 / 4]] = segments;
     run(program, frame, &context)
 }
 

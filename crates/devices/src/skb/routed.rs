@@ -6,7 +6,7 @@ use crate::bpf::FlowTable;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
 use crate::bpf::locals::Locals;
-use crate::bpf::sys::{ProgramKind, load, test_run};
+use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{
@@ -37,8 +37,12 @@ fn pairs() -> [AddressPair; 2] {
 }
 
 impl Bench {
-    /// `None` without the right to load programs; the namespace tests say so.
     fn new() -> Option<Self> {
+        Self::with(LONGEST)
+    }
+
+    /// `None` without the right to load programs; the namespace tests say so.
+    fn with(longest: u32) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
         let flows = FlowTable::new(1, 1, Frames::Routed).ok()?;
         let (endpoints, locals) = (TunnelEndpointMap::new().ok()?, Locals::new().ok()?);
@@ -63,7 +67,7 @@ impl Bench {
                 from: PortId(0),
                 port: PortId(1),
                 interface: 1,
-                longest: LONGEST,
+                longest,
                 tag: TagChange::Keep,
                 vlan: 0,
                 outer: None,
@@ -197,6 +201,20 @@ fn odd_packets_of_a_pair_go_up_and_close_its_entry() {
         long(true, 215),
     ] {
         assert_eq!(bench.pass(&frame), (false, 1), "{frame:02x?}");
+    }
+}
+
+/// Segments of a super-packet fit the interface, but not a route whose MTU is less.
+#[test]
+fn super_packets_go_up_where_the_way_out_is_narrower_than_its_interface() {
+    for (longest, is_carried) in [(LONGEST, false), (65_536 + 14, true)] {
+        let Some(bench) = Bench::with(longest) else { return };
+        let long = long(false, 250);
+        plain().iter().for_each(|plain| bench.run(plain));
+        plain().iter().for_each(|plain| bench.run(plain));
+        let (before, _) = bench.state();
+        test_run_segments(bench.program.as_fd(), &long, [2, 150]).expect("root runs programs");
+        assert_eq!(bench.state().0 > before, is_carried, "{longest}");
     }
 }
 
