@@ -2,6 +2,7 @@
 
 use super::{DIRECTORY, VfioError, open_file};
 use crate::pci::Address;
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -161,12 +162,12 @@ pub fn release(address: Address) -> Result<Released, VfioError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), VfioError> {
-    std::fs::write(path, text).map_err(|error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => VfioError::Permission(path.to_owned()),
-        _ => {
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-            VfioError::Request { what: "give the device back", errno }
+    std::fs::write(path, text).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            return VfioError::Permission(path.to_owned());
         }
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        VfioError::Request { what: "give the device back", errno }
     })
 }
 
