@@ -2,8 +2,8 @@
 //!
 //! Without a guest, QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
 //! by QEMU's test protocol: registers by messages, memory as files that both map, the interrupt as a message
-//! ([`machine`]). Frames go by a datagram socket. One fault of the driver at a time, imitated at its seams
-//! ([`mutants`]), shows that a check finds what it is for.
+//! (`machine`). Frames go by a datagram socket. One fault of the driver at a time, imitated at its seams
+//! (`mutants`), shows that a check finds what it is for.
 
 mod bench;
 mod checks;
