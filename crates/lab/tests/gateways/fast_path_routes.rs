@@ -135,18 +135,23 @@ impl Stand {
         let mut results = Vec::new();
         for &flow in self.flows {
             for (name, odd) in odd_frames(flow) {
-                self.here.send(&odd).unwrap();
-                if !is_of_flow(flow, &odd) {
-                    // It has no order with the marker.
-                    std::thread::sleep(SETTLED);
-                }
-                let there = self.until_marker(flow, results.len());
-                // Answers are limited in rate.
-                std::thread::sleep(SETTLED);
-                results.push((name, [there, self.answers()]));
+                results.push((name, self.results(flow, &odd, results.len())));
             }
         }
         results
+    }
+
+    /// Frames that come of one, at either side.
+    fn results(&self, flow: Flow, odd: &[u8], number: usize) -> [Vec<Vec<u8>>; 2] {
+        self.here.send(odd).unwrap();
+        if !is_of_flow(flow, odd) {
+            // It has no order with the marker.
+            std::thread::sleep(SETTLED);
+        }
+        let there = self.until_marker(flow, number);
+        // Answers are limited in rate.
+        std::thread::sleep(SETTLED);
+        [there, self.answers()]
     }
 
     /// Numbers of packets of a flow that have come, and their destination addresses.

@@ -155,22 +155,7 @@ fn odd_v4(flow: Flow, ip: usize, plain: &[u8], add: &mut impl FnMut(&str, Vec<u8
         mend(&mut lying[ip..ip + 20]);
         add(&format!("byte {at} off by {change}"), lying);
     }
-    // Checksums around the carry.
-    for identification in (0..=u16::MAX).step_by(4099) {
-        let mut other = plain.to_vec();
-        other[ip + 4..ip + 6].copy_from_slice(&identification.to_be_bytes());
-        mend(&mut other[ip..ip + 20]);
-        add(&format!("identification {identification}"), other);
-    }
-    for wanted in [0xfeff_u16, 0xfefe, 0xff00, 0xffff, 0x0000, 0xfffe] {
-        let mut other = plain.to_vec();
-        let sum = u32::from(u16::from_be_bytes([other[ip + 10], other[ip + 11]]));
-        // The identification takes up the difference.
-        let identification = u16::try_from((7 + sum + 0xffff - u32::from(wanted)) % 0xffff).unwrap();
-        other[ip + 4..ip + 6].copy_from_slice(&identification.to_be_bytes());
-        other[ip + 10..ip + 12].copy_from_slice(&wanted.to_be_bytes());
-        add(&format!("checksum {wanted:#x}"), other);
-    }
+    checksums(ip, plain, add);
     for (source, destination) in [
         ("10.98.0.1", "10.98.8.8"),
         ("127.0.0.1", "10.98.8.8"),
@@ -194,6 +179,25 @@ fn odd_v4(flow: Flow, ip: usize, plain: &[u8], add: &mut impl FnMut(&str, Vec<u8
         "an error",
         frame(flow, &packet([flow.1, flow.2], 64, 1, &[&[11, 0, 0, 0, 0, 0, 0, 0], &quoted[..]].concat())),
     );
+}
+
+/// Checksums around the carry.
+fn checksums(ip: usize, plain: &[u8], add: &mut impl FnMut(&str, Vec<u8>)) {
+    for identification in (0..=u16::MAX).step_by(4099) {
+        let mut other = plain.to_vec();
+        other[ip + 4..ip + 6].copy_from_slice(&identification.to_be_bytes());
+        mend(&mut other[ip..ip + 20]);
+        add(&format!("identification {identification}"), other);
+    }
+    for wanted in [0xfeff_u16, 0xfefe, 0xff00, 0xffff, 0x0000, 0xfffe] {
+        let mut other = plain.to_vec();
+        let sum = u32::from(u16::from_be_bytes([other[ip + 10], other[ip + 11]]));
+        // The identification takes up the difference.
+        let identification = u16::try_from((7 + sum + 0xffff - u32::from(wanted)) % 0xffff).unwrap();
+        other[ip + 4..ip + 6].copy_from_slice(&identification.to_be_bytes());
+        other[ip + 10..ip + 12].copy_from_slice(&wanted.to_be_bytes());
+        add(&format!("checksum {wanted:#x}"), other);
+    }
 }
 
 fn odd_v6(flow: Flow, ip: usize, plain: &[u8], add: &mut impl FnMut(&str, Vec<u8>)) {
