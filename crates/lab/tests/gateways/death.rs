@@ -184,7 +184,7 @@ members = ["eth0", "eth1", "eth2"]
             let _ = load.join();
         });
         let arrivals = stream(&net.left, &net.right, RIGHT, 5_000.0, Duration::from_millis(300));
-        assert!(arrivals.loss_ratio() < 0.05, "round {round}: {arrivals:?}");
+        assert!(arrivals.loss_ratio() < 0.05, "round {round}: {arrivals:?} {}", gateway.show("drops"));
         gateway.wait_until_said("eth2");
         plug(&net);
     }

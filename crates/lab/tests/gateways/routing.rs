@@ -117,7 +117,7 @@ fn ports_of_a_router_come_and_go() {
         }
         let arrivals = load.join().unwrap();
         assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{arrivals:?}");
-        assert!(arrivals.loss_ratio() < 0.02, "{arrivals:?}");
+        assert!(arrivals.loss_ratio() < 0.02, "{arrivals:?} {}", polder.show("drops"));
     });
     polder.reload(&three).unwrap();
     // Another network on a port, and the first one goes.

@@ -186,7 +186,7 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
 
 /// Jumps to `open` when nothing of the packet's flow is above, and ends the program otherwise.
 pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Label, drop: Label) {
-    let [waiting, begin, anew, fenced, up] = [(); 5].map(|()| program.label());
+    let [waiting, begin, spent, fenced, up] = [(); 5].map(|()| program.label());
     find_queue(program, queues, drop);
     program.copy(R3, R9);
     program.add_register(R3, R8);
@@ -211,14 +211,18 @@ pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Labe
     program.load(Width::Double, R4, R9, SINCE);
     program.copy(R5, R0);
     program.subtract(R5, R4);
-    program.jump_value(Condition::Greater, R5, nanos(PATIENCE + FENCE), anew);
+    program.jump_value(Condition::Greater, R5, nanos(PATIENCE + FENCE), spent);
     program.jump_value(Condition::Greater, R5, nanos(PATIENCE), fenced);
     program.go(up);
 
     program.place(begin);
     program.call(Helper::Now);
-    program.place(anew);
     program.store(Width::Double, R9, SINCE, R0);
+    program.go(up);
+    // The worker stands still, or has much to do: there is no other gap until it publishes the entry anew.
+    program.place(spent);
+    program.set(R5, 1);
+    program.store(Width::Word, R9, NO_FENCE, R5);
     program.place(up);
     queues.send_up(program, MARKS);
 
