@@ -31,7 +31,10 @@ fn files(net: &Net, text: &str) -> (PathBuf, PathBuf) {
 fn without_taps(net: &Net, file: &PathBuf) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", net.gateway.name()));
-    command.args(["unshare", "--mount", "timeout", "120", "sh", "-c", WITHOUT_TAPS]).arg(polder()).arg(file);
+    command
+        .args(["unshare", "--mount", "timeout", "--foreground", "120", "sh", "-c", WITHOUT_TAPS])
+        .arg(polder())
+        .arg(file);
     command
 }
 
