@@ -5,6 +5,7 @@ mod buffers;
 mod capture;
 mod comparison;
 mod differential;
+mod e1000;
 mod engine;
 mod filter;
 mod gateway;
@@ -68,6 +69,7 @@ pub const ALL: &[Scenario] = &[
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
     judge_vxlan::SCENARIO,
+    e1000::SCENARIO,
     differential::SCENARIO,
     selftests::SCENARIO,
     nics::SCENARIO,
