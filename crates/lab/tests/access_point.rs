@@ -7,7 +7,7 @@
 #![cfg(test)]
 
 use polder_lab::guest::agent::Request;
-use polder_lab::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
+use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
 use polder_lab::peers::polder;
 use polder_lab::topology::{Namespace, Topology, is_root};
 use polder_lab::{clock, command};
@@ -114,7 +114,7 @@ fn a_station_reaches_a_card_through_an_access_point() {
         memory_mib: 768,
         processors: 2,
         cards: &[card],
-        iommu: false,
+        iommu: Iommu::None,
     };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     let name = guest.interface(card.mac).unwrap();

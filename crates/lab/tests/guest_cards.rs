@@ -1,7 +1,7 @@
 //! Guests with each kernel and each network card: the card's driver carries packets to a TAP of this machine.
 #![cfg(test)]
 
-use polder_lab::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
+use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
 use polder_lab::topology::{Topology, is_root};
 use std::io::Write as _;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         memory_mib: 512,
         processors: 2,
         cards: &cards,
-        iommu: false,
+        iommu: Iommu::None,
     };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     println!("{}", kernel.version());

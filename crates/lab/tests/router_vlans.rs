@@ -10,7 +10,7 @@
 
 use polder_lab::clock;
 use polder_lab::guest::agent::{Answer, Request};
-use polder_lab::guest::{Guest, Kernel, Options};
+use polder_lab::guest::{Guest, Iommu, Kernel, Options};
 use polder_lab::{command, peers};
 use serde_json::Value;
 use std::io::Write as _;
@@ -70,7 +70,7 @@ impl Machine {
             memory_mib: 768,
             processors: 1,
             cards: &[],
-            iommu: false,
+            iommu: Iommu::None,
         };
         let mut guest = Guest::boot(kernel, &options).unwrap();
         for line in SETUP.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -4,27 +4,17 @@
 //! namespaces of this machine and the guest's own stack, is killed, and `polder release` gives the devices back.
 
 use super::Judgement;
+use super::pair::{FAR, FILE, MACS, Pair, START};
 use crate::command::{self, Running};
+use crate::guest::Iommu;
 use crate::guest::agent::Request;
-use crate::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
-use crate::peers::polder;
-use crate::topology::{Namespace, Topology, is_root};
 use crate::{clock, interrupt};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
 
-/// Modules that are loaded on request.
-const MODULES: &[&str] = &["vfio-pci", "vfio_iommu_type1", "tun"];
-/// Programs of the guest.
-const PROGRAMS: &[&str] = &["ip", "ping", "iperf3", "kill"];
-/// Its configuration, its socket, and its port for the guest's stack.
-const FILE: &str = "/tmp/gateway.toml";
-const SOCKET: &str = "/tmp/gateway.sock";
+/// The gateway's port for the guest's stack.
 const TAP: &str = "ours";
-/// The far end of each wire.
-const FAR: &str = "far";
 /// Addresses of the two far ends, and of the guest.
 const WAN: &str = "10.88.0.1";
 const LAN: &str = "10.88.0.2";
@@ -35,61 +25,18 @@ const KERNELS: &str = "10.88.0.5";
 const ROUTER: &str = "10.88.0.4";
 const BEHIND: &str = "10.89.0.1";
 const STACK: &str = "10.89.0.2";
-/// Link-layer addresses of the devices.
-const MACS: [[u8; 6]; 2] = [[2, 0x70, 0x6f, 0, 2, 0], [2, 0x70, 0x6f, 0, 2, 1]];
-/// Time for which a gateway may take to start: the guest is slow.
-const START: Duration = Duration::from_secs(30);
-
-/// Fails where the examination cannot run.
-///
-/// # Errors
-/// The missing program or kernel, and how to get it.
-pub fn guest_available() -> anyhow::Result<Kernel> {
-    ensure!(is_root(), "needs root for a TAP in a network namespace");
-    for program in ["ping", "iperf3", "ip", "ldd", "kill"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
-    polder::program()?;
-    let kernel = Guest::available()?;
-    kernel.with_dependencies(MODULES)?;
-    Ok(kernel)
-}
 
 /// Examines a gateway in a guest. `program` is `polder-lab`.
 ///
 /// # Errors
 /// When the examination itself cannot be held; what the gateway does wrong is in the verdict.
 pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
-    let kernel = guest_available()?;
-    let mut topology = Topology::new()?;
-    let far = [topology.namespace("wan")?, topology.namespace("lan")?];
-    let card = |index: usize| Card {
-        model: Model::E1000,
-        mac: MACS[index],
-        far_end: FarEnd::Tap { namespace: &far[index], interface: FAR },
-    };
-    let cards = [card(0), card(1)];
-    let polder = polder::program()?;
-    let polder = polder.to_str().context("the path of `polder` is not text")?;
-    let options = Options {
-        program,
-        modules: &[],
-        spare_modules: MODULES,
-        programs: &[PROGRAMS, &[polder]].concat(),
-        memory_mib: 512,
-        processors: 1,
-        cards: &cards,
-        iommu: true,
-    };
     says("starting the guest");
-    let guest = Guest::boot(&kernel, &options)?;
-    for (far, address) in far.iter().zip([WAN, LAN]) {
+    let pair = Pair::boot(program, Iommu::Translating)?;
+    for (far, address) in pair.far.iter().zip([WAN, LAN]) {
         far.ip(&["address", "add", &format!("{address}/24"), "dev", FAR])?;
     }
-    let mut judge =
-        Judge { guest, far, verdict: Judgement::default(), slots: [const { String::new() }; 2], process: 0 };
-    judge.find_slots()?;
+    let mut judge = Judge { pair, verdict: Judgement::default() };
     for (name, examine) in CHECKS {
         says(name);
         let start = clock::now();
@@ -105,8 +52,8 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
             }
         }
     }
-    let Judge { guest, verdict, .. } = judge;
-    guest.power_off()?;
+    let Judge { pair, verdict } = judge;
+    pair.power_off()?;
     Ok(verdict)
 }
 
@@ -128,42 +75,21 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 struct Judge {
-    guest: Guest,
-    far: [Namespace; 2],
+    pair: Pair,
     verdict: Judgement,
-    /// Addresses of both devices on the bus.
-    slots: [String; 2],
-    /// The gateway.
-    process: u32,
 }
 
 impl Judge {
-    fn find_slots(&mut self) -> anyhow::Result<()> {
-        for (slot, mac) in self.slots.iter_mut().zip(MACS) {
-            let name = self.guest.interface(mac)?;
-            let link = self.guest.ask(&Request::Link(format!("/sys/class/net/{name}/device")))?;
-            *slot = link.rsplit('/').next().unwrap_or_default().to_owned();
-        }
-        self.guest.ask(&Request::Load("tun".to_owned())).map(drop)
-    }
-
-    fn write(&mut self, path: &str, text: &str) -> anyhow::Result<()> {
-        self.guest.ask(&Request::Write(path.to_owned(), text.to_owned())).map(drop)
-    }
-
     /// Output of `polder check`, whatever it finds.
     fn check(&mut self) -> anyhow::Result<(bool, String)> {
         let request = Request::run(&format!("polder check {FILE}"));
-        let answer = self.guest.try_ask(&request, START)?;
+        let answer = self.pair.guest.try_ask(&request, START)?;
         Ok((answer.ok, answer.text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
 
     fn is_told_who_has_them(&mut self) -> anyhow::Result<()> {
-        let [wan, lan] = self.slots.clone();
-        self.configure(&format!(
-            "[port.wan]\npci = \"{wan}\"\n[port.lan]\npci = \"{lan}\"\n[port.host]\ntap = \"{TAP}\"\n\
-             [bridge.br0]\nmembers = [\"wan\", \"lan\", \"host\"]\n"
-        ))?;
+        let [wan, lan] = self.pair.slots.clone();
+        self.pair.configure_bridge(Some(TAP))?;
         let (ok, said) = self.check()?;
         let words =
             ["82540EM at", "driver e1000", "alone in IOMMU group", "driverctl set-override", &wan, &lan];
@@ -172,66 +98,28 @@ impl Judge {
         Ok(())
     }
 
-    fn configure(&mut self, ports: &str) -> anyhow::Result<()> {
-        let text = format!("version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\nmemory_mib = 16\n{ports}");
-        self.write(FILE, &text)
-    }
-
     /// Does by hand what `polder check` says.
     fn is_content(&mut self) -> anyhow::Result<()> {
-        for module in ["vfio-pci", "vfio_iommu_type1"] {
-            self.guest.ask(&Request::Load(module.to_owned()))?;
-        }
-        for slot in self.slots.clone() {
-            let device = format!("/sys/bus/pci/devices/{slot}");
-            self.write(&format!("{device}/driver_override"), "vfio-pci")?;
-            self.write(&format!("{device}/driver/unbind"), &slot)?;
-            self.write("/sys/bus/pci/drivers_probe", &slot)?;
-        }
+        self.pair.take()?;
         let (ok, said) = self.check()?;
         ensure!(ok && said.contains("driver vfio-pci"), "`polder check` says: {said}");
         Ok(())
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
-        self.process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
-        let said = format!("/tmp/said-{}", self.process);
-        let open = |ports: &[Value]| {
-            ports.iter().all(|port| port["open"] == true && port["nic"]["link_up"] != false)
-        };
-        if let Err(error) = self.until_shown(open) {
-            bail!("{error:#}; it said: {}", self.guest.ask(&Request::Read(said))?);
-        }
-        self.guest.run(&format!("ip link set {TAP} up"))?;
-        Ok(())
+        self.pair.start()?;
+        self.pair.guest.run(&format!("ip link set {TAP} up")).map(drop)
     }
 
     fn starts_as_bridge(&mut self) -> anyhow::Result<()> {
         self.start()?;
-        self.guest.run(&format!("ip address add {GUEST}/24 dev {TAP}")).map(drop)
-    }
-
-    /// The ports, as the gateway shows them, once they are as wanted.
-    fn until_shown(&mut self, is_wanted: impl Fn(&[Value]) -> bool) -> anyhow::Result<Vec<Value>> {
-        let end = clock::now() + START;
-        loop {
-            let request = Request::run(&format!("polder show ports --json --socket {SOCKET}"));
-            let answer = self.guest.try_ask(&request, START)?;
-            let shown = serde_json::from_str::<Value>(&answer.text).ok().filter(|_| answer.ok);
-            let ports = shown.and_then(|shown| Some(shown["ports"].as_array()?.clone()));
-            match ports.filter(|ports| is_wanted(ports)) {
-                Some(ports) => return Ok(ports),
-                None if clock::now() > end => bail!("the gateway shows: {}", answer.text),
-                None => interrupt::sleep(Duration::from_millis(50))?,
-            }
-        }
+        self.pair.guest.run(&format!("ip address add {GUEST}/24 dev {TAP}")).map(drop)
     }
 
     /// Pings of sizes that fill frames of 60 to 1514 bytes, from one far end.
     fn pings(&self, from: usize, to: &str) -> anyhow::Result<()> {
         for size in [18, 56, 511, 1000, 1471, 1472] {
-            let mut ping = self.far[from].command("ping");
+            let mut ping = self.pair.far[from].command("ping");
             let size = size.to_string();
             ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", "10", "-s", &size, to]);
             command::run(&mut ping).with_context(|| format!("pings with {size} bytes"))?;
@@ -241,7 +129,7 @@ impl Judge {
 
     /// Pings of several frames each.
     fn fragments(&self, from: usize, to: &str) -> anyhow::Result<()> {
-        let mut ping = self.far[from].command("ping");
+        let mut ping = self.pair.far[from].command("ping");
         ping.args(["-n", "-q", "-c", "5", "-i", "0.02", "-w", "10", "-s", "9000", to]);
         command::run(&mut ping).context("pings in fragments").map(drop)
     }
@@ -260,11 +148,11 @@ impl Judge {
 
     fn tcp(&mut self) -> anyhow::Result<()> {
         for flag in ["", "-R"] {
-            let mut server = self.far[0].command("iperf3");
+            let mut server = self.pair.far[0].command("iperf3");
             server.args(["--server", "--one-off", "--forceflush", "--bind", WAN]);
             let mut server = Running::start("iperf3", &mut server)?;
             server.wait_for("listening", 0, START)?;
-            let said = self.guest.run(&format!("iperf3 -J -t 1 {flag} -c {WAN}"))?;
+            let said = self.pair.guest.run(&format!("iperf3 -J -t 1 {flag} -c {WAN}"))?;
             let report: Value = serde_json::from_str(&said).context("iperf3 said something else")?;
             let mbit = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0) / 1e6;
             ensure!(mbit > 1.0, "{mbit:.1} Mbit/s arrived");
@@ -276,12 +164,12 @@ impl Judge {
 
     fn is_shown(&mut self) -> anyhow::Result<()> {
         // The first view asks for the device's counters, which a later one has.
-        self.until_shown(|_| true)?;
+        self.pair.until_shown(|_| true)?;
         let ports =
-            self.until_shown(|ports| ports[0]["nic"]["statistics"]["rx-good"].as_u64() > Some(100))?;
+            self.pair.until_shown(|ports| ports[0]["nic"]["statistics"]["rx-good"].as_u64() > Some(100))?;
         let (port, nic) = (&ports[0], &ports[0]["nic"]);
         let is_right = port["kind"] == "pci"
-            && port["interface"] == self.slots[0].as_str()
+            && port["interface"] == self.pair.slots[0].as_str()
             && nic["chip"] == "82540EM"
             && nic["link_mbit"] == 1000
             && nic["mac_source"] == "eeprom"
@@ -295,36 +183,37 @@ impl Judge {
     }
 
     fn keeps_what_is_used(&mut self) -> anyhow::Result<()> {
-        let request = Request::run(&format!("polder release {}", self.slots[0]));
-        let answer = self.guest.try_ask(&request, START)?;
+        let request = Request::run(&format!("polder release {}", self.pair.slots[0]));
+        let answer = self.pair.guest.try_ask(&request, START)?;
         ensure!(!answer.ok && answer.text.contains("in use"), "`polder release` says: {}", answer.text);
         Ok(())
     }
 
     /// A gateway that is killed loses its devices, which the kernel has switched off.
     fn dies(&mut self) -> anyhow::Result<()> {
-        self.guest.run(&format!("kill -9 {}", self.process))?;
-        let answer = self.guest.try_ask(&Request::Stop(self.process), START)?;
+        self.pair.guest.run(&format!("kill -9 {}", self.pair.process))?;
+        let answer = self.pair.guest.try_ask(&Request::Stop(self.pair.process), START)?;
         ensure!(answer.text.contains("SIGKILL"), "it ended otherwise: {}", answer.text);
-        for slot in self.slots.clone() {
-            let enabled = self.guest.ask(&Request::Read(format!("/sys/bus/pci/devices/{slot}/enable")))?;
+        for slot in self.pair.slots.clone() {
+            let enabled =
+                self.pair.guest.ask(&Request::Read(format!("/sys/bus/pci/devices/{slot}/enable")))?;
             ensure!(enabled.trim() == "0", "{slot} is enabled {} times", enabled.trim());
         }
-        let log = self.guest.log()?;
+        let log = self.pair.guest.log()?;
         ensure!(!log.contains("DMAR: [DMA"), "the device has reached for memory that is gone: {log}");
         Ok(())
     }
 
     fn starts_as_router(&mut self) -> anyhow::Result<()> {
-        let wan = self.slots[0].clone();
-        self.configure(&format!(
+        let wan = self.pair.slots[0].clone();
+        self.pair.configure(&format!(
             "[router]\nroutes = \"static\"\n[port.wan]\npci = \"{wan}\"\nrole = \"router\"\naddresses = [\"{ROUTER}/24\"]\n\
              [port.host]\ntap = \"{TAP}\"\nrole = \"router\"\naddresses = [\"{BEHIND}/24\"]\n"
         ))?;
         self.start()?;
-        self.guest.run(&format!("ip address add {STACK}/24 dev {TAP}"))?;
-        self.guest.run(&format!("ip route add 10.88.0.0/24 via {BEHIND} dev {TAP}"))?;
-        self.far[0].ip(&["route", "add", "10.89.0.0/24", "via", ROUTER]).map(drop)
+        self.pair.guest.run(&format!("ip address add {STACK}/24 dev {TAP}"))?;
+        self.pair.guest.run(&format!("ip route add 10.88.0.0/24 via {BEHIND} dev {TAP}"))?;
+        self.pair.far[0].ip(&["route", "add", "10.89.0.0/24", "via", ROUTER]).map(drop)
     }
 
     fn routes(&mut self) -> anyhow::Result<()> {
@@ -334,14 +223,11 @@ impl Judge {
     }
 
     fn gives_back(&mut self) -> anyhow::Result<()> {
-        self.guest.ask(&Request::Stop(self.process))?;
-        for slot in self.slots.clone() {
-            let said = self.guest.run(&format!("polder release {slot}"))?;
-            ensure!(said.contains("driver e1000 has it again"), "`polder release` says: {said}");
-        }
-        let name = self.guest.interface(MACS[0])?;
-        self.guest.run(&format!("ip address add {KERNELS}/24 dev {name}"))?;
-        self.guest.run(&format!("ip link set {name} up"))?;
+        self.pair.stop()?;
+        self.pair.give_back()?;
+        let name = self.pair.guest.interface(MACS[0])?;
+        self.pair.guest.run(&format!("ip address add {KERNELS}/24 dev {name}"))?;
+        self.pair.guest.run(&format!("ip link set {name} up"))?;
         self.pings(0, KERNELS).context("by the kernel's driver")
     }
 }

@@ -12,7 +12,10 @@ mod judge;
 mod machine;
 mod mutants;
 mod offloads;
+mod pair;
 
-pub use guest::{examine_in_guest, guest_available};
+pub use guest::examine_in_guest;
 pub use judge::{Judgement, available, examine};
 pub use machine::Chip;
+pub use pair::guest_available;
+pub(crate) use pair::{FAR, Pair};

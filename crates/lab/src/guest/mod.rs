@@ -57,8 +57,30 @@ pub struct Options<'a> {
     pub processors: u32,
     /// Network cards beside the uplink. Their modules are loaded at start, in this order.
     pub cards: &'a [Card<'a>],
-    /// True for a machine with an IOMMU that remaps interrupts, without which the kernel gives no device to a process.
-    pub iommu: bool,
+    /// The machine's IOMMU.
+    pub iommu: Iommu,
+}
+
+/// IOMMU of a guest. It remaps interrupts, without which the kernel gives no device to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// No IOMMU.
+    None,
+    /// The kernel's drivers reach memory through the IOMMU, as processes do.
+    Translating,
+    /// The kernel's drivers reach memory directly (`iommu=pt`), which costs them nothing for a packet.
+    PassThrough,
+}
+
+impl Iommu {
+    /// Parameters on the kernel's command line.
+    fn parameters(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Translating => "intel_iommu=on ",
+            Self::PassThrough => "intel_iommu=on iommu=pt ",
+        }
+    }
 }
 
 /// A running guest.
@@ -107,16 +129,17 @@ impl Guest {
         let cleanup = Cleanup(&directory);
         let image = directory.join("initramfs");
         build(kernel, options)?.write_to(&image)?;
-        let iommu = if options.iommu { "intel_iommu=on " } else { "" };
+        let has_iommu = options.iommu != Iommu::None;
+        let iommu = options.iommu.parameters();
         let line = format!(
             "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on {iommu}\
              rdinit=/polder-lab -- guest-agent {port}"
         );
         let mut command = Emulator::with(options.cards)?.command();
-        if options.iommu || options.cards.iter().any(|card| card.model.is_express()) {
+        if has_iommu || options.cards.iter().any(|card| card.model.is_express()) {
             command.args(["-machine", "q35"]);
         }
-        if options.iommu {
+        if has_iommu {
             // In front of all devices, whose transfers go through it.
             command.args(["-device", "intel-iommu,intremap=on"]);
         }

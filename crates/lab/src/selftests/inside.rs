@@ -3,7 +3,7 @@
 
 use super::{Part, Verdict};
 use crate::guest::agent::{Answer, Request};
-use crate::guest::{Guest, Kernel, Options};
+use crate::guest::{Guest, Iommu, Kernel, Options};
 use crate::peers::polder;
 use anyhow::{Context as _, bail};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) fn examine(
         memory_mib: 1024,
         processors: 2,
         cards: &[],
-        iommu: false,
+        iommu: Iommu::None,
     };
     let mut guest = Guest::boot(kernel, &options)?;
     let mut verdicts = Vec::new();

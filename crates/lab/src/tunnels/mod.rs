@@ -23,7 +23,7 @@ mod wire;
 
 use crate::command::{self, Running};
 use crate::guest::agent::{Answer, Request};
-use crate::guest::{Card, FarEnd, Guest, Kernel, Model, Options as GuestOptions};
+use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options as GuestOptions};
 use crate::peers::gateway::Gateway;
 use crate::peers::polder;
 use crate::topology::{End, Namespace, Topology};
@@ -157,7 +157,7 @@ impl Judge {
                 memory_mib: 384,
                 processors: 1,
                 cards: &[Card { model: Model::E1000, mac: CARD, far_end }],
-                iommu: false,
+                iommu: Iommu::None,
             },
         )?;
         let gateway = Gateway::start(&near, topology.directory(), &configuration())?;

@@ -11,7 +11,7 @@ use super::{Door, Shown, Wire};
 use crate::clock;
 use crate::command;
 use crate::guest::agent::Request;
-use crate::guest::{Guest, Kernel, Options as GuestOptions};
+use crate::guest::{Guest, Iommu, Kernel, Options as GuestOptions};
 use crate::interrupt;
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
@@ -91,7 +91,7 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement>
         memory_mib: 512,
         processors: 1,
         cards: &[],
-        iommu: false,
+        iommu: Iommu::None,
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");

@@ -9,7 +9,7 @@ use super::cells::{Above, Adapter};
 use super::frames::FarSocket;
 use super::shuttle::Shuttle;
 use crate::guest::agent::Request;
-use crate::guest::{Card, FarEnd, Guest, Kernel, Options};
+use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Options};
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -140,7 +140,7 @@ impl Bench {
             memory_mib: 1024,
             processors: 2,
             cards: &described,
-            iommu: false,
+            iommu: Iommu::None,
         };
         let mut guest = Guest::boot(kernel, &options)?;
         let cards = [guest.interface(described[0].mac)?, guest.interface(described[1].mac)?];

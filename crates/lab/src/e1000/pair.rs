@@ -1,0 +1,218 @@
+//! A guest with an emulated IOMMU and two e1000, on which a gateway can be.
+//!
+//! ```text
+//!  a namespace           the guest            a namespace
+//!  TAP `far` ═══════ e1000 ─ ? ─ e1000 ═══════ TAP `far`
+//! ```
+
+use crate::command;
+use crate::guest::agent::{Answer, Request};
+use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use crate::peers::polder;
+use crate::topology::{Namespace, Topology, is_root};
+use crate::{clock, interrupt};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// Modules that are loaded on request.
+const MODULES: &[&str] = &["vfio-pci", "vfio_iommu_type1", "tun", "bridge"];
+/// Programs of the guest.
+const PROGRAMS: &[&str] = &["ip", "ping", "iperf3", "kill"];
+/// The gateway's configuration, and its socket.
+pub(super) const FILE: &str = "/tmp/gateway.toml";
+const SOCKET: &str = "/tmp/gateway.sock";
+/// The far end of each wire.
+pub(crate) const FAR: &str = "far";
+/// Link-layer addresses of the devices.
+pub(super) const MACS: [[u8; 6]; 2] = [[2, 0x70, 0x6f, 0, 2, 0], [2, 0x70, 0x6f, 0, 2, 1]];
+/// Time for which a gateway may take to start: the guest is slow.
+pub(super) const START: Duration = Duration::from_secs(30);
+/// Time within which packets that are on their way are accounted for.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Guest with two e1000, the namespaces at the far ends of their wires, and a gateway.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) guest: Guest,
+    pub(crate) far: [Namespace; 2],
+    /// Addresses of both devices on the bus.
+    pub(super) slots: [String; 2],
+    /// The gateway's process.
+    pub(crate) process: u32,
+    /// Owner of the namespaces; dropped after the guest.
+    _topology: Topology,
+}
+
+/// Fails where no such guest can be had.
+///
+/// # Errors
+/// The missing program or kernel, and how to get it.
+pub fn guest_available() -> anyhow::Result<Kernel> {
+    ensure!(is_root(), "needs root for a TAP in a network namespace");
+    for program in ["ping", "iperf3", "ip", "ldd", "kill"] {
+        ensure!(command::exists(program), "{}", command::remedy(program));
+    }
+    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
+    polder::program()?;
+    let kernel = Guest::available()?;
+    kernel.with_dependencies(MODULES)?;
+    Ok(kernel)
+}
+
+impl Pair {
+    /// Boots the guest. `program` is `polder-lab`.
+    pub(crate) fn boot(program: &Path, iommu: Iommu) -> anyhow::Result<Self> {
+        let kernel = guest_available()?;
+        let mut topology = Topology::new()?;
+        let far = [topology.namespace("wan")?, topology.namespace("lan")?];
+        let card = |index: usize| Card {
+            model: Model::E1000,
+            mac: MACS[index],
+            far_end: FarEnd::Tap { namespace: &far[index], interface: FAR },
+        };
+        let cards = [card(0), card(1)];
+        let polder = polder::program()?;
+        let polder = polder.to_str().context("the path of `polder` is not text")?;
+        let options = Options {
+            program,
+            modules: &[],
+            spare_modules: MODULES,
+            programs: &[PROGRAMS, &[polder]].concat(),
+            memory_mib: 512,
+            processors: 1,
+            cards: &cards,
+            iommu,
+        };
+        let guest = Guest::boot(&kernel, &options)?;
+        let slots = [const { String::new() }; 2];
+        let mut pair = Self { guest, far, slots, process: 0, _topology: topology };
+        pair.find_slots()?;
+        Ok(pair)
+    }
+
+    fn find_slots(&mut self) -> anyhow::Result<()> {
+        for (slot, mac) in self.slots.iter_mut().zip(MACS) {
+            let name = self.guest.interface(mac)?;
+            let link = self.guest.ask(&Request::Link(format!("/sys/class/net/{name}/device")))?;
+            *slot = link.rsplit('/').next().unwrap_or_default().to_owned();
+        }
+        self.load("tun")
+    }
+
+    pub(crate) fn load(&mut self, module: &str) -> anyhow::Result<()> {
+        self.guest.ask(&Request::Load(module.to_owned())).map(drop)
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> anyhow::Result<()> {
+        self.guest.ask(&Request::Write(path.to_owned(), text.to_owned())).map(drop)
+    }
+
+    /// Writes the gateway's configuration: its ports, and what is behind them.
+    pub(crate) fn configure(&mut self, ports: &str) -> anyhow::Result<()> {
+        let text = format!("version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\nmemory_mib = 16\n{ports}");
+        polder::ran_with("two e1000 in a guest", &text);
+        self.write(FILE, &text)
+    }
+
+    /// Writes the configuration of a bridge between both devices, and a third port if there is one.
+    pub(crate) fn configure_bridge(&mut self, tap: Option<&str>) -> anyhow::Result<()> {
+        let [wan, lan] = self.slots.clone();
+        let (port, member) = match tap {
+            Some(tap) => (format!("[port.host]\ntap = \"{tap}\"\n"), ", \"host\""),
+            None => (String::new(), ""),
+        };
+        self.configure(&format!(
+            "[port.wan]\npci = \"{wan}\"\n[port.lan]\npci = \"{lan}\"\n{port}\
+             [bridge.br0]\nmembers = [\"wan\", \"lan\"{member}]\n"
+        ))
+    }
+
+    /// Gives both devices to vfio-pci, as `polder check` says.
+    pub(crate) fn take(&mut self) -> anyhow::Result<()> {
+        for module in ["vfio-pci", "vfio_iommu_type1"] {
+            self.load(module)?;
+        }
+        for slot in self.slots.clone() {
+            let device = format!("/sys/bus/pci/devices/{slot}");
+            self.write(&format!("{device}/driver_override"), "vfio-pci")?;
+            self.write(&format!("{device}/driver/unbind"), &slot)?;
+            self.write("/sys/bus/pci/drivers_probe", &slot)?;
+        }
+        Ok(())
+    }
+
+    /// Gives both devices back to the kernel's driver.
+    pub(crate) fn give_back(&mut self) -> anyhow::Result<()> {
+        for slot in self.slots.clone() {
+            let said = self.guest.run(&format!("polder release {slot}"))?;
+            ensure!(said.contains("driver e1000 has it again"), "`polder release` says: {said}");
+        }
+        Ok(())
+    }
+
+    /// Names of the kernel's interfaces.
+    pub(crate) fn interfaces(&mut self) -> anyhow::Result<[String; 2]> {
+        Ok([self.guest.interface(MACS[0])?, self.guest.interface(MACS[1])?])
+    }
+
+    /// Starts the gateway, and waits until its ports are open and their links up.
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
+        self.process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
+        let said = format!("/tmp/said-{}", self.process);
+        let open = |ports: &[Value]| {
+            ports.iter().all(|port| port["open"] == true && port["nic"]["link_up"] != false)
+        };
+        if let Err(error) = self.until_shown(open) {
+            bail!("{error:#}; it said: {}", self.guest.ask(&Request::Read(said))?);
+        }
+        Ok(())
+    }
+
+    /// Ends the gateway.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.guest.ask(&Request::Stop(self.process)).map(drop)
+    }
+
+    /// The ports, as the gateway shows them, once they are as wanted.
+    pub(super) fn until_shown(&mut self, is_wanted: impl Fn(&[Value]) -> bool) -> anyhow::Result<Vec<Value>> {
+        let end = clock::now() + START;
+        loop {
+            let answer = self.show("ports")?;
+            let shown = serde_json::from_str::<Value>(&answer.text).ok().filter(|_| answer.ok);
+            let ports = shown.and_then(|shown| Some(shown["ports"].as_array()?.clone()));
+            match ports.filter(|ports| is_wanted(ports)) {
+                Some(ports) => return Ok(ports),
+                None if clock::now() > end => bail!("the gateway shows: {}", answer.text),
+                None => interrupt::sleep(Duration::from_millis(50))?,
+            }
+        }
+    }
+
+    /// Packets that the gateway cannot account for, once it is quiet or does not get so.
+    pub(crate) fn unaccounted(&mut self) -> anyhow::Result<i64> {
+        let end = clock::now() + SETTLE;
+        loop {
+            let answer = self.show("counters")?;
+            ensure!(answer.ok, "the gateway shows no counters: {}", answer.text);
+            let shown = serde_json::from_str(&answer.text).context("the counters are no JSON")?;
+            let left = polder::find(&shown, "unaccounted").and_then(Value::as_i64);
+            let left = left.context("the counters do not say what is unaccounted for")?;
+            if left == 0 || clock::now() > end {
+                return Ok(left);
+            }
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+    }
+
+    /// Switches the guest off.
+    pub(crate) fn power_off(self) -> anyhow::Result<()> {
+        self.guest.power_off()
+    }
+
+    fn show(&mut self, what: &str) -> anyhow::Result<Answer> {
+        self.guest.try_ask(&Request::run(&format!("polder show {what} --json --socket {SOCKET}")), START)
+    }
+}
