@@ -1,5 +1,7 @@
 //! Polder's driver of Intel 8254x controllers, on those that QEMU emulates.
 
+mod far;
+mod forward;
 mod judged;
 
 use super::{Goal, Promise, Run, Scenario};
@@ -9,10 +11,14 @@ const fn checks(name: &'static str, better: Better, goal: f64) -> Promise {
     Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
 }
 
+const fn rate(name: &'static str) -> Promise {
+    Promise { name, unit: "kpps", better: Better::Higher, goal: Goal::None }
+}
+
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "e1000",
-    about: "QEMU's e1000 judges Polder's driver, without a guest and in one",
+    about: "QEMU's e1000 judges Polder's driver, which forwards in a guest beside the kernel's",
     needs_root: true,
     promises: &[
         checks(judged::QTEST_PASSED, Better::Higher, 28.0),
@@ -20,11 +26,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
         checks(judged::GUEST_PASSED, Better::Higher, 12.0),
         checks(judged::GUEST_FAILED, Better::Lower, 0.0),
         checks(judged::MUTANTS_CAUGHT, Better::Higher, 8.0),
+        rate(forward::RATE_POLDER),
+        rate(forward::RATE_KERNEL),
+        Promise { name: forward::RATIO, unit: "ratio", better: Better::Higher, goal: Goal::Value(1.5) },
+        Promise { name: forward::UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     ],
     measure,
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     judged::by_qtest(run)?;
-    judged::in_a_guest(run)
+    judged::in_a_guest(run)?;
+    forward::measure(run)
 }
