@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::far::{Far, Load};
+use super::idle::{self, WAKEUPS, Wakeups};
 use crate::e1000::{self, Pair};
 use crate::guest::Iommu;
 use crate::interrupt;
@@ -13,7 +14,7 @@ pub(super) const RATE_POLDER: &str = "e1000.forward.kpps.polder";
 pub(super) const RATE_KERNEL: &str = "e1000.forward.kpps.kernel";
 pub(super) const RATIO: &str = "e1000.forward.ratio_vs_kernel";
 pub(super) const UNACCOUNTED: &str = "e1000.lost_unaccounted";
-const ROWS: [&str; 4] = [RATE_POLDER, RATE_KERNEL, RATIO, UNACCOUNTED];
+const ROWS: [&str; 5] = [RATE_POLDER, RATE_KERNEL, RATIO, UNACCOUNTED, WAKEUPS];
 /// The kernel's bridge in the guest.
 const BRIDGE: &str = "br9";
 
@@ -30,6 +31,8 @@ struct Seen {
     loads: Vec<[Load; 2]>,
     /// Packets that Polder could not account for.
     unaccounted: u64,
+    /// Wake-ups in the first round.
+    wakeups: Option<Wakeups>,
 }
 
 /// Measures both forwarders.
@@ -85,6 +88,9 @@ impl Testbed {
         self.far.warm_up()?;
         let load = self.far.overload(time)?;
         seen.unaccounted += self.pair.unaccounted()?.unsigned_abs();
+        if seen.wakeups.is_none() {
+            seen.wakeups = Some(idle::count(&mut self.pair, &self.far).context("at rest")?);
+        }
         self.pair.stop()?;
         self.pair.give_back()?;
         Ok(load)
@@ -122,7 +128,15 @@ fn record(run: &mut Run, seen: &Seen) {
     }
     let both = seen.loads.iter().filter(|loads| loads.iter().all(Load::is_overload));
     fill(run, RATIO, &both.map(|[polder, kernel]| polder.rate / kernel.rate).collect(), &all);
-    run.record_one(UNACCOUNTED, u32::try_from(seen.unaccounted).map_or(f64::MAX, f64::from));
+    run.record_one(UNACCOUNTED, float(seen.unaccounted));
+    if let Some(Wakeups { workers, tried, threads }) = &seen.wakeups {
+        run.record_one(WAKEUPS, float(*workers));
+        run.remark(WAKEUPS, format!("by thread: {threads}; of workers when 25 frames a second come: {tried}"));
+    }
+}
+
+fn float(count: u64) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
 }
 
 fn fill(run: &mut Run, row: &str, samples: &Samples, all: &str) {
