@@ -131,7 +131,10 @@ fn record(run: &mut Run, seen: &Seen) {
     run.record_one(UNACCOUNTED, float(seen.unaccounted));
     if let Some(Wakeups { workers, tried, threads }) = &seen.wakeups {
         run.record_one(WAKEUPS, float(*workers));
-        run.remark(WAKEUPS, format!("by thread: {threads}; of workers when 25 frames a second come: {tried}"));
+        run.remark(
+            WAKEUPS,
+            format!("by thread: {threads}; of workers when 25 frames a second come: {tried}"),
+        );
     }
 }
 

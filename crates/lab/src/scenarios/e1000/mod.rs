@@ -30,7 +30,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
         rate(forward::RATE_POLDER),
         rate(forward::RATE_KERNEL),
         Promise { name: forward::RATIO, unit: "ratio", better: Better::Higher, goal: Goal::Value(1.5) },
-        Promise { name: forward::UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+        Promise {
+            name: forward::UNACCOUNTED,
+            unit: "packets",
+            better: Better::Lower,
+            goal: Goal::Value(0.0),
+        },
         Promise { name: idle::WAKEUPS, unit: "wake-ups", better: Better::Lower, goal: Goal::Value(0.0) },
     ],
     measure,
