@@ -48,7 +48,7 @@ const ENTRIES: &[Entry] = &[
         latency: None,
     },
     Entry {
-        kind: Kind::Polder { port: "", tunnel: "" },
+        kind: Kind::Polder { port: "", tunnel: "kind = \"gretap\"\n" },
         tcp: "wire.tunnel_tcp.gbit.polder_gretap",
         latency: None,
     },
