@@ -44,6 +44,7 @@ pub mod af_xdp;
 pub mod e1000;
 #[cfg(feature = "lan78xx")]
 pub mod lan78xx;
+mod link;
 #[cfg(feature = "e1000")]
 pub mod pci;
 #[cfg(feature = "skb")]
@@ -67,6 +68,7 @@ mod receiving;
 #[cfg(feature = "models")]
 mod wakeup;
 
+pub use link::Link;
 pub use receiving::Receiving;
 
 use core::fmt;

@@ -5,35 +5,11 @@
 
 use super::access::Access;
 use super::regs::{CTRL, SPEED_SHIFT, STATUS, ctrl, phy, status};
+use crate::Link;
 
 /// Looks for an answer of the PHY before it is given up; the worker's turns between two of them take a microsecond
 /// or more each, and an answer 64 µs.
 const LOOKS: u32 = 4096;
-
-/// State of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// True if there is one.
-    pub up: bool,
-    /// Its speed in Mbit/s.
-    pub speed: u16,
-    /// True if both sides may send at once.
-    pub full_duplex: bool,
-    /// True if we send pause frames.
-    pub pause_transmit: bool,
-    /// True if we obey them.
-    pub pause_receive: bool,
-}
-
-impl core::fmt::Display for Link {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if !self.up {
-            return formatter.write_str("no link");
-        }
-        let duplex = if self.full_duplex { "full" } else { "half" };
-        write!(formatter, "{} Mbit/s {duplex} duplex", self.speed)
-    }
-}
 
 /// Progress of a look at the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -41,7 +41,6 @@ pub mod model;
 
 pub use access::AccessError;
 pub use init::{Found, InitError, MacSource, ReceiveFilter};
-pub use link::Link;
 pub use rx::E1000Rx;
 pub use status::{Facts, PortStatus};
 pub use tx::E1000Tx;

@@ -1,8 +1,8 @@
 //! Published status of a port, to be read from any thread.
 
 use super::init::Found;
-use super::link::Link;
 use super::statistics::Totals;
+use crate::Link;
 use polder_datapath::counters::Counter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

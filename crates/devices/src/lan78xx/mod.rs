@@ -47,7 +47,7 @@ pub mod usbip;
 
 pub use control::ControlError;
 pub use init::{InitError, MacSource, ReceiveFilter};
-pub use phy::{Link, Phy};
+pub use phy::Phy;
 pub use rx::Lan78xxRx;
 pub use status::{Facts, PortStatus, UrbMemory};
 pub use tx::Lan78xxTx;

@@ -6,7 +6,6 @@
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
 use super::init::{self, Found, Wanted};
-use super::phy::Link;
 use super::regs::int_sts;
 use super::rx::Filled;
 use super::status::PortStatus;
@@ -15,6 +14,7 @@ use super::tx::Sending;
 use super::urbs::Buffers;
 use super::usb::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
 use super::{OpenError, Options, Techniques};
+use crate::Link;
 use core::time::Duration;
 use polder_buffers::Pool;
 use polder_datapath::counters::QueueCounters;

@@ -1,10 +1,11 @@
 //! Published status of a port, to be read from any thread.
 
 use super::init::{Found, MacSource};
-use super::phy::{Link, Phy};
+use super::phy::Phy;
 use super::statistics::{Block, Totals};
 use super::urbs::Buffers;
 use super::usb::Speed;
+use crate::Link;
 use polder_datapath::counters::Counter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,9 +3,10 @@
 
 use super::control::{CONTROL_BYTES, ControlError};
 use super::init::{self, Found};
-use super::phy::{self, Link};
+use super::phy;
 use super::port::{Core, Kind, REST};
 use super::usb::Urb;
+use crate::Link;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
