@@ -237,7 +237,8 @@ impl Writer {
             }
             // Live: whoever looks at it sees it as soon as there is time.
             self.file.flush()?;
-            if self.has_ended()? || self.readers.iter().all(TapReader::has_ended) {
+            let is_over = self.copies.as_ref().is_some_and(CopyReader::has_ended);
+            if is_over || self.has_ended()? || self.readers.iter().all(TapReader::has_ended) {
                 break;
             }
         }

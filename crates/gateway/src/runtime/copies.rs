@@ -17,23 +17,31 @@ pub(super) struct CopyReader {
     runner: Runner,
     places: Where,
     matched: u64,
+    has_ended: bool,
 }
 
 impl CopyReader {
     pub(super) fn new(copies: Copies, program: Arc<Program>, places: Where) -> Self {
         let mut runner = Runner::new();
         runner.prepare(&program);
-        Self { copies, program, runner, places, matched: 0 }
+        Self { copies, program, runner, places, matched: 0, has_ended: false }
     }
 
     /// Hands each copy that matches to `take`. Returns the number of copies that have come.
     ///
     /// # Errors
-    /// The first error of `take`. An interface that is switched off or gone has no copies.
+    /// The first error of `take`.
     pub(super) fn read(&mut self, mut take: impl FnMut(&Copy<'_>) -> io::Result<()>) -> io::Result<usize> {
-        let Self { copies, program, runner, places, matched } = self;
+        let Self { copies, program, runner, places, matched, has_ended } = self;
         for count in 0..MOST {
-            let Ok(Some(copy)) = copies.receive() else { return Ok(count) };
+            let copy = match copies.receive() {
+                Ok(Some(copy)) => copy,
+                Ok(None) => return Ok(count),
+                Err(_) => {
+                    *has_ended = true;
+                    return Ok(count);
+                }
+            };
             let is_wanted = if copy.sent { places.tx } else { places.rx };
             if is_wanted && (copy.matches || matches(&copy, program, runner)) {
                 *matched += 1;
@@ -41,6 +49,11 @@ impl CopyReader {
             }
         }
         Ok(MOST)
+    }
+
+    /// True if no copies come any more: the interface was switched off or is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Packet counts so far.

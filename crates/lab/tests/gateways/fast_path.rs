@@ -184,6 +184,10 @@ fn a_capture_sees_copies_of_what_is_carried() {
     .unwrap();
     assert!(tagged.wait().unwrap().success());
     assert_eq!([copies("\x02\0rx\0\0"), copies("\x02\0tx\0\0")], [17, 0]);
+    // It ends with its interface, and says so by ending.
+    let mut over = capture(&["udp port 1"]);
+    net.gateway.ip(&["link", "set", "lan1", "down"]).unwrap();
+    until("the capture has ended", || over.try_wait().unwrap().is_some());
     std::fs::remove_file(&file).unwrap();
     net.polder.assert_conserved();
     net.polder.stop();
