@@ -39,7 +39,7 @@ const FLOWS: [Flow; 10] = [
     (7, "10.98.7.5", "10.98.8.8"),
     (7, "fd98:7::5", "fd98:8::8"),
 ];
-/// Those without tags.
+/// Number of flows without a tag, which come first.
 const UNTAGGED: usize = 4;
 
 /// A sender and a next hop, both of this test, at the ports of a router.

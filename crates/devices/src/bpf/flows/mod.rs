@@ -61,11 +61,11 @@ pub struct FlowTable {
 /// Frames that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frames {
-    /// Those that come in by the device.
+    /// Frames that come in by the device.
     Bridged,
-    /// Those in tunnels that the device carries.
+    /// Frames in tunnels whose packets the device carries.
     Tunnelled,
-    /// Those with IP packets that a router sends on.
+    /// Frames with IP packets that a router forwards.
     Routed,
 }
 

@@ -22,11 +22,11 @@ const FOUND: u64 = 10;
 /// Wake-ups of a gateway's threads in [`IDLE`].
 #[derive(Debug)]
 pub(super) struct Wakeups {
-    /// Those of workers.
+    /// Wake-ups of the workers at rest.
     pub(super) workers: u64,
-    /// Those of workers when frames come.
+    /// Wake-ups of the workers while frames come: the negative control.
     pub(super) tried: u64,
-    /// Those of each thread.
+    /// Wake-ups of each thread at rest, as text.
     pub(super) threads: String,
 }
 
