@@ -153,6 +153,10 @@ pub trait RxControl {
     fn has_backlog(&mut self) -> bool {
         false
     }
+
+    /// Tells the device's program, if it carries flows, that the worker is not through with what it has received while
+    /// `held`: some of what it has sent waits in front of another device.
+    fn hold_completed(&mut self, _held: bool) {}
 }
 
 /// The sending end of one queue of a device.
@@ -173,6 +177,12 @@ pub trait TxQueue: Send {
     /// Frames of those packets.
     fn posted(&self) -> u32 {
         self.held()
+    }
+
+    /// True if packets that were taken wait for a device that was full, and packets that the kernel sends by itself would
+    /// overtake them.
+    fn has_unsent(&self) -> bool {
+        false
     }
 
     /// The queue's counters.

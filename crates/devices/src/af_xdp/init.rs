@@ -9,10 +9,12 @@ use super::napi::{Moderated, Moderation};
 use super::netdev::Features;
 use super::offloads::SwitchedOff;
 use super::options::{Hook, Mode, OnExit, Options};
+use super::numbered::Numbered;
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
-use super::program::{self, Action, Sockets};
+use super::hook::Carrying;
+use super::program::{self, Action, Sockets, Taken};
 use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
@@ -20,15 +22,16 @@ use super::sys;
 use super::thread;
 use super::transfer::{VIRTIO, features, first_that_binds, hooks, longest, no_zero_copy, zero_copy_is_whole};
 use super::tx::{Limits, Mute, Transmitter};
-use crate::bpf::Take;
-use crate::bpf::classify;
 use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::flows::Frames;
 use crate::bpf::locals::Locals;
 use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
+use crate::bpf::window::{Window, Windows};
+use crate::bpf::{FlowTable, Take};
 use crate::{AnyQueue, Interface, Queue};
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Region, RegionOptions};
-use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::port::{RxControl, RxQueue, TxQueue};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -56,7 +59,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         .map_err(|errno| denied(&link, "make a BPF map", errno))?;
     let endpoints = endpoints(&link, options)?;
     let locals = locals(&link, options)?;
-    let program = load(options, &sockets, endpoints.as_ref(), locals.as_ref())?;
+    let tables = (endpoints.as_ref(), locals.as_ref());
+    let program = load(options, &sockets, tables, None)?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let hooks = hooks(options.mode, &driver);
     let (mut attachment, hook) = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
@@ -70,6 +74,14 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
     enter(&link, &sockets, &bound)?;
     // 5. A link that was taken over gets the new program; everything comes to us from here on.
+    let carried = setup.carry((hook, transfer), &sockets, tables, &mut notes)?;
+    let (program, carried) = match carried {
+        Some((carrying, carried)) => {
+            attachment.replace(&link, &carrying)?;
+            (carrying, Some(carried))
+        }
+        None => (program, None),
+    };
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // 6. The kernel's half of receiving. A veth has contexts only now that there is a program.
@@ -81,7 +93,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
     let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
-    let queues = setup.queues(bound, transfer, &mtu);
+    let queues = setup.queues(bound, transfer, &mtu, carried.as_ref());
     let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
     let port = Port {
         interface,
@@ -89,6 +101,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         endpoints,
         locals,
+        flows: carried.map(|carried| carried.flows),
         program,
         cores,
         _promiscuous: promiscuous,
@@ -182,24 +195,30 @@ fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenErro
     }
 }
 
+/// Tables of what a port takes.
+type Tables<'a> = (Option<&'a TunnelEndpointMap>, Option<&'a Locals>);
+
+/// Loads the program of an interface, with flows that it carries if they are given.
 fn load(
     options: &Options,
     sockets: &Map,
-    endpoints: Option<&TunnelEndpointMap>,
-    locals: Option<&Locals>,
+    (endpoints, locals): Tables<'_>,
+    carrying: Option<(Carrying<'_>, &FlowTable)>,
 ) -> Result<OwnedFd, OpenError> {
     let action = match options.on_exit {
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
-    let target = Sockets { map: sockets.as_fd(), action };
-    let (name, instructions) = match (endpoints, locals) {
-        (None, _) => ("polder_whole", program::whole(target)),
-        (Some(endpoints), None) => ("polder_claims", classify::endpoints(&target, endpoints.tables())),
+    let (carrying, flows) = carrying.unzip();
+    let sockets = Sockets { map: sockets.as_fd(), action, carrying };
+    let (name, taken) = match (endpoints, locals) {
+        (None, _) => ("polder_whole", Taken::Whole),
+        (Some(endpoints), None) => ("polder_claims", Taken::Tunnels(endpoints.tables())),
         (Some(endpoints), Some(locals)) => {
-            ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))
+            ("polder_router", Taken::Routed(locals.maps(endpoints.tables())))
         }
     };
+    let instructions = program::program(sockets, taken, flows.map(FlowTable::maps));
     bpf::load(ProgramKind::Xdp, name, &instructions).map_err(|(errno, log)| match errno {
         Errno::PERM | Errno::ACCESS if log.is_empty() => {
             OpenError::Permission { interface: options.interface.clone(), step: "load an XDP program" }
@@ -255,6 +274,12 @@ struct Setup<'a> {
 }
 
 type Bound = Vec<(Arc<Core>, Rings)>;
+
+/// Flows that a program carries, and numbers of the packets that it does not.
+struct Carried {
+    flows: Arc<FlowTable>,
+    windows: Windows,
+}
 
 impl Setup<'_> {
     /// Binds a socket to every queue, in the best way that all queues allow.
@@ -357,8 +382,57 @@ impl Setup<'_> {
         }
     }
 
+    /// A program that carries flows, unless that is not wanted or the kernel refuses it. None does without a copy: a packet
+    /// that waits in the device's ring to be sent would be overtaken; nor one that outlives this process.
+    fn carry(
+        &self,
+        (hook, transfer): (Hook, Transfer),
+        sockets: &Map,
+        tables: Tables<'_>,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<(OwnedFd, Carried)>, OpenError> {
+        if !self.options.fast_path || self.options.on_exit == OnExit::Drop || transfer.zero_copy {
+            return Ok(None);
+        }
+        let frames = match self.options.take {
+            Take::Whole => Frames::Bridged,
+            Take::Tunnels(_) => Frames::Tunnelled,
+            Take::Routed(_) => Frames::Routed,
+        };
+        let map = |errno| denied(self.link, "make a BPF map", errno);
+        let receive = self.channels.receive;
+        let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
+        let table = FlowTable::new(self.link.index, queues, frames).map_err(map)?;
+        let carried = Carried {
+            flows: Arc::new(table.at_xdp(hook == Hook::Native)),
+            windows: Windows::new(queues, WINDOW).map_err(map)?,
+        };
+        let carrying = Carrying {
+            interface: self.link.index,
+            mac: self.link.mac,
+            queues: receive,
+            windows: carried.windows.as_fd(),
+            local_senders: self.local_senders,
+        };
+        match load(self.options, sockets, tables, Some((carrying, &carried.flows))) {
+            Ok(program) => Ok(Some((program, carried))),
+            // Linux before 5.18 does not know all that it asks for.
+            Err(OpenError::Program { log, .. }) => {
+                notes.push(format!("no fast path: {log}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The ends of the queues over their bound sockets.
-    fn queues(&self, bound: Bound, transfer: Transfer, mtu: &Arc<AtomicU32>) -> Vec<AnyQueue> {
+    fn queues(
+        &self,
+        bound: Bound,
+        transfer: Transfer,
+        mtu: &Arc<AtomicU32>,
+        carried: Option<&Carried>,
+    ) -> Vec<AnyQueue> {
         // However small the memory is, no port holds all of it.
         let share = |frames: u32| (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES);
         let quarter = self.region.slots() / 4;
@@ -389,13 +463,15 @@ impl Setup<'_> {
                 adapts,
                 multi_buffer,
                 local_senders: self.local_senders,
+                numbered: carried.is_some(),
                 longest,
                 receiving,
             };
+            let window = carried.map(|carried| carried.windows.of(queue));
             // Who copies nothing does not ask whether to.
-            let rx: Box<dyn RxQueue> = match receiving.copy_break {
-                0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),
-                _ => Box::new(Receiver::<true>::new(received, fill, wants, both)),
+            let rx = match receiving.copy_break {
+                0 => boxed(Receiver::<false>::new(received, fill, wants, both), window),
+                _ => boxed(Receiver::<true>::new(received, fill, wants, both), window),
             };
             let tx: Box<dyn TxQueue> = match transmit {
                 Some((transmit, completion)) => {
@@ -408,6 +484,14 @@ impl Setup<'_> {
             queues.push(Queue { rx, tx });
         }
         queues
+    }
+}
+
+/// A receiver, with the numbers of its packets if they have any.
+fn boxed<R: RxQueue + RxControl + 'static>(receiver: R, window: Option<Window>) -> Box<dyn RxQueue> {
+    match window {
+        Some(window) => Box::new(Numbered::new(receiver, window)),
+        None => Box::new(receiver),
     }
 }
 
@@ -438,6 +522,8 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::Step { interface: link.name.clone(), step, errno }
 }
 
+/// Bytes of windows that only give packets numbers: no program reads them.
+const WINDOW: u32 = 1 << 20;
 /// Frames that a receive queue needs to live.
 const FEWEST_FRAMES: u32 = 64;
 /// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).

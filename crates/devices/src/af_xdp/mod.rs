@@ -25,6 +25,7 @@ mod options;
 
 pub(crate) mod sys;
 
+mod hook;
 mod program;
 
 mod ring;
@@ -41,6 +42,7 @@ pub(crate) mod pin;
 pub(crate) mod init;
 mod port;
 
+mod numbered;
 mod rx;
 
 mod tx;
@@ -62,6 +64,8 @@ mod error;
 mod verdict;
 
 #[cfg(test)]
+mod carried;
+#[cfg(test)]
 mod model;
 
 pub use crate::bpf::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
@@ -70,6 +74,7 @@ pub use drive::restore;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
+pub use netdev::takes_frames;
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
 pub use pin::{prepare as prepare_pins, release};

@@ -76,6 +76,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
         busy_poll: false,
         adapts: false,
         local_senders: false,
+        numbered: false,
         multi_buffer,
         longest,
         receiving: Receiving::default(),

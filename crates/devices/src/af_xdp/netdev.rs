@@ -10,6 +10,8 @@ use rustix::net::netlink::GENERIC;
 pub(crate) struct Features {
     /// Programs in the driver, with redirection to sockets.
     pub(crate) native: bool,
+    /// Frames that another driver's program redirects.
+    pub(crate) takes_frames: bool,
     /// Sockets without a copy.
     pub(crate) zero_copy: bool,
     /// Parts that a packet may have without a copy; 1 without multi-buffer.
@@ -24,11 +26,18 @@ pub(crate) fn features(index: u32) -> Result<Features, Errno> {
         let bits = find(answer, DEVICE_FEATURES).and_then(|value| value.get(..8)?.try_into().ok());
         found = bits.map(u64::from_ne_bytes).map(|bits| Features {
             native: bits & (BASIC | REDIRECT) == BASIC | REDIRECT,
+            takes_frames: bits & TRANSMIT != 0,
             zero_copy: bits & ZERO_COPY != 0,
             segments: find(answer, DEVICE_SEGMENTS).and_then(number).unwrap_or(1),
         });
     })?;
     found.ok_or(Errno::BADMSG)
+}
+
+/// True if the driver of an interface sends frames that the XDP program of another redirects there, as far as is known: Linux
+/// says so from 6.3 on.
+pub fn takes_frames(interface: u32) -> bool {
+    features(interface).is_ok_and(|features| features.takes_frames)
 }
 
 /// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
@@ -120,6 +129,7 @@ const DEVICE_FEATURES: u16 = 3;
 const DEVICE_SEGMENTS: u16 = 4;
 const BASIC: u64 = 1;
 const REDIRECT: u64 = 1 << 1;
+const TRANSMIT: u64 = 1 << 2;
 const ZERO_COPY: u64 = 1 << 3;
 
 #[cfg(test)]
@@ -129,7 +139,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_offers_nothing() {
         match features(1) {
-            Ok(found) => assert_eq!(found, Features { native: false, zero_copy: false, segments: 1 }),
+            Ok(found) => assert_eq!(found, Features { native: false, takes_frames: false, zero_copy: false, segments: 1 }),
             Err(error) => assert_eq!(error, Errno::NOENT, "only a kernel without the family does not answer"),
         }
         assert!(features(u32::MAX).is_err());

@@ -114,6 +114,9 @@ pub struct Options {
     pub promiscuous: bool,
     /// True if VLAN tags keep packets apart, so that a device that takes them off must not be opened.
     pub needs_tags: bool,
+    /// True if flows may be carried by the interface's program, where packets are copied; see
+    /// [`FlowTable`](crate::skb::FlowTable).
+    pub fast_path: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
     /// Moderation of the kernel's polling of the device; unchanged if `None`.
@@ -141,6 +144,7 @@ impl Options {
             receiving: Receiving::default(),
             promiscuous: true,
             needs_tags: false,
+            fast_path: false,
             busy_poll: None,
             moderation: None,
             adapts: false,

@@ -7,6 +7,7 @@ use super::offloads::SwitchedOff;
 use super::report::Report;
 use super::socket::{Core, Refused};
 use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::FlowTable;
 use crate::bpf::locals::Locals;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
 use crate::{Abilities, Interface};
@@ -30,6 +31,7 @@ pub struct Port {
     pub(super) mtu: Arc<AtomicU32>,
     pub(super) endpoints: Option<TunnelEndpointMap>,
     pub(super) locals: Option<Locals>,
+    pub(super) flows: Option<Arc<FlowTable>>,
     /// The XDP program, to be asked about frames.
     pub(super) program: OwnedFd,
     pub(super) cores: Vec<Weak<Core>>,
@@ -106,6 +108,11 @@ impl Port {
     /// Error of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
+    }
+
+    /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
+    pub fn flows(&self) -> Option<&Arc<FlowTable>> {
+        self.flows.as_ref()
     }
 
     /// The interface as it is.

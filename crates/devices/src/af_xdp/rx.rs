@@ -85,6 +85,8 @@ pub(super) struct Wants {
     pub(super) multi_buffer: bool,
     /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
     pub(super) local_senders: bool,
+    /// True if the program gives packets numbers, so that each that the kernel has lost is to be known before sleeping.
+    pub(super) numbered: bool,
     /// The link's longest packet, where the device itself writes into the slots.
     pub(super) longest: Option<u32>,
     /// Refill threshold of the ring, and treatment of small packets.
@@ -379,7 +381,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     ///
     /// Cost: two system calls; one when nothing came since the last time.
     fn arm(&mut self) -> Armed {
-        if self.turns > 0 {
+        if self.turns > 0 || self.wants.numbered {
             self.settle();
         }
         // One that was not asked for all that it may do at once had no more than that.

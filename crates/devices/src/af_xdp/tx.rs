@@ -348,6 +348,10 @@ impl TxQueue for Transmitter {
         self.posted.count()
     }
 
+    fn has_unsent(&self) -> bool {
+        self.behind
+    }
+
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
     }

@@ -43,6 +43,9 @@ impl Port {
         if link.xdp.program() != Some(number) {
             return Err(Errno::NOENT);
         }
+        if self.flows.as_ref().is_some_and(|flows| flows.carries(frame)) {
+            return Ok(XdpVerdict::Carried);
+        }
         // `enum xdp_action`: aborted, drop, pass, back out, redirect.
         Ok(match sys::test_run(self.program.as_fd(), shown)? {
             4 => XdpVerdict::Taken,

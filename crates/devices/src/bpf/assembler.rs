@@ -74,12 +74,18 @@ pub(crate) enum Helper {
     HashRecalculate = 34,
     /// `bpf_skb_pull_data(context, bytes)`; not at the XDP hook.
     PullData = 39,
+    /// `bpf_xdp_adjust_head(context, bytes)`; at the XDP hook alone.
+    AdjustHead = 44,
     /// `bpf_skb_adjust_room(context, bytes, mode, flags)`; not at the XDP hook.
     AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
     /// `bpf_check_mtu(context, interface, length, difference, flags)`.
     CheckMtu = 163,
+    /// `bpf_xdp_get_buff_len(context)`; at the XDP hook alone.
+    BufferLength = 188,
+    /// `bpf_xdp_store_bytes(context, offset, from, bytes)`; at the XDP hook alone.
+    StoreBytesXdp = 190,
 }
 
 /// A place that jumps lead to.

@@ -338,7 +338,16 @@ pub(crate) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
 
 /// Runs a program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
 pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
-    run(program, frame, &[])
+    run(program, frame, &[], &mut []).map(|(answer, _)| answer)
+}
+
+/// The same; answers the frame, too, as the program has left it.
+#[cfg(test)]
+pub(crate) fn test_run_changed(program: BorrowedFd<'_>, frame: &[u8]) -> Result<(u32, Vec<u8>), Errno> {
+    let mut changed = vec![0; 4096];
+    let (answer, length) = run(program, frame, &[], &mut changed)?;
+    changed.truncate(length);
+    Ok((answer, changed))
 }
 
 /// Runs a TCX program on a frame as if it had so many segments, with so many bytes in each.
@@ -351,27 +360,37 @@ pub(crate) fn test_run_segments(
     // `struct __sk_buff`: `gso_segs`, `gso_size`.
     let mut context = [0_u32; 48];
     [context[164 / 4], context[176 / 4]] = segments;
-    run(program, frame, &context)
+    run(program, frame, &context, &mut []).map(|(answer, _)| answer)
 }
 
-fn run(program: BorrowedFd<'_>, frame: &[u8], context: &[u32]) -> Result<u32, Errno> {
-    let length = u32::try_from(frame.len()).map_err(|_| Errno::MSGSIZE)?;
+/// Answer, and length of the frame as the program has left it, which is in `changed` as far as there is room.
+fn run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    context: &[u32],
+    changed: &mut [u8],
+) -> Result<(u32, usize), Errno> {
+    let [length, room] = [frame.len(), changed.len()].map(u32::try_from);
+    let (length, room) = (length.map_err(|_| Errno::MSGSIZE)?, room.map_err(|_| Errno::MSGSIZE)?);
     let mut attributes =
         Attributes::new().fd(0, program).u32(8, length).pointer(16, frame.as_ptr()).u32(32, 1);
+    if room > 0 {
+        attributes = attributes.u32(12, room).pointer(24, changed.as_mut_ptr());
+    }
     if !context.is_empty() {
         let bytes = u32::try_from(size_of_val(context)).map_err(|_| Errno::MSGSIZE)?;
         attributes = attributes.u32(40, bytes).pointer(48, context.as_ptr().cast());
     }
     let pointer = (&raw mut attributes.0).cast::<u8>();
     // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the answer; it reads
-    // `data_size_in` bytes, the slice's length, and `ctx_size_in` bytes, those of `context`, and copies none back,
-    // because `data_out` and `ctx_out` are null.
+    // `data_size_in` bytes, the slice's length, and `ctx_size_in` bytes, those of `context`. It writes at most
+    // `data_size_out` bytes, the length of `changed`, and copies no context back, because `ctx_out` is null.
     let result = unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, pointer, size_of::<Attributes>()) };
     if result < 0 {
         return Err(last_error());
     }
-    let [_, _, _, _, a, b, c, d, ..] = attributes.0;
-    Ok(u32::from_ne_bytes([a, b, c, d]))
+    let [_, _, _, _, a, b, c, d, _, _, _, _, e, f, g, h, ..] = attributes.0;
+    Ok((u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]) as usize))
 }
 
 /// Mounts a BPF file system at `path`.

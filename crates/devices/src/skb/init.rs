@@ -8,7 +8,7 @@ use super::preflight;
 use super::program::{self, ToTap};
 use super::rx::Receiver;
 use super::settings;
-use super::window::Windows;
+use crate::bpf::window::Windows;
 use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::{self, OnExit, Take};

@@ -24,9 +24,8 @@
 
 mod options;
 
-mod window;
-
 mod admit;
+mod hook;
 mod program;
 
 mod attach;
@@ -45,7 +44,7 @@ mod error;
 #[cfg(feature = "models")]
 mod redirect;
 #[cfg(test)]
-mod routed;
+pub(crate) mod routed;
 
 pub use crate::bpf::{Carried, Entry, FlowTable};
 pub use attach::foreign_programs;

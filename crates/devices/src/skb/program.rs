@@ -7,11 +7,11 @@
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
-use super::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{self, ETHERNET, IPV4, RouterMaps, Target, need, network_order, untag_bytes};
 use crate::bpf::endpoints::Tables;
-use crate::bpf::flows::program::{Queues, carry};
+use crate::bpf::flows::hook::Hook as _;
+use crate::bpf::flows::program::carry;
 use crate::bpf::flows::{FlowMaps, decapsulate, route};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
@@ -102,58 +102,6 @@ pub(super) fn queue_of_flow() -> Vec<u64> {
     program.load(Width::Word, R0, R1, HASH);
     program.exit();
     program.finish()
-}
-
-impl Queues for ToTap<'_> {
-    const QUEUE_SHIFT: i32 = QUEUE_SHIFT;
-
-    fn queue(&self, program: &mut Assembler, drop: Label) {
-        if self.queues == 1 {
-            return program.set(R0, 0);
-        }
-        // What the TAP's choice of a queue reads is what is computed here.
-        program.copy(R1, R6);
-        program.call(Helper::HashRecalculate);
-        program.modulo(R0, i32::from(self.queues));
-        // Verifiers know nothing of a remainder.
-        program.jump_value(Condition::Greater, R0, i32::from(self.queues) - 1, drop);
-        program.shift_left(R0, QUEUE_SHIFT);
-    }
-
-    fn windows(&self, program: &mut Assembler) {
-        program.map_value(R7, self.windows);
-    }
-
-    fn completed(&self, program: &mut Assembler, to: Register) {
-        program.load(Width::Double, to, R7, COMPLETED_AT);
-    }
-
-    fn send_up(&self, program: &mut Assembler, mark: i16) {
-        program.add_register(R9, R8);
-        let drop = program.label();
-        self.admit(program, Some(mark), drop);
-    }
-
-    fn fence(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, FENCED_AT, R1);
-        self.discard(program);
-    }
-
-    fn lose(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
-        self.discard(program);
-    }
-
-    fn headers(&self, program: &mut Assembler) {
-        self.open(program);
-    }
-
-    fn discard(&self, program: &mut Assembler) {
-        program.set(R0, DROP);
-        program.exit();
-    }
 }
 
 impl ToTap<'_> {
@@ -267,7 +215,7 @@ pub(super) fn redirect(program: &mut Assembler, interface: u32) {
 }
 
 /// Bytes of headers that programs read at most: Ethernet, a tag, IPv6 with two extension headers, UDP.
-const HEADERS: i32 = 14 + 4 + 40 + 8 + 8 + 8;
+pub(super) const HEADERS: i32 = 14 + 4 + 40 + 8 + 8 + 8;
 /// Verdicts on a packet (`enum tcx_action_base`).
 const NEXT: i32 = -1;
 pub(super) const DROP: i32 = 2;
@@ -275,14 +223,14 @@ pub(super) const DROP: i32 = 2;
 pub(super) const REDIRECT: u32 = 7;
 /// Offsets in the context of a program (`struct __sk_buff`).
 pub(super) const LENGTH: i16 = 0;
-const VLAN_PRESENT: i16 = 20;
-const VLAN_TAG: i16 = 24;
-const VLAN_PROTOCOL: i16 = 28;
+pub(super) const VLAN_PRESENT: i16 = 20;
+pub(super) const VLAN_TAG: i16 = 24;
+pub(super) const VLAN_PROTOCOL: i16 = 28;
 const INGRESS_INTERFACE: i16 = 36;
 const INTERFACE: i16 = 40;
 const HASH: i16 = 68;
-const DATA: i16 = 76;
-const DATA_END: i16 = 80;
+pub(super) const DATA: i16 = 76;
+pub(super) const DATA_END: i16 = 80;
 const GSO_SEGMENTS: i16 = 164;
 
 #[cfg(test)]
@@ -293,7 +241,7 @@ mod tests {
     use crate::bpf::flows::Frames;
     use crate::bpf::locals::Locals;
     use crate::bpf::sys::{ProgramKind, load};
-    use crate::skb::window::Windows;
+    use crate::bpf::window::Windows;
     use std::os::fd::AsFd;
 
     #[test]

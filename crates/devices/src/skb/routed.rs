@@ -1,7 +1,7 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
 use super::program::{ToTap, router};
-use super::window::{COMPLETED_AT, Windows};
+use crate::bpf::window::{COMPLETED_AT, Windows};
 use crate::bpf::FlowTable;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
@@ -28,7 +28,7 @@ struct Bench {
     _locals: (TunnelEndpointMap, Locals, Windows),
 }
 
-fn pairs() -> [AddressPair; 2] {
+pub(crate) fn pairs() -> [AddressPair; 2] {
     [("10.0.0.5", "20.0.0.1"), ("2001:db8::5", "3000::1")].map(|ends| {
         let [source, destination] =
             <[&str; 2]>::from(ends).map(|text| text.parse::<IpAddr>().expect("an address"));
@@ -106,12 +106,12 @@ impl Bench {
 }
 
 /// An ordinary packet of each entry.
-fn plain() -> [Vec<u8>; 2] {
+pub(crate) fn plain() -> [Vec<u8>; 2] {
     [v4(&[]), v6(&[])]
 }
 
 /// An IPv4 packet with changes of its header, of which the checksum takes account.
-fn v4(changes: &[(usize, u8)]) -> Vec<u8> {
+pub(crate) fn v4(changes: &[(usize, u8)]) -> Vec<u8> {
     let mut ip = [0x45, 0, 0, 60, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 5, 20, 0, 0, 1].to_vec();
     changes.iter().for_each(|&(at, value)| ip[at] = value);
     let mut sum = Checksum::new();
@@ -122,7 +122,7 @@ fn v4(changes: &[(usize, u8)]) -> Vec<u8> {
 }
 
 /// An IPv6 packet with changes of its header.
-fn v6(changes: &[(usize, u8)]) -> Vec<u8> {
+pub(crate) fn v6(changes: &[(usize, u8)]) -> Vec<u8> {
     let ends = pairs()[1];
     let octets = [ends.source, ends.destination].map(|address| match address {
         IpAddr::V6(address) => address.octets(),

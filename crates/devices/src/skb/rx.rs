@@ -5,7 +5,7 @@
 //!
 //! Cost: beyond a TAP's, six loads, a store and a few comparisons for each turn.
 
-use super::window::{DROPS, Window};
+use crate::bpf::window::{DROPS, Window};
 use crate::tap::TapRx;
 use polder_buffers::{BATCH, Batch, Pool};
 use polder_datapath::counters::QueueCounters;
@@ -96,6 +96,10 @@ impl RxControl for Receiver {
 
     fn has_backlog(&mut self) -> bool {
         core::mem::take(&mut self.has_dropped)
+    }
+
+    fn hold_completed(&mut self, held: bool) {
+        self.window.hold(held);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings of the TAP, which make it carry Polder's packets alone, and its state.
 
-use super::window::CHARGE;
+use crate::bpf::window::CHARGE;
 use crate::af_xdp::link::{self, Which};
 use crate::netlink::{Client, put};
 use rustix::io::Errno;

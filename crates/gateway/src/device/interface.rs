@@ -12,8 +12,9 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
     self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
 };
-use polder_devices::skb::{Advice, advice};
+use polder_devices::skb::{Advice, FlowTable, advice};
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// An interface of that name.
 pub(super) struct Interface<'a>(pub(super) &'a str);
@@ -211,6 +212,10 @@ impl Handle for af_xdp::Port {
         Self::set_router(self, ingresses, local)
     }
 
+    fn flows(&self) -> Option<&Arc<FlowTable>> {
+        Self::flows(self)
+    }
+
     fn restore(&self) -> Option<Box<dyn FnOnce()>> {
         let index = self.interface.index;
         Some(Box::new(move || af_xdp::restore(index)))
@@ -264,6 +269,7 @@ fn options(
         },
         mtu: port.mtu.map(u32::from),
         needs_tags: needs_tags(port.id, configuration),
+        fast_path: true,
         receiving: receiving(configuration),
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),

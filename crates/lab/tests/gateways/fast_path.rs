@@ -1,7 +1,7 @@
 //! Flows that ports' programs carry: beside the same traffic without them, while stations move and settings change.
 
 use crate::machines::until;
-use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream};
+use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream, take_frames};
 use polder_lab::topology::{Namespace, Topology};
 use polder_lab::traffic::raw::PacketSocket;
 use polder_lab::traffic::sockets::tcp_goodput;
@@ -27,7 +27,12 @@ struct Net {
 
 /// A configuration with these keys in each port, and these lines behind.
 fn text(keys: &str, more: &str) -> String {
-    let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"skb\"\n{keys}\n");
+    text_of("skb", keys, more)
+}
+
+/// The same in another mode.
+fn text_of(mode: &str, keys: &str, more: &str) -> String {
+    let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\n{keys}\n");
     let ports = NAMES.map(port).concat();
     format!("{ports}[bridge.lan]\nmembers = [\"lan1\", \"lan2\", \"lan3\"]\n{more}\n")
 }
@@ -43,6 +48,9 @@ impl Net {
             station.ip(&["link", "set", "eth0", "up"]).unwrap();
             gateway.ip(&["link", "set", port, "up"]).unwrap();
             address(station, "eth0", ip, 24);
+            if text.contains("native") {
+                take_frames(station, "eth0");
+            }
         }
         let polder = Gateway::start(&topology, &gateway, text);
         Self { _topology: topology, stations, gateway, polder }
@@ -88,7 +96,12 @@ fn flows_are_carried_and_off_changes_nothing_but_their_way() {
     if !root_or_skip("flows_are_carried_and_off_changes_nothing_but_their_way") {
         return;
     }
-    let net = Net::new(&text("", ""));
+    FAST_MODES.into_iter().for_each(carry_and_do_not);
+}
+
+fn carry_and_do_not(mode: &str) {
+    let text = |keys| text_of(mode, keys, "");
+    let net = Net::new(&text(""));
     net.exchange();
     let ([received, transmitted], all) = (net.carried(), net.received());
     assert_eq!(received, transmitted);
@@ -97,13 +110,13 @@ fn flows_are_carried_and_off_changes_nothing_but_their_way() {
     assert!(pairs >= 2, "{pairs}");
     net.polder.assert_conserved();
     // The same bridge, without.
-    net.polder.reload(&text("fast_path = \"off\"", "")).unwrap();
+    net.polder.reload(&text("fast_path = \"off\"")).unwrap();
     assert_eq!((net.obstacle().as_str(), net.flows().len()), ("switched off", 0));
     let before = net.carried();
     net.exchange();
     assert_eq!(net.carried(), before);
     // And with.
-    net.polder.reload(&text("", "")).unwrap();
+    net.polder.reload(&text("")).unwrap();
     net.exchange();
     assert!(net.carried()[0] > before[0]);
     net.polder.stop();
@@ -221,7 +234,11 @@ fn a_flow_follows_its_station_to_another_port() {
     if !root_or_skip("a_flow_follows_its_station_to_another_port") {
         return;
     }
-    let net = Net::new(&text("", ""));
+    FAST_MODES.into_iter().for_each(follow_station);
+}
+
+fn follow_station(mode: &str) {
+    let net = Net::new(&text_of(mode, "", ""));
     let [a, b, c] = &net.stations;
     let mac = "02:00:5e:00:53:07";
     for (station, ip) in [(b, "10.95.0.9/24"), (c, "10.95.0.9/24")] {
@@ -262,7 +279,11 @@ fn packets_keep_their_order_when_a_flow_changes_its_way() {
     if !root_or_skip("packets_keep_their_order_when_a_flow_changes_its_way") {
         return;
     }
-    let net = Net::new(&text("", ""));
+    FAST_MODES.into_iter().for_each(move_and_keep_order);
+}
+
+fn move_and_keep_order(mode: &str) {
+    let net = Net::new(&text_of(mode, "", ""));
     let [a, b, c] = &net.stations;
     net.exchange();
     let is_over = AtomicBool::new(false);

@@ -4,7 +4,7 @@ mod packets;
 
 use self::packets::{Flow, SENDER, frame, is_of_flow, odd_frames, packet, udp, v4};
 use crate::machines::{addresses, machine, route, until};
-use crate::support::{Gateway, root_or_skip, skip};
+use crate::support::{FAST_MODES, Gateway, root_or_skip, skip, take_frames};
 use polder_lab::clock;
 use polder_lab::topology::{End, Namespace, Topology};
 use polder_lab::traffic::raw::PacketSocket;
@@ -53,7 +53,7 @@ struct Stand {
 }
 
 impl Stand {
-    fn new(keys: &str) -> Self {
+    fn new(mode: &str, keys: &str) -> Self {
         let mut topology = Topology::new().unwrap();
         let [here, near, there] = ["here", "near", "there"].map(|role| machine(&mut topology, role));
         for (outside, port, mac) in
@@ -62,11 +62,12 @@ impl Stand {
             let end = |namespace, interface| End { namespace, interface };
             topology.wire_with_offloads(end(outside, "eth0"), end(&near, port), 2000).unwrap();
             near.ip(&["link", "set", port, "address", mac]).unwrap();
+            take_frames(outside, "eth0");
         }
         near.ip(&["link", "set", "wan", "mtu", "1420"]).unwrap();
         let flows = networks(&near);
         let port = |name: &str| {
-            format!("[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"skb\"\n{keys}\n")
+            format!("[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"{mode}\"\n{keys}\n")
         };
         let polder = Gateway::start(&topology, &near, &["lan", "wan"].map(port).concat());
         let open = |namespace: &Namespace| namespace.inside(|| PacketSocket::open("eth0")).unwrap().unwrap();
@@ -225,8 +226,12 @@ fn packets_of_hot_routes_leave_as_they_do_without_a_fast_path() {
     if !root_or_skip("packets_of_hot_routes_leave_as_they_do_without_a_fast_path") {
         return;
     }
+    FAST_MODES.into_iter().for_each(compare_hot_routes);
+}
+
+fn compare_hot_routes(mode: &str) {
     let [slow, fast] = ["fast_path = \"off\"", ""].map(|keys| {
-        let stand = Stand::new(keys);
+        let stand = Stand::new(mode, keys);
         let is_fast = keys.is_empty();
         stand.warm(is_fast);
         let before = stand.carried();
@@ -240,7 +245,7 @@ fn packets_of_hot_routes_leave_as_they_do_without_a_fast_path() {
     });
     assert_eq!(slow.len(), fast.len());
     for (slow, fast) in slow.iter().zip(&fast) {
-        assert_eq!(slow, fast, "with a fast path on the right");
+        assert_eq!(slow, fast, "{mode}, with a fast path on the right");
     }
     let said = slow.iter().filter(|(_, [_, answers])| !answers.is_empty()).count();
     assert!(said > 20, "{said} packets were answered: the test sees nothing");
@@ -252,7 +257,12 @@ fn routed_packets_that_go_up_do_not_change_places_with_those_that_are_carried() 
     if !root_or_skip("routed_packets_that_go_up_do_not_change_places_with_those_that_are_carried") {
         return;
     }
-    let stand = Stand::new("");
+    FAST_MODES.into_iter().for_each(mix_routed);
+}
+
+/// Sends packets of one flow, of which one in seven has options.
+fn mix_routed(mode: &str) {
+    let stand = Stand::new(mode, "");
     stand.warm(true);
     let before = stand.carried()[0];
     let (flow, mut numbers) = (FLOWS[0], Vec::new());
@@ -283,7 +293,11 @@ fn what_changes_about_a_hot_route_ends_it() {
     if !root_or_skip("what_changes_about_a_hot_route_ends_it") {
         return;
     }
-    let stand = Stand::new("");
+    FAST_MODES.into_iter().for_each(change_hot_route);
+}
+
+fn change_hot_route(mode: &str) {
+    let stand = Stand::new(mode, "");
     stand.warm(true);
     let (flow, mut numbers) = (FLOWS[0], Vec::new());
     let send = || {

@@ -1,7 +1,7 @@
 //! Flows that programs carry into and out of tunnels, beside the same packets without a fast path: byte by byte.
 
 use crate::machines::until;
-use crate::support::{Gateway, address, root_or_skip};
+use crate::support::{FAST_MODES, Gateway, address, root_or_skip, take_frames};
 use polder_datapath::wire::Checksum;
 use polder_lab::clock;
 use polder_lab::topology::{End, Namespace, Topology};
@@ -141,7 +141,7 @@ fn packets() -> Vec<(String, u16, Vec<u8>)> {
 }
 
 impl Stand {
-    fn new(kind: &Kind, keys: &str) -> Self {
+    fn new(kind: &Kind, mode: &str, keys: &str) -> Self {
         let mut topology = Topology::new().unwrap();
         let [here, near, far] = ["here", "near", "far"].map(|name| topology.namespace(name).unwrap());
         let wire = |a: (&Namespace, &str), b: (&Namespace, &str)| {
@@ -153,12 +153,14 @@ impl Stand {
         for (namespace, mac) in [(&far, "02:00:00:99:00:0a"), (&near, "02:00:00:99:00:0b")] {
             namespace.ip(&["link", "set", "radio0", "address", mac]).unwrap();
         }
+        take_frames(&here, "eth0");
+        take_frames(&far, "radio0");
         let macs = [10, 11].map(|last| [2, 0, 0, 0x99, 0, last]);
         address(&near, "radio0", NEAR, 24);
         address(&far, "radio0", FAR, 24);
         let text = format!(
-            "[port.lan]\ninterface = \"lan0\"\n{keys}\n\
-             [port.radio]\ninterface = \"radio0\"\nrole = \"underlay\"\n{keys}\n\
+            "[port.lan]\ninterface = \"lan0\"\nmode = \"{mode}\"\n{keys}\n\
+             [port.radio]\ninterface = \"radio0\"\nrole = \"underlay\"\nmode = \"{mode}\"\n{keys}\n\
              [tunnel.peer]\n{}\nlocal = \"{NEAR}\"\nremote = \"{FAR}\"\nport = \"radio\"\n\
              [bridge.br0]\nmembers = [\"lan\", \"peer\"]\n",
             kind.keys
@@ -350,13 +352,13 @@ fn packets_that_go_up_do_not_change_places_with_those_that_are_carried() {
     if !root_or_skip("packets_that_go_up_do_not_change_places_with_those_that_are_carried") {
         return;
     }
-    for kind in &KINDS {
-        let stand = Stand::new(kind, "");
+    for (kind, mode) in KINDS.iter().flat_map(|kind| FAST_MODES.map(|mode| (kind, mode))) {
+        let stand = Stand::new(kind, mode, "");
         stand.warm(kind, true);
         for (at, outward) in [true, false].into_iter().enumerate() {
             let before = stand.carried()[at];
             let sent = (1..=PACKETS).collect::<Vec<_>>();
-            assert_eq!(mixed(&stand, kind, outward), sent, "{}, outward: {outward}", kind.keys);
+            assert_eq!(mixed(&stand, kind, outward), sent, "{mode}: {}, outward: {outward}", kind.keys);
             let carried = stand.carried()[at] - before;
             assert!((1..u64::from(PACKETS) * 6 / 7 + 1).contains(&carried), "{carried} were carried");
         }
@@ -395,9 +397,9 @@ fn packets_of_hot_tunnels_leave_as_they_do_without_a_fast_path() {
     if !root_or_skip("packets_of_hot_tunnels_leave_as_they_do_without_a_fast_path") {
         return;
     }
-    for kind in &KINDS {
+    for (kind, mode) in KINDS.iter().flat_map(|kind| FAST_MODES.map(|mode| (kind, mode))) {
         let results = ["fast_path = \"off\"", ""].map(|keys| {
-            let stand = Stand::new(kind, keys);
+            let stand = Stand::new(kind, mode, keys);
             let is_fast = keys.is_empty();
             stand.warm(kind, is_fast);
             let before = stand.carried();
@@ -410,7 +412,7 @@ fn packets_of_hot_tunnels_leave_as_they_do_without_a_fast_path() {
         });
         let [slow, fast] = results;
         for (slow, fast) in slow.iter().flatten().zip(fast.iter().flatten()) {
-            assert_eq!(slow, fast, "{}, with a fast path on the right", kind.keys);
+            assert_eq!(slow, fast, "{mode}: {}, with a fast path on the right", kind.keys);
         }
     }
 }

@@ -288,3 +288,12 @@ pub(crate) fn stream(
     let destination = SocketAddrV4::new(address, 7007);
     UdpStream { from, to, destination, frame_bytes: 128, rate, time }.run().unwrap().arrivals
 }
+
+/// Modes of ports whose programs carry flows: at the TCX hook, and at that of XDP in the driver.
+pub const FAST_MODES: [&str; 2] = ["skb", "native"];
+
+/// Lets an interface take frames that a program redirects to its other end, and compute checksums of what it sends.
+pub fn take_frames(namespace: &Namespace, interface: &str) {
+    let output = namespace.command("ethtool").args(["-K", interface, "gro", "on", "tx", "off"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}

@@ -1,18 +1,18 @@
 //! Classification of an interface's packets, the same at every hook.
 //!
-//! [`endpoints`] takes the tunnel packets whose end points are in a table, for a port that the kernel goes on using.
-//! [`routed`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
+//! [`claim`] takes the tunnel packets whose end points are in a table, for a port that the kernel goes on using.
+//! [`route`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
 //! or left, is the [`Target`]'s. [`control`] tells packets of control protocols from others.
 
 mod control;
 mod routed;
 
 pub(crate) use control::{CONTROL_HEADERS, control};
-pub(crate) use routed::{RouterMaps, route, routed};
+pub(crate) use routed::{RouterMaps, route};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use super::endpoints::{Tables, selector};
-use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
+use Register::{R0, R1, R2, R3, R4, R5, R8, R9, R10};
 use polder_datapath::tunnel::Carrier;
 use std::os::fd::BorrowedFd;
 
@@ -45,14 +45,6 @@ pub(crate) trait Target {
 /// Packets over UDP are known by their destination port, which later fragments do not have: fragments of UDP stay with
 /// the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
 /// headers' lengths and checksums are the datapath's business.
-pub(crate) fn endpoints(target: &impl Target, endpoints: Tables<'_>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    program.copy(R6, R1);
-    claim(&mut program, target, endpoints);
-    program.finish()
-}
-
-/// The same at the end of a program. The context is in R6.
 pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Tables<'_>) {
     let [ipv4, pass] = [(); 2].map(|()| program.label());
     target.open(program);
@@ -219,8 +211,8 @@ mod tests {
 
     impl Target for Bytes {
         fn open(&self, program: &mut Assembler) {
-            program.load(Width::Word, R2, R6, 0);
-            program.load(Width::Word, R3, R6, 4);
+            program.load(Width::Word, R2, Register::R6, 0);
+            program.load(Width::Word, R3, Register::R6, 4);
         }
 
         fn take(&self, program: &mut Assembler) {
@@ -243,7 +235,10 @@ mod tests {
         let tables = Tables { v4: fd, v6: fd };
         let maps =
             RouterMaps { endpoints: tables, ingresses: fd, local4: fd, local6: fd, land4: fd, land6: fd };
-        for program in [endpoints(&Bytes, tables), routed(&Bytes, maps)] {
+        let mut programs = [(); 2].map(|()| Assembler::new());
+        claim(&mut programs[0], &Bytes, tables);
+        route(&mut programs[1], &Bytes, maps);
+        for program in programs.map(Assembler::finish) {
             assert!(program.len() < 208, "{} instructions", program.len());
             assert_eq!(program.last(), Some(&EXIT));
         }

@@ -12,7 +12,7 @@
 use super::{ETHERNET, IPV4, IPV6, Target, address, ends, is_claimed_v6, need, network_order, select_v4};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::endpoints::Tables;
-use Register::{R0, R1, R2, R5, R6, R7, R8, R9, R10};
+use Register::{R0, R1, R2, R5, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
 /// The tables that the program reads for each packet.
@@ -44,14 +44,6 @@ const ENDS6: i16 = -64;
 ///
 /// The IP header's length and checksum are the datapath's business; so are packets with a hop limit that is
 /// used up, and those for which there is no route.
-pub(crate) fn routed(target: &impl Target, maps: RouterMaps<'_>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    program.copy(R6, R1);
-    route(&mut program, target, maps);
-    program.finish()
-}
-
-/// The same at the end of a program. The context is in R6.
 pub(crate) fn route(program: &mut Assembler, target: &impl Target, maps: RouterMaps<'_>) {
     let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
     enter(program, target, pass);

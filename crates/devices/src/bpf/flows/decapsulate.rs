@@ -7,58 +7,59 @@
 
 use super::FlowMaps;
 use super::entry::{GRE, GRE_KEYED, LONGEST};
-use super::program::{
-    GSO_SIZE, LENGTH, PACKET_TYPE, Queues, VLAN_PRESENT, change_tag, count, find, go_up, in_order, send,
-    verify_v4,
-};
-use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use super::hook::Hook;
+use super::program::{count, find, go_up, in_order, send, verify_v4};
+use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
 /// Carries the frame inside the packet and ends the program, or jumps to `rest`. The context is in R6.
-pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
+pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: &H, rest: Label) {
     let [open, close, lose, drop] = [(); 4].map(|()| program.label());
-    outer(program, queues, rest);
-    inner(program, rest);
+    outer(program, hook, rest);
+    inner(program, hook, rest);
     find(program, maps, STACK_KEY, rest);
-    // The frame's length.
-    program.load(Width::Word, R8, R6, LENGTH);
-    program.load(Width::Double, R5, R10, STACK_OFFSET);
-    program.subtract(R8, R5);
+    inner_length(program, hook);
     program.load(Width::Word, R5, R9, LONGEST);
     program.jump(Condition::Greater, R8, R5, close);
     program.load(Width::Double, R5, R10, STACK_UP);
     program.jump_value(Condition::NotEqual, R5, 0, close);
-    in_order(program, queues, open, drop);
+    in_order(program, hook, open, drop);
 
     program.place(open);
-    program.load(Width::Word, R8, R6, LENGTH);
-    program.load(Width::Double, R5, R10, STACK_OFFSET);
-    program.subtract(R8, R5);
-    take_off(program, lose);
-    change_tag(program);
+    inner_length(program, hook);
+    hook.take_off(program, [STACK_OFFSET, STACK_ROOM], lose);
+    if H::MOVES_ETHERNET {
+        write_ethernet::<H>(program, lose);
+    }
+    hook.change_tag(program, lose);
     count(program, maps, drop);
     send(program);
 
     program.place(close);
-    go_up(program, queues, drop);
+    go_up(program, hook, drop);
     program.place(lose);
-    queues.lose(program);
+    hook.lose(program);
     program.place(drop);
-    queues.discard(program);
+    hook.discard(program);
+}
+
+/// Puts the length of the frame inside into R8.
+fn inner_length(program: &mut Assembler, hook: &impl Hook) {
+    hook.length(program, R8);
+    program.load(Width::Double, R5, R10, STACK_OFFSET);
+    program.subtract(R8, R5);
 }
 
 /// Reads the outer headers: enters addresses, encapsulation and number in the key, and puts the frame inside into R2, with
 /// its offset on the stack. Jumps to `rest` for what is no packet of a tunnel.
-fn outer(program: &mut Assembler, queues: &impl Queues, rest: Label) {
+fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let [udp, found] = [(); 2].map(|()| program.label());
-    program.load(Width::Word, R5, R6, VLAN_PRESENT);
-    program.jump_value(Condition::NotEqual, R5, 0, rest);
-    program.load(Width::Word, R5, R6, PACKET_TYPE);
-    program.jump_value(Condition::NotEqual, R5, TO_THIS_HOST, rest);
-    queues.headers(program);
+    hook.begin(program, rest);
+    hook.headers(program);
     need(program, ETHERNET + IPV4 + GRE_BYTES, rest);
-    header(program, rest);
+    hook.is_for_host(program, rest);
+    header(program, hook, rest);
     for (from, to) in [(16, STACK_KEY + 16), (12, STACK_KEY + 20)] {
         program.load(Width::Word, R5, R2, ETHERNET + from);
         program.store(Width::Word, R10, to, R5);
@@ -68,13 +69,13 @@ fn outer(program: &mut Assembler, queues: &impl Queues, rest: Label) {
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, rest);
     gre(program, rest, found);
     program.place(udp);
-    vxlan(program, rest);
+    vxlan(program, hook, rest);
     program.place(found);
 }
 
 /// Checks the IPv4 header: no options, no fragment, the length of the packet, the checksum. Leaves the congestion mark on
 /// the stack.
-fn header(program: &mut Assembler, rest: Label) {
+fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
@@ -85,7 +86,7 @@ fn header(program: &mut Assembler, rest: Label) {
     program.load(Width::Half, R5, R2, ETHERNET + 2);
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET));
-    program.load(Width::Word, R4, R6, LENGTH);
+    hook.length(program, R4);
     program.jump(Condition::NotEqual, R4, R5, rest);
     verify_v4(program, R2, rest);
     program.load(Width::Byte, R5, R2, ETHERNET + 1);
@@ -112,13 +113,13 @@ fn gre(program: &mut Assembler, rest: Label, found: Label) {
 }
 
 /// UDP without a checksum, and VXLAN without flags but that of the number.
-fn vxlan(program: &mut Assembler, rest: Label) {
+fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let at = ETHERNET + IPV4;
     need(program, at + VXLAN_BYTES, rest);
     program.load(Width::Half, R5, R2, at + 4);
     program.network_order(R5);
     program.add(R5, i32::from(at));
-    program.load(Width::Word, R4, R6, LENGTH);
+    hook.length(program, R4);
     program.jump(Condition::NotEqual, R4, R5, rest);
     program.load(Width::Half, R5, R2, at + 6);
     program.jump_value(Condition::NotEqual, R5, 0, rest);
@@ -150,7 +151,7 @@ fn finish(program: &mut Assembler, number: Register, offset: i16) {
 
 /// Reads the frame at R2: enters its stations in the key, keeps its Ethernet header, and notes if it is to go up. Jumps to
 /// `rest` for what is too short to be IP.
-fn inner(program: &mut Assembler, rest: Label) {
+fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let [ipv6, up, known] = [(); 3].map(|()| program.label());
     need(program, ETHERNET + IPV4, rest);
     program.load(Width::Double, R5, R2, 0);
@@ -163,6 +164,7 @@ fn inner(program: &mut Assembler, rest: Label) {
     program.set(R5, 0);
     program.store(Width::Word, R10, STACK_KEY + 12, R5);
     program.store(Width::Double, R10, STACK_UP, R5);
+    hook.has_inner_checksum(program, up);
     program.load(Width::Half, R5, R2, 12);
     program.set(R0, INSIDE_V4);
     program.store(Width::Double, R10, STACK_ROOM, R0);
@@ -176,7 +178,7 @@ fn inner(program: &mut Assembler, rest: Label) {
     program.load(Width::Byte, R1, R2, ETHERNET + 1);
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.add(R2, i32::from(ETHERNET + IPV4));
-    transport(program, up, known);
+    transport(program, hook, up, known);
 
     program.place(ipv6);
     program.set(R0, INSIDE_V6);
@@ -192,7 +194,7 @@ fn inner(program: &mut Assembler, rest: Label) {
     }
     program.go(up);
     program.place(upper);
-    transport(program, up, known);
+    transport(program, hook, up, known);
 
     program.place(up);
     program.set(R5, 1);
@@ -202,7 +204,7 @@ fn inner(program: &mut Assembler, rest: Label) {
 
 /// Jumps to `known` for a packet that need not go up. The traffic class is in R1, the protocol in R5, the transport header
 /// at R2.
-fn transport(program: &mut Assembler, up: Label, known: Label) {
+fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label) {
     let [other, unmarked] = [(); 2].map(|()| program.label());
     program.jump_value(Condition::NotEqual, R5, TCP, other);
     need(program, TCP_BYTES, up);
@@ -210,7 +212,7 @@ fn transport(program: &mut Assembler, up: Label, known: Label) {
     program.and(R5, SYN);
     program.jump_value(Condition::NotEqual, R5, 0, up);
     program.place(other);
-    program.load(Width::Word, R5, R6, GSO_SIZE);
+    hook.segment(program, R5);
     program.jump_value(Condition::NotEqual, R5, 0, up);
     // A mark outside that the frame has too, or none, changes nothing inside (RFC 6040, 4.2).
     program.load(Width::Double, R5, R10, STACK_ECN);
@@ -221,23 +223,15 @@ fn transport(program: &mut Assembler, up: Label, known: Label) {
     program.go(known);
 }
 
-/// Takes the outer headers off.
-fn take_off(program: &mut Assembler, lose: Label) {
-    program.copy(R1, R6);
-    program.set(R2, 0);
-    program.load(Width::Double, R5, R10, STACK_OFFSET);
-    program.subtract(R2, R5);
-    program.set(R3, BEHIND_ETHERNET);
-    program.load(Width::Double, R4, R10, STACK_ROOM);
-    program.call(Helper::AdjustRoom);
-    program.jump_value(Condition::NotEqual, R0, 0, lose);
+/// Writes the frame's Ethernet header, behind which room was taken away.
+fn write_ethernet<H: Hook>(program: &mut Assembler, lose: Label) {
     program.copy(R1, R6);
     program.set(R2, 0);
     program.copy(R3, R10);
     program.add(R3, i32::from(STACK_ETHERNET));
     program.set(R4, i32::from(ETHERNET));
     program.set(R5, 0);
-    program.call(Helper::StoreBytes);
+    program.call(H::STORE);
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
@@ -266,10 +260,6 @@ const KEY_PRESENT: u16 = 0x2000;
 const SYN: i32 = 0x02;
 /// Bits of a traffic class.
 const ECN: i32 = 0b11;
-/// `PACKET_HOST`.
-const TO_THIS_HOST: i32 = 0;
-/// `BPF_ADJ_ROOM_MAC`.
-const BEHIND_ETHERNET: i32 = 1;
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `BPF_F_ADJ_ROOM_DECAP_L3_IPV6`.
 const INSIDE_V4: i32 = 1 << 7;
 const INSIDE_V6: i32 = 1 << 8;

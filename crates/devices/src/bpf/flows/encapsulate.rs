@@ -4,10 +4,9 @@
 //! extension headers, the first packets of TCP connections, outer packets, and frames that do not fit.
 
 use super::entry::{
-    CHANGE, CLASS, HEADERS, HEADERS_BYTES, IS_NUMBERED, IS_UDP, LONGEST, OUTER_BYTES, POP, ROOM, SUM, TTL,
-    TUNNEL_PORT,
+    CLASS, HEADERS, HEADERS_BYTES, IS_NUMBERED, IS_UDP, LONGEST, OUTER_BYTES, SUM, TTL, TUNNEL_PORT,
 };
-use super::program::{GSO_SIZE, LENGTH, Queues};
+use super::hook::Hook;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
@@ -22,9 +21,9 @@ pub(super) fn clear(program: &mut Assembler) {
 
 /// Jumps to `up` for a frame that goes into the tunnel in another way than [`write`]'s. The entry is in R9. Leaves on the
 /// stack what the outer headers repeat of the frame.
-pub(super) fn look(program: &mut Assembler, queues: &impl Queues, up: Label) {
+pub(super) fn look(program: &mut Assembler, hook: &impl Hook, up: Label) {
     let [ipv6, transport] = [(); 2].map(|()| program.label());
-    queues.headers(program);
+    hook.network(program);
     need(program, ETHERNET + IPV4 + PORTS, up);
     for part in [0, 8] {
         // The header's 14 bytes, and two more.
@@ -39,7 +38,7 @@ pub(super) fn look(program: &mut Assembler, queues: &impl Queues, up: Label) {
     program.place(ipv6);
     look_v6(program, up);
     program.place(transport);
-    measure(program, up);
+    measure(program, hook, up);
 }
 
 /// Leaves traffic class, time to live and the UDP source port of an IPv4 packet on the stack. Puts its protocol into R5,
@@ -110,7 +109,7 @@ fn keep_source_port(program: &mut Assembler) {
 
 /// Jumps to `up` for a packet that does not fit, and for those of which the transport header says that the stage must see
 /// them. Registers are as [`look_v4`] leaves them.
-fn measure(program: &mut Assembler, up: Label) {
+fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     let [tcp, udp, sized, whole] = [(); 4].map(|()| program.label());
     program.jump_value(Condition::Equal, R5, TCP, tcp);
     program.jump_value(Condition::Equal, R5, UDP, udp);
@@ -141,9 +140,9 @@ fn measure(program: &mut Assembler, up: Label) {
 
     // R0: bytes of headers, which each segment has.
     program.place(sized);
-    program.load(Width::Word, R1, R6, LENGTH);
+    hook.length(program, R1);
     program.jump_value(Condition::Greater, R1, LONGEST_INSIDE, up);
-    program.load(Width::Word, R4, R6, GSO_SIZE);
+    hook.segment(program, R4);
     program.jump_value(Condition::Equal, R4, 0, whole);
     program.copy(R1, R0);
     program.add_register(R1, R4);
@@ -154,19 +153,9 @@ fn measure(program: &mut Assembler, up: Label) {
 
 /// Puts the outer headers in front, and takes the tag off that the frame came with. The entry is in R9; the frame's length
 /// is in R8 and stays. Jumps to `lose` if the kernel refuses.
-pub(super) fn write(program: &mut Assembler, lose: Label) {
-    let [kept, numbered] = [(); 2].map(|()| program.label());
-    program.copy(R1, R6);
-    program.load(Width::Word, R2, R9, OUTER_BYTES);
-    program.set(R3, BEHIND_ETHERNET);
-    program.load(Width::Double, R4, R9, ROOM);
-    program.call(Helper::AdjustRoom);
-    program.jump_value(Condition::NotEqual, R0, 0, lose);
-    program.load(Width::Word, R5, R9, CHANGE);
-    program.jump_value(Condition::NotEqual, R5, POP, kept);
-    program.copy(R1, R6);
-    program.call(Helper::VlanPop);
-    program.place(kept);
+pub(super) fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
+    let numbered = program.label();
+    hook.make_room(program, lose);
     for at in (0..HEADERS_BYTES).step_by(8) {
         program.load(Width::Double, R1, R9, HEADERS + at);
         program.store(Width::Double, R10, STACK_HEADERS + at, R1);
@@ -201,7 +190,7 @@ pub(super) fn write(program: &mut Assembler, lose: Label) {
     }
     program.exclusive_or(R4, 0xffff);
     put(program, R4, IP + 10);
-    store(program, lose);
+    store::<H>(program, lose);
 }
 
 /// Fills in the UDP header, where there is one. The total length is in R1.
@@ -234,7 +223,7 @@ fn inherit(program: &mut Assembler, (inner, bits): (i16, i16), to: i16) {
 }
 
 /// Writes the headers from the stack to the packet: the outer ones, and the frame's own Ethernet header behind them.
-fn store(program: &mut Assembler, lose: Label) {
+fn store<H: Hook>(program: &mut Assembler, lose: Label) {
     program.copy(R1, R6);
     program.set(R2, 0);
     program.copy(R3, R10);
@@ -244,16 +233,18 @@ fn store(program: &mut Assembler, lose: Label) {
     program.jump_value(Condition::Equal, R4, 0, lose);
     program.jump_value(Condition::Greater, R4, i32::from(HEADERS_BYTES), lose);
     program.set(R5, 0);
-    program.call(Helper::StoreBytes);
+    program.call(H::STORE);
     program.jump_value(Condition::NotEqual, R0, 0, lose);
-    program.copy(R1, R6);
-    program.load(Width::Word, R2, R9, OUTER_BYTES);
-    program.copy(R3, R10);
-    program.add(R3, i32::from(STACK_ETHERNET));
-    program.set(R4, i32::from(ETHERNET));
-    program.set(R5, 0);
-    program.call(Helper::StoreBytes);
-    program.jump_value(Condition::NotEqual, R0, 0, lose);
+    if H::MOVES_ETHERNET {
+        program.copy(R1, R6);
+        program.load(Width::Word, R2, R9, OUTER_BYTES);
+        program.copy(R3, R10);
+        program.add(R3, i32::from(STACK_ETHERNET));
+        program.set(R4, i32::from(ETHERNET));
+        program.set(R5, 0);
+        program.call(H::STORE);
+        program.jump_value(Condition::NotEqual, R0, 0, lose);
+    }
 }
 
 /// Keeps a byte of the packet on the stack.
@@ -293,5 +284,3 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const FIRST_PORT: u16 = 0xc000;
 /// Longest frame inside of which the outer length fits its field.
 const LONGEST_INSIDE: i32 = 65_535 - 64;
-/// `BPF_ADJ_ROOM_MAC`.
-const BEHIND_ETHERNET: i32 = 1;

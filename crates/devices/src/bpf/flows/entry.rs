@@ -31,7 +31,7 @@ pub(super) const OUTER_KEY: usize = 32;
 /// Bytes of a key of packets that are routed.
 pub(super) const ADDRESS_KEY: usize = 40;
 /// Bit of a key's VLAN that says that there is a tag.
-pub(super) const TAGGED: u16 = 1 << 12;
+pub(crate) const TAGGED: u16 = 1 << 12;
 /// Bit of the VLAN in a key of packets that are routed: IPv6.
 pub(super) const OF_IPV6: u16 = 1 << 13;
 /// Offsets in a value.
@@ -39,10 +39,10 @@ pub(super) const VERSION: i16 = 0;
 pub(super) const MOVES: i16 = 8;
 pub(super) const PACKETS: i16 = 16;
 pub(super) const BYTES: i16 = 24;
-pub(super) const INTERFACE: i16 = 32;
-pub(super) const LONGEST: i16 = 36;
-pub(super) const CHANGE: i16 = 40;
-pub(super) const CHANGE_VLAN: i16 = 44;
+pub(crate) const INTERFACE: i16 = 32;
+pub(crate) const LONGEST: i16 = 36;
+pub(crate) const CHANGE: i16 = 40;
+pub(crate) const CHANGE_VLAN: i16 = 44;
 pub(super) const EGRESS: i16 = 48;
 pub(super) const NO_FENCE: i16 = 52;
 pub(super) const SINCE: i16 = 56;
@@ -50,9 +50,9 @@ const PORT: i16 = 64;
 const VLAN: i16 = 66;
 const FROM: i16 = 68;
 pub(super) const TUNNEL_PORT: i16 = 70;
-pub(super) const OUTER_BYTES: i16 = 72;
+pub(crate) const OUTER_BYTES: i16 = 72;
 pub(super) const SUM: i16 = 76;
-pub(super) const ROOM: i16 = 80;
+pub(crate) const ROOM: i16 = 80;
 pub(super) const CLASS: i16 = 88;
 pub(super) const TTL: i16 = 90;
 pub(super) const IS_NUMBERED: i16 = 92;
@@ -65,9 +65,9 @@ pub(super) const LINK: i16 = HEADERS;
 pub(super) const HEADERS_BYTES: i16 = MARKS - HEADERS;
 const _: () = assert!(OuterTemplate::MOST_BYTES <= HEADERS_BYTES as usize);
 /// Changes of the tag.
-pub(super) const KEEP: i32 = 0;
-pub(super) const POP: i32 = 1;
-pub(super) const PUSH: i32 = 2;
+pub(crate) const KEEP: i32 = 0;
+pub(crate) const POP: i32 = 1;
+pub(crate) const PUSH: i32 = 2;
 const REPLACE: i32 = 3;
 /// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
 pub(super) const OPENED: i32 = -1;
@@ -84,8 +84,8 @@ const OF_UDP: u64 = 1 << 4;
 const ETHERNET_INSIDE: u64 = 1 << 6 | 14 << 56;
 
 /// Types of 802.1Q tags: a customer's and a provider's.
-pub(super) const CUSTOMER_TAG: u16 = 0x8100;
-pub(super) const SERVICE_TAG: u16 = 0x88a8;
+pub(crate) const CUSTOMER_TAG: u16 = 0x8100;
+pub(crate) const SERVICE_TAG: u16 = 0x88a8;
 
 /// Bytes of a value for `queues` queues.
 pub(super) fn value_bytes(queues: u16) -> usize {

@@ -25,7 +25,8 @@
 
 pub(crate) mod decapsulate;
 mod encapsulate;
-mod entry;
+pub(crate) mod entry;
+pub(crate) mod hook;
 pub(crate) mod program;
 pub(crate) mod route;
 
@@ -56,6 +57,9 @@ pub struct FlowTable {
     queues: u16,
     processors: u16,
     published: AtomicU64,
+    /// Numbers of the interfaces that the program can send by; `None` for all.
+    reached: Option<Mutex<Vec<u32>>>,
+    is_xdp: bool,
 }
 
 /// Frames that a table is for.
@@ -99,7 +103,43 @@ impl FlowTable {
             queues,
             processors,
             published: AtomicU64::new(0),
+            reached: None,
+            is_xdp: false,
         })
+    }
+
+    /// The same for an XDP program; one in a driver sends by interfaces alone whose drivers take frames from others. None is
+    /// known yet.
+    pub(crate) fn at_xdp(self, is_in_driver: bool) -> Self {
+        Self { reached: is_in_driver.then(Mutex::default), is_xdp: true, ..self }
+    }
+
+    /// True for an XDP program: packet sockets do not see what it sends.
+    pub fn is_xdp(&self) -> bool {
+        self.is_xdp
+    }
+
+    /// True if the program sends by such interfaces alone as [`set_reached`](Self::set_reached) has named.
+    pub fn is_choosy(&self) -> bool {
+        self.reached.is_some()
+    }
+
+    /// Takes over the numbers of interfaces that the program can send by. Entries that lead elsewhere end.
+    pub fn set_reached(&self, interfaces: Vec<u32>) {
+        let Some(reached) = &self.reached else { return };
+        let mut reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_lost = reached.iter().any(|interface| !interfaces.contains(interface));
+        *reached = interfaces;
+        drop(reached);
+        if has_lost {
+            self.count_move();
+        }
+    }
+
+    /// True if the program can send by an interface.
+    pub fn reaches(&self, interface: u32) -> bool {
+        let Some(reached) = &self.reached else { return true };
+        reached.lock().unwrap_or_else(PoisonError::into_inner).contains(&interface)
     }
 
     /// Number of the interface.
@@ -206,6 +246,9 @@ impl FastPath for FlowTable {
     }
 
     fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity) {
+        if !self.reaches(forwarding.interface) {
+            return;
+        }
         let Some(egress) = self.counters_of((forwarding.from, forwarding.port)) else { return };
         self.published.fetch_add(1, Ordering::Relaxed);
         let key = entry::key(flow);

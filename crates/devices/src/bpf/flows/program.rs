@@ -11,80 +11,48 @@
 
 use super::encapsulate;
 use super::entry::{
-    BYTES, CHANGE, CHANGE_VLAN, CUSTOMER_TAG, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, NO_FENCE,
-    OPENED, OUTER_BYTES, PACKETS, POP, PUSH, SERVICE_TAG, SINCE, TAGGED, VERSION,
+    BYTES, EGRESS, INTERFACE, MARKS, MOVES, NO_FENCE, OPENED, OUTER_BYTES, PACKETS, SINCE, TAGGED, VERSION,
 };
+use super::hook::Hook;
 use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{ETHERNET, need, network_order};
-use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-
-/// Queues of the port whose packets the program carries, as the rest of the program knows them.
-pub(crate) trait Queues {
-    /// Puts the queue that the packet's flow keeps into R0, as the offset of its window; jumps to `drop` for no queue.
-    /// R6 is the context; R7 to R9 stay.
-    fn queue(&self, program: &mut Assembler, drop: Label);
-
-    /// The logarithm of a window's bytes.
-    const QUEUE_SHIFT: i32;
-
-    /// Puts the windows of all queues into R7.
-    fn windows(&self, program: &mut Assembler);
-
-    /// Puts the number of packets that the worker is through with, of the window at R7, into `to`.
-    fn completed(&self, program: &mut Assembler, to: Register);
-
-    /// Sends the packet up by the queue whose window is at R7, and ends the program. The number of packets that were sent
-    /// up with it is left at offset `mark` from the sum of R9 and R8.
-    fn send_up(&self, program: &mut Assembler, mark: i16);
-
-    /// Drops the packet, counted as `fence` in the window at R7, and ends the program.
-    fn fence(&self, program: &mut Assembler);
-
-    /// Puts the beginning of the frame into R2 and the end of what may be read into R3; headers are there, if the frame
-    /// has them. R0, R1, R4 and R5 change.
-    fn headers(&self, program: &mut Assembler);
-
-    /// Drops the packet, counted as overrun in the window at R7, and ends the program.
-    fn lose(&self, program: &mut Assembler);
-
-    /// Drops the packet, and ends the program.
-    fn discard(&self, program: &mut Assembler);
-}
+use crate::bpf::classify::{ETHERNET, need};
+use Register::{R0, R1, R2, R3, R4, R5, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
-pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
+pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, hook: &impl Hook, rest: Label) {
     let [plain, open, close, outside, ready, lose, drop] = [(); 7].map(|()| program.label());
-    key(program, rest);
+    key(program, hook, rest);
     find(program, maps, STACK_KEY, rest);
     encapsulate::clear(program);
     program.load(Width::Word, R5, R9, OUTER_BYTES);
     program.jump_value(Condition::Equal, R5, 0, plain);
-    encapsulate::look(program, queues, close);
+    encapsulate::look(program, hook, close);
     program.place(plain);
-    in_order(program, queues, open, drop);
+    hook.has_checksum(program, close);
+    in_order(program, hook, open, drop);
 
     program.place(open);
-    program.load(Width::Word, R8, R6, LENGTH);
+    hook.length(program, R8);
     program.load(Width::Word, R5, R9, OUTER_BYTES);
     program.jump_value(Condition::NotEqual, R5, 0, outside);
-    fits(program, rest);
-    change_tag(program);
+    hook.fits(program, rest);
+    hook.change_tag(program, lose);
     program.go(ready);
 
     program.place(outside);
-    encapsulate::write(program, lose);
+    encapsulate::write(program, hook, lose);
     program.place(ready);
     add_tag(program, STACK_KEY + 12);
     count(program, maps, drop);
     send(program);
 
     program.place(close);
-    go_up(program, queues, drop);
+    go_up(program, hook, drop);
     program.place(lose);
-    queues.lose(program);
+    hook.lose(program);
     program.place(drop);
-    queues.discard(program);
+    hook.discard(program);
 }
 
 /// Redirects the packet to the entry's interface.
@@ -97,58 +65,35 @@ pub(super) fn send(program: &mut Assembler) {
 
 /// Sends the packet up, and closes the entry for its queue until the worker is through with it; from then on nothing is
 /// fenced, because such packets may come again. Ends the program.
-pub(super) fn go_up<Q: Queues>(program: &mut Assembler, queues: &Q, drop: Label) {
-    find_queue(program, queues, drop);
+pub(super) fn go_up<H: Hook>(program: &mut Assembler, hook: &H, drop: Label) {
+    find_queue(program, hook, drop);
     program.set(R5, 1);
     program.store(Width::Word, R9, NO_FENCE, R5);
-    queues.send_up(program, MARKS);
+    hook.send_up(program, MARKS);
 }
 
 /// Puts the window of the packet's queue into R7, and the offset of its mark into R8.
-fn find_queue<Q: Queues>(program: &mut Assembler, queues: &Q, drop: Label) {
-    queues.queue(program, drop);
+fn find_queue<H: Hook>(program: &mut Assembler, hook: &H, drop: Label) {
+    hook.queue(program, drop);
     program.copy(R8, R0);
-    queues.windows(program);
+    hook.windows(program);
     program.add_register(R7, R8);
-    program.shift_right(R8, Q::QUEUE_SHIFT - 3);
+    program.shift_right(R8, H::QUEUE_SHIFT - 3);
 }
 
 /// Puts the key on the stack.
-fn key(program: &mut Assembler, rest: Label) {
-    program.load(Width::Word, R2, R6, DATA);
-    program.load(Width::Word, R3, R6, DATA_END);
+fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
+    hook.begin(program, rest);
+    hook.frame(program);
     need(program, ETHERNET, rest);
-    tag(program, rest, rest);
-    program.load(Width::Double, R5, R2, 0);
+    hook.tag(program, rest, rest);
+    program.load(Width::Double, R5, R7, 0);
     program.store(Width::Double, R10, STACK_KEY, R5);
-    program.load(Width::Word, R5, R2, 8);
+    program.load(Width::Word, R5, R7, 8);
     program.store(Width::Word, R10, STACK_KEY + 8, R5);
     program.set(R5, 0);
     program.store(Width::Half, R10, STACK_KEY + 14, R5);
     program.store(Width::Half, R10, STACK_KEY + 12, R8);
-}
-
-/// Puts the VLAN of the tag into R8 as a key has it. Jumps to `priority` for frames with a priority alone, and to `rest` for
-/// those with a tag of another kind or a second one. The frame is at R2; R5 changes.
-pub(super) fn tag(program: &mut Assembler, priority: Label, rest: Label) {
-    let [tagged, typed] = [(); 2].map(|()| program.label());
-    program.load(Width::Word, R5, R6, VLAN_PRESENT);
-    program.jump_value(Condition::NotEqual, R5, 0, tagged);
-    program.set(R8, 0);
-    program.go(typed);
-    program.place(tagged);
-    program.load(Width::Word, R5, R6, VLAN_PROTOCOL);
-    program.jump_value(Condition::NotEqual, R5, network_order(CUSTOMER_TAG), rest);
-    program.load(Width::Word, R8, R6, VLAN_TAG);
-    program.and(R8, 0x0fff);
-    program.jump_value(Condition::Equal, R8, 0, priority);
-    program.add(R8, i32::from(TAGGED));
-    program.place(typed);
-    // A tag in the frame is a second one, or of a kind that the kernel does not take off.
-    program.load(Width::Half, R5, R2, 12);
-    for tag in [CUSTOMER_TAG, SERVICE_TAG] {
-        program.jump_value(Condition::Equal, R5, network_order(tag), rest);
-    }
 }
 
 /// Jumps to `otherwise` unless the checksum of the IPv4 header behind the Ethernet header at `frame` is right. R4 and R5
@@ -185,15 +130,15 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
 }
 
 /// Jumps to `open` when nothing of the packet's flow is above, and ends the program otherwise.
-pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Label, drop: Label) {
+pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, drop: Label) {
     let [waiting, begin, spent, fenced, up] = [(); 5].map(|()| program.label());
-    find_queue(program, queues, drop);
+    find_queue(program, hook, drop);
     program.copy(R3, R9);
     program.add_register(R3, R8);
     program.load(Width::Double, R4, R3, MARKS);
     program.jump_value(Condition::Equal, R4, OPENED, open);
     program.jump_value(Condition::Equal, R4, 0, begin);
-    queues.completed(program, R5);
+    hook.completed(program, R5);
     program.subtract(R5, R4);
     // Behind the mark?
     let drained = program.label();
@@ -224,37 +169,10 @@ pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Labe
     program.set(R5, 1);
     program.store(Width::Word, R9, NO_FENCE, R5);
     program.place(up);
-    queues.send_up(program, MARKS);
+    hook.send_up(program, MARKS);
 
     program.place(fenced);
-    queues.fence(program);
-}
-
-/// Jumps to `rest` for a packet that the link does not carry. Its length is in R8.
-pub(super) fn fits(program: &mut Assembler, rest: Label) {
-    let [fitting, long] = [(); 2].map(|()| program.label());
-    program.load(Width::Word, R3, R9, LONGEST);
-    program.jump(Condition::Greater, R8, R3, long);
-    program.go(fitting);
-    program.place(long);
-    program.load(Width::Word, R5, R6, GSO_SIZE);
-    program.jump_value(Condition::Equal, R5, 0, rest);
-    program.set(R5, 0);
-    program.store(Width::Word, R10, STACK_LENGTH, R5);
-    program.copy(R1, R6);
-    program.load(Width::Word, R2, R9, INTERFACE);
-    program.copy(R3, R10);
-    program.add(R3, i32::from(STACK_LENGTH));
-    program.set(R4, 0);
-    program.set(R5, CHECK_SEGMENTS);
-    program.call(Helper::CheckMtu);
-    program.jump_value(Condition::NotEqual, R0, 0, rest);
-    // That was the interface's MTU, which is said here; that of a route may be less.
-    program.load(Width::Word, R5, R10, STACK_LENGTH);
-    program.add(R5, i32::from(ETHERNET));
-    program.load(Width::Word, R3, R9, LONGEST);
-    program.jump(Condition::Greater, R5, R3, rest);
-    program.place(fitting);
+    hook.fence(program);
 }
 
 /// Adds the tag that the frame came with, by the VLAN of its key at that place of the stack, to its length in R8.
@@ -285,43 +203,13 @@ pub(super) fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
     program.count(R7, 8, R8);
 }
 
-/// Gives the packet the tag with which it leaves.
-pub(super) fn change_tag(program: &mut Assembler) {
-    let [push, changed] = [(); 2].map(|()| program.label());
-    program.load(Width::Word, R3, R9, CHANGE);
-    program.jump_value(Condition::Equal, R3, KEEP, changed);
-    program.jump_value(Condition::Equal, R3, PUSH, push);
-    program.copy(R1, R6);
-    program.call(Helper::VlanPop);
-    program.load(Width::Word, R3, R9, CHANGE);
-    program.jump_value(Condition::Equal, R3, POP, changed);
-    program.place(push);
-    program.copy(R1, R6);
-    program.set(R2, network_order(CUSTOMER_TAG));
-    program.load(Width::Word, R3, R9, CHANGE_VLAN);
-    program.call(Helper::VlanPush);
-    program.place(changed);
-}
-
 fn nanos(time: core::time::Duration) -> i32 {
     i32::try_from(time.as_nanos()).expect("less than two seconds")
 }
 
 const IPV4: i16 = 20;
-/// Stack: a key; the length that a helper reads.
+/// The key on the stack.
 const STACK_KEY: i16 = -16;
-const STACK_LENGTH: i16 = -24;
 /// Offset of the last egress' counters: all bits that offsets have.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some hundred bytes")]
 const LAST_EGRESS: i32 = ((MOST_EGRESSES - 1) * EGRESS_BYTES) as i32;
-/// `BPF_MTU_CHK_SEGS`.
-const CHECK_SEGMENTS: i32 = 1;
-/// Offsets in the context of a program (`struct __sk_buff`).
-pub(super) const LENGTH: i16 = 0;
-pub(super) const PACKET_TYPE: i16 = 4;
-pub(super) const VLAN_PRESENT: i16 = 20;
-const VLAN_TAG: i16 = 24;
-const VLAN_PROTOCOL: i16 = 28;
-const DATA: i16 = 76;
-const DATA_END: i16 = 80;
-pub(super) const GSO_SIZE: i16 = 176;

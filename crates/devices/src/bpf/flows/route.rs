@@ -9,59 +9,60 @@
 
 use super::FlowMaps;
 use super::entry::{LINK, OF_IPV6, TAGGED};
-use super::program::{
-    LENGTH, Queues, VLAN_PRESENT, add_tag, change_tag, count, find, fits, go_up, in_order, send, tag,
-    verify_v4,
-};
-use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use super::hook::Hook;
+use super::program::{add_tag, count, find, go_up, in_order, send, verify_v4};
+use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
-pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
+pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: &H, rest: Label) {
     let [typed, ipv6, checked, open, close, lose, drop] = [(); 7].map(|()| program.label());
-    queues.headers(program);
+    hook.begin(program, rest);
+    hook.headers(program);
     need(program, ETHERNET + IPV4, rest);
     // A frame with a priority alone is of the interface without a tag.
-    tag(program, typed, rest);
+    hook.tag(program, typed, rest);
     program.place(typed);
+    need(program, ETHERNET + IPV4, rest);
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     key_v4(program);
     find(program, maps, STACK_KEY, rest);
-    check_v4(program, close);
+    check_v4(program, hook, close);
     program.go(checked);
 
     program.place(ipv6);
     need(program, ETHERNET + IPV6, rest);
     key_v6(program);
     find(program, maps, STACK_KEY, rest);
-    check_v6(program, close);
+    check_v6(program, hook, close);
 
     program.place(checked);
-    has_no_priority(program, close);
-    program.load(Width::Word, R8, R6, LENGTH);
-    fits(program, close);
-    in_order(program, queues, open, drop);
+    has_no_priority(program, hook, close);
+    hook.has_checksum(program, close);
+    hook.length(program, R8);
+    hook.fits(program, close);
+    in_order(program, hook, open, drop);
 
     program.place(open);
-    write(program, lose);
-    change_tag(program);
-    program.load(Width::Word, R8, R6, LENGTH);
+    write(program, hook, lose);
+    hook.change_tag(program, lose);
+    hook.length(program, R8);
     add_tag(program, STACK_KEY + 6);
     count(program, maps, drop);
     send(program);
 
     program.place(close);
-    go_up(program, queues, drop);
+    go_up(program, hook, drop);
     program.place(lose);
-    queues.lose(program);
+    hook.lose(program);
     program.place(drop);
-    queues.discard(program);
+    hook.discard(program);
 }
 
-/// Puts the key of an IPv4 packet on the stack. The frame is at R2, and from here on at R7; the VLAN is in R8.
+/// Puts the key of an IPv4 packet on the stack. What [`Hook::tag`] has left at R2 is at R7 from here on.
 ///
 /// The upper parts of a stack's eight bytes come first here and elsewhere; see [`classify`](crate::bpf::classify).
 fn key_v4(program: &mut Assembler) {
@@ -89,21 +90,21 @@ fn key_v6(program: &mut Assembler) {
 
 /// The part of a key that both have.
 fn station(program: &mut Assembler) {
-    program.copy(R7, R2);
     program.store(Width::Half, R10, STACK_KEY + 6, R8);
     program.load(Width::Half, R5, R7, 4);
     program.store(Width::Half, R10, STACK_KEY + 4, R5);
     program.load(Width::Word, R5, R7, 0);
     program.store(Width::Word, R10, STACK_KEY, R5);
+    program.copy(R7, R2);
 }
 
 /// Jumps to `close` for an IPv4 packet that the stage looks at more closely. Leaves time to live, protocol and checksum, as
 /// they are sent, on the stack. The frame is at R7.
-fn check_v4(program: &mut Assembler, close: Label) {
+fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let [carried, summed] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, close);
-    has_length(program, 2, 0, close);
+    has_length(program, hook, (2, 0), close);
     verify_v4(program, R7, close);
     // One less in an upper byte is one more in that of the checksum, with the carry at the lower end.
     program.load(Width::Half, R4, R7, ETHERNET + 10);
@@ -122,11 +123,11 @@ fn check_v4(program: &mut Assembler, close: Label) {
 }
 
 /// The same of an IPv6 packet, with the word whose last byte is the hop limit.
-fn check_v6(program: &mut Assembler, close: Label) {
+fn check_v6(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x60, close);
-    has_length(program, 4, IPV6, close);
+    has_length(program, hook, (4, IPV6), close);
     count_down(program, (7, STACK_WORD + 3), close);
     program.load(Width::Byte, R5, R7, ETHERNET + 6);
     program.jump_value(Condition::Equal, R5, HOP_BY_HOP, close);
@@ -138,22 +139,22 @@ fn check_v6(program: &mut Assembler, close: Label) {
 }
 
 /// Jumps to `close` for a frame whose tag has a priority alone: the stage takes it off.
-fn has_no_priority(program: &mut Assembler, close: Label) {
+fn has_no_priority(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let tagged = program.label();
     program.load(Width::Half, R5, R10, STACK_KEY + 6);
     program.and(R5, TAGGED.into());
     program.jump_value(Condition::NotEqual, R5, 0, tagged);
-    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    hook.has_tag(program);
     program.jump_value(Condition::NotEqual, R5, 0, close);
     program.place(tagged);
 }
 
 /// Jumps to `close` unless the frame is as long as the header says: its field counts what is behind `header` bytes.
-fn has_length(program: &mut Assembler, field: i16, header: i16, close: Label) {
+fn has_length(program: &mut Assembler, hook: &impl Hook, (field, header): (i16, i16), close: Label) {
     program.load(Width::Half, R5, R7, ETHERNET + field);
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET + header));
-    program.load(Width::Word, R4, R6, LENGTH);
+    hook.length(program, R4);
     program.jump(Condition::NotEqual, R4, R5, close);
 }
 
@@ -169,14 +170,15 @@ fn count_down(program: &mut Assembler, (field, to): (i16, i16), close: Label) {
 }
 
 /// Writes what changes: the word of the IP header, and the link-layer addresses.
-fn write(program: &mut Assembler, lose: Label) {
+fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
     program.copy(R1, R6);
     program.load(Width::Double, R2, R10, STACK_OFFSET);
+    hook.behind_tag(program, R2);
     program.copy(R3, R10);
     program.add(R3, i32::from(STACK_WORD));
     program.set(R4, 4);
     program.set(R5, RECOMPUTE);
-    program.call(Helper::StoreBytes);
+    program.call(H::STORE);
     program.jump_value(Condition::NotEqual, R0, 0, lose);
     program.copy(R1, R6);
     program.set(R2, 0);
@@ -184,7 +186,7 @@ fn write(program: &mut Assembler, lose: Label) {
     program.add(R3, i32::from(LINK));
     program.set(R4, 12);
     program.set(R5, 0);
-    program.call(Helper::StoreBytes);
+    program.call(H::STORE);
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 

@@ -11,6 +11,7 @@ use polder_datapath::forward::FdbTime;
 use polder_datapath::route::{PairDecisions, PairTables};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
+use polder_devices::af_xdp;
 use polder_devices::skb::{Carried, Entry, FlowTable};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 const INTERVAL: Nanos = Nanos::SECOND;
 /// Looks after which an entry that carries nothing is removed.
 const IDLE_LOOKS: u32 = 10;
+/// Looks after which a gateway without entries finds out again which interfaces take frames of programs.
+const RARELY: u32 = 16;
 /// Ethernet header.
 const ETHERNET: u32 = 14;
 
@@ -30,6 +33,7 @@ pub(super) struct FlowUpkeep {
     /// Captures that run, each with its port or tunnel.
     pub(super) captures: BTreeMap<u64, PortId>,
     looked_at: Nanos,
+    looks: u32,
     /// Decisions published at the last look.
     published: u64,
     /// Packets of each entry at the last look, and looks since it has carried any.
@@ -84,7 +88,8 @@ pub(in crate::runtime) fn tunnel_obstacle(
     }
 }
 
-const OTHER_MODE: &str = "only ports with `mode = \"skb\"` have one, and none with `on_exit = \"drop\"`";
+const OTHER_MODE: &str =
+    "only interfaces whose packets are copied have one, and none with `on_exit = \"drop\"`";
 const CAPTURED: &str = "a capture runs on it";
 const FILTERED: &str = "filters look at its packets";
 
@@ -98,6 +103,7 @@ impl Gateway {
     /// Fast paths for tables that are about to be used, of a version of their own.
     pub(super) fn fast_paths(&mut self, tunnels: &Tunnels) -> FastPaths {
         self.flows.version += 1;
+        self.find_reached();
         let most = self.ports.iter().map(|state| usize::from(state.configuration.id.0) + 1).max();
         let mut ports = vec![None; most.unwrap_or(0)];
         for state in &self.ports {
@@ -120,6 +126,17 @@ impl Gateway {
         let (interface, longest) = (table.interface(), facts.mtu + ETHERNET);
         let port = FastPathPort { table, interface, longest };
         obstacle(self, state).is_none().then_some(port)
+    }
+
+    /// Finds out which interfaces take frames that XDP programs send there.
+    fn find_reached(&self) {
+        let choosy = || self.flow_tables().filter(|(_, table)| table.is_choosy());
+        if choosy().next().is_none() {
+            return;
+        }
+        let reached = self.flow_tables().map(|(_, table)| table.interface());
+        let reached = reached.filter(|&interface| af_xdp::takes_frames(interface)).collect::<Vec<_>>();
+        choosy().for_each(|(_, table)| table.set_reached(reached.clone()));
     }
 
     /// Uses the fast paths of the ports that are open, if there are any.
@@ -157,7 +174,7 @@ impl Gateway {
         routers.for_each(|(_, table)| table.count_move());
     }
 
-    fn flow_tables(&self) -> impl Iterator<Item = (&PortState, &Arc<FlowTable>)> {
+    pub(super) fn flow_tables(&self) -> impl Iterator<Item = (&PortState, &Arc<FlowTable>)> {
         self.ports.iter().filter_map(|state| Some((state, state.handle()?.flows()?)))
     }
 
@@ -223,9 +240,14 @@ impl Gateway {
             return;
         }
         self.flows.looked_at = now;
+        self.flows.looks = self.flows.looks.wrapping_add(1);
         let published = self.flow_tables().map(|(_, table)| table.published()).sum();
-        if std::mem::replace(&mut self.flows.published, published) == published && self.flows.known.is_empty()
-        {
+        let is_idle = std::mem::replace(&mut self.flows.published, published) == published
+            && self.flows.known.is_empty();
+        if !is_idle || self.flows.looks.is_multiple_of(RARELY) {
+            self.find_reached();
+        }
+        if is_idle {
             return;
         }
         let before = std::mem::take(&mut self.flows.known);

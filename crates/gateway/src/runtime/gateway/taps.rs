@@ -25,10 +25,12 @@ impl Gateway {
         copies
     }
 
-    /// Copies of a port's packets, if it is taken whole and has a fast path.
+    /// Copies of a port's packets, if it is taken whole and has a fast path, and packet sockets see all that programs send by
+    /// it.
     fn copies(&self, port: PortId, filter: &[Instruction], longest: u32) -> Option<Copies> {
         let state = self.ports.iter().find(|state| state.configuration.id == port)?;
-        if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() {
+        let is_bypassed = self.flow_tables().any(|(_, table)| table.is_xdp());
+        if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() || is_bypassed {
             return None;
         }
         let copies = state.handle()?.copies(filter, longest)?;

@@ -56,6 +56,8 @@ pub struct Worker {
     /// Say how many frames devices have, and how many wait in queues and in reassembly.
     gauges: Option<[Gauge; 2]>,
     schedule: Schedule,
+    /// True if receivers were told that sent packets wait in front of a device.
+    holds_completed: bool,
     stop: bool,
     /// True if others go on with its queues.
     leaves: bool,
@@ -115,6 +117,7 @@ impl Worker {
             schedule: Schedule::default(),
             stop: false,
             leaves: false,
+            holds_completed: false,
         })
     }
 
@@ -206,7 +209,9 @@ impl Worker {
             let before = self.receivers.iter().filter(|queue| queue.port == port).count();
             let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
             self.schedule.line.add(weight, class == Class::Control);
-            self.receivers.push(Queue { port, class, number, rx, closed: false });
+            let mut queue = Queue { port, class, number, rx, closed: false };
+            queue.control(|control| control.hold_completed(self.holds_completed));
+            self.receivers.push(queue);
             self.share_with(self.receivers.len() - 1);
             self.drive(self.receivers.len() - 1);
         }

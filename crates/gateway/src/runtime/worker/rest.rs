@@ -38,6 +38,7 @@ impl Worker {
             self.obey(command);
             return;
         }
+        self.note_unsent();
         let raced = self.receivers.iter_mut().any(|queue| !queue.closed && queue.rx.arm() == Armed::Raced)
             || self.incoming.iter_mut().any(|ring| ring.available() > 0)
             || self.sharing.as_mut().is_some_and(|sharing| sharing.group.has_work());

@@ -174,8 +174,21 @@ impl Worker {
         self.receivers.iter().enumerate().filter_map(done).fold(0, u32::saturating_add)
     }
 
+    /// Tells receivers when sent packets begin to wait in front of a device, and when none do any more.
+    #[inline]
+    pub(super) fn note_unsent(&mut self) {
+        let has_unsent = self.senders.has_unsent();
+        if self.holds_completed != has_unsent {
+            self.holds_completed = has_unsent;
+            for queue in &mut self.receivers {
+                queue.control(|control| control.hold_completed(has_unsent));
+            }
+        }
+    }
+
     /// Receives up to a batch and takes it through the stages.
     fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, u32, Turn) {
+        self.note_unsent();
         let queue = &mut self.receivers[index];
         let timed = self.engine.begin_turn();
         let start = if timed { self.clock.now() } else { now };

@@ -27,6 +27,8 @@ pub(super) struct Senders {
     /// Packets offered to those in this turn, and whether the backlog of one exceeds its limit.
     offered: u32,
     sated: bool,
+    /// True if packets that a device has taken wait in front of it.
+    has_unsent: bool,
 }
 
 /// A consumer behind a port.
@@ -46,8 +48,16 @@ const SEQUENCER: usize = 0;
 impl Senders {
     /// Next hops to other workers, and no port.
     pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
-        let (consumers, offered, sated) = (Vec::new(), 0, false);
-        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters, consumers, offered, sated }
+        Self {
+            now: Nanos::default(),
+            ports: Vec::new(),
+            outgoing,
+            counters,
+            consumers: Vec::new(),
+            offered: 0,
+            sated: false,
+            has_unsent: false,
+        }
     }
 
     /// Sends on a port that way, behind which a consumer may work on this worker's time.
@@ -151,9 +161,13 @@ impl Senders {
     /// true if there is reason to do so again at once.
     pub(super) fn round(&mut self, pool: &mut Pool) -> bool {
         let (mut busy, mut has_queues) = (false, false);
+        self.has_unsent = false;
         for sender in self.ports.iter_mut().flatten() {
             match sender {
-                SendPath::Own(queue) => busy |= queue.reclaim(pool) == Turn::OutOfBudget,
+                SendPath::Own(queue) => {
+                    busy |= queue.reclaim(pool) == Turn::OutOfBudget;
+                    self.has_unsent |= queue.has_unsent();
+                }
                 SendPath::Queued(outlet) => {
                     has_queues = true;
                     busy |= outlet.pump(self.now, pool, &self.counters);
@@ -209,6 +223,11 @@ impl Senders {
         self.outlets().map(Outlet::slots).sum()
     }
 
+    /// True if packets that a device has taken wait in front of it, as far as was seen since the last round.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.has_unsent
+    }
+
     /// True if everything has been sent.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())
@@ -256,6 +275,7 @@ impl Egress for Senders {
                 if !batch.is_empty() && queue.reclaim(pool) != Turn::Closed {
                     queue.transmit(batch, pool);
                 }
+                self.has_unsent |= queue.has_unsent();
             }
             SendPath::Queued(outlet) => {
                 let stage = self.counters.stage(Stage::Queue);

@@ -1,4 +1,7 @@
-//! Limit of the bytes that wait in the TAP: a TAP of its own bounds packets, of which each may have 64 KiB.
+//! What the program of a port and the receivers of its queues tell each other: bytes and packets that wait.
+//!
+//! The bytes bound a TAP, which by itself bounds packets, of which each may have 64 KiB. An AF_XDP socket has a ring, and
+//! of this the numbers of packets alone.
 //!
 //! The interface's program adds each packet's charge to `admitted` of its queue; the receiver publishes the charges of
 //! what it has read as `consumed`. What lies between is in flight. A receiver that found its queue empty knows that
@@ -26,14 +29,14 @@ use std::time::Duration;
 
 /// The windows of all queues of a port.
 #[derive(Clone, Debug)]
-pub(super) struct Windows {
+pub(crate) struct Windows {
     words: Arc<SharedCounters>,
     bytes: u32,
 }
 
 /// The receiver's end of one queue's window.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     all: Windows,
     /// The number of its first word.
     first: usize,
@@ -41,6 +44,8 @@ pub(super) struct Window {
     /// Packets read, and given up.
     read: u64,
     completed: u64,
+    /// True while something of what was read waits in front of a device.
+    held: bool,
     missing: Option<Missing>,
     /// Packets that the program had dropped when they were counted last: as in [`DROPS`].
     dropped: [u64; 3],
@@ -63,7 +68,7 @@ struct Missing {
 
 impl Windows {
     /// Empty windows of `bytes` bytes for `queues` queues.
-    pub(super) fn new(queues: u16, bytes: u32) -> Result<Self, Errno> {
+    pub(crate) fn new(queues: u16, bytes: u32) -> Result<Self, Errno> {
         let words = SharedCounters::new("polder_windows", usize::from(queues) * WORDS)?;
         let (limit, credit) = (bulk_bytes(bytes), bytes - bulk_bytes(bytes));
         for first in (0..usize::from(queues)).map(|queue| queue * WORDS) {
@@ -75,17 +80,18 @@ impl Windows {
     }
 
     /// The window of one queue.
-    pub(super) fn of(&self, queue: usize) -> Window {
+    pub(crate) fn of(&self, queue: usize) -> Window {
         let (consumed, read, completed, missing, dropped) = (0, 0, 0, None, [0; 3]);
         let limit = bulk_bytes(self.bytes).into();
         let credit = u64::from(self.bytes) - limit;
         let (all, first, charge) = (self.clone(), queue * WORDS, CHARGE.into());
-        Window { all, first, consumed, read, completed, missing, dropped, limit, credit, charge }
+        let held = false;
+        Window { all, first, consumed, read, completed, held, missing, dropped, limit, credit, charge }
     }
 
     /// The word of the first queue at an offset of the program's.
     #[cfg(test)]
-    pub(super) fn at(&self, offset: i16) -> &AtomicU64 {
+    pub(crate) fn at(&self, offset: i16) -> &AtomicU64 {
         self.word(usize::from(offset.cast_unsigned()) / 8)
     }
 
@@ -95,7 +101,7 @@ impl Windows {
 }
 
 /// Bytes of a window that bulk may fill.
-pub(super) fn bulk_bytes(window_bytes: u32) -> u32 {
+pub(crate) fn bulk_bytes(window_bytes: u32) -> u32 {
     window_bytes / 4 * 3
 }
 
@@ -108,7 +114,7 @@ impl AsFd for Windows {
 impl Window {
     /// Everything that was ever admitted.
     #[inline]
-    pub(super) fn admitted(&self) -> Admitted {
+    pub(crate) fn admitted(&self) -> Admitted {
         // Acquire: pairs with the program's atomic additions, so that a look into the TAP comes after them.
         let word = |word| self.all.word(self.first + word).load(Ordering::Acquire);
         Admitted { charges: word(ADMITTED), packets: word(NUMBER) }
@@ -116,7 +122,7 @@ impl Window {
 
     /// Counts `packets` packets with `bytes` bytes in all as read.
     #[inline]
-    pub(super) fn consume(&mut self, packets: u64, bytes: u64) {
+    pub(crate) fn consume(&mut self, packets: u64, bytes: u64) {
         self.read = self.read.wrapping_add(packets);
         let charges = bytes + packets * u64::from(CHARGE);
         self.publish(self.consumed.wrapping_add(charges));
@@ -141,7 +147,7 @@ impl Window {
     /// Lets bulk have no more than so many packets in the window, by the charge that packets had lately; `None` for as many as
     /// it has room for.
     #[inline]
-    pub(super) fn set_limit(&mut self, packets: Option<u32>) {
+    pub(crate) fn set_limit(&mut self, packets: Option<u32>) {
         let most = u64::from(bulk_bytes(self.all.bytes));
         let limit = packets.map_or(most, |packets| most.min(u64::from(packets) * self.charge));
         if self.limit != limit {
@@ -153,7 +159,7 @@ impl Window {
 
     /// Takes the charges of everything `admitted` as read or lost: the queue was found empty after that was read.
     #[inline]
-    pub(super) fn empty(&mut self, admitted: Admitted) {
+    pub(crate) fn empty(&mut self, admitted: Admitted) {
         if self.consumed != admitted.charges {
             self.publish(admitted.charges);
         }
@@ -181,10 +187,15 @@ impl Window {
         }
     }
 
-    /// The worker is through with everything that was read.
+    /// Takes nothing for completed while `held`: some of what the worker has sent waits in front of a device.
+    pub(crate) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// The worker is through with everything that was read, unless that is held.
     #[inline]
-    pub(super) fn complete(&mut self) {
-        if self.completed != self.read {
+    pub(crate) fn complete(&mut self) {
+        if self.completed != self.read && !self.held {
             self.completed = self.read;
             // Release: what the worker has sent was sent before.
             self.all.word(self.first + COMPLETED).store(self.completed, Ordering::Release);
@@ -199,7 +210,7 @@ impl Window {
 
     /// Packets that the program has dropped since this was asked last, as in [`DROPS`].
     #[inline]
-    pub(super) fn dropped(&mut self) -> [u64; 3] {
+    pub(crate) fn dropped(&mut self) -> [u64; 3] {
         // Relaxed: numbers that order nothing.
         let now = DROPS.map(|(word, _)| self.all.word(self.first + word).load(Ordering::Relaxed));
         let before = core::mem::replace(&mut self.dropped, now);
@@ -208,7 +219,7 @@ impl Window {
 }
 
 /// Words in which the program counts drops, and the reason of each.
-pub(super) const DROPS: [(usize, DropReason); 3] = [
+pub(crate) const DROPS: [(usize, DropReason); 3] = [
     (OVERRUNS, DropReason::RxOverrun),
     (OVERRUNS_CONTROL, DropReason::RxOverrunControl),
     (FENCED, DropReason::Fence),
@@ -221,7 +232,7 @@ fn now() -> Duration {
 
 /// Everything that a queue's program has ever admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Admitted {
+pub(crate) struct Admitted {
     charges: u64,
     packets: u64,
 }
@@ -229,7 +240,7 @@ pub(super) struct Admitted {
 /// Words of one queue: what the program writes on one pair of cache lines, what the receiver writes on the next.
 const WORDS: usize = 32;
 /// The logarithm of a queue's bytes.
-pub(super) const QUEUE_SHIFT: i32 = 8;
+pub(crate) const QUEUE_SHIFT: i32 = 8;
 const ADMITTED: usize = 0;
 const OVERRUNS: usize = 1;
 const NUMBER: usize = 2;
@@ -242,28 +253,28 @@ const COMPLETED: usize = 17;
 const LIMIT: usize = 18;
 const CREDIT: usize = 19;
 /// The same in bytes.
-pub(super) const ADMITTED_AT: i16 = 0;
-pub(super) const OVERRUNS_AT: i16 = 8;
-pub(super) const NUMBER_AT: i16 = 16;
-pub(super) const FENCED_AT: i16 = 24;
-pub(super) const OVERRUNS_CONTROL_AT: i16 = 32;
-pub(super) const USED_AT: i16 = 40;
+pub(crate) const ADMITTED_AT: i16 = 0;
+pub(crate) const OVERRUNS_AT: i16 = 8;
+pub(crate) const NUMBER_AT: i16 = 16;
+pub(crate) const FENCED_AT: i16 = 24;
+pub(crate) const OVERRUNS_CONTROL_AT: i16 = 32;
+pub(crate) const USED_AT: i16 = 40;
 /// `consumed` as the program has seen it last, and the time at which it had changed.
-pub(super) const SEEN_AT: i16 = 48;
-pub(super) const SEEN_TIME_AT: i16 = 56;
-pub(super) const CONSUMED_AT: i16 = 128;
-pub(super) const COMPLETED_AT: i16 = 136;
-pub(super) const LIMIT_AT: i16 = 144;
-pub(super) const CREDIT_AT: i16 = 152;
+pub(crate) const SEEN_AT: i16 = 48;
+pub(crate) const SEEN_TIME_AT: i16 = 56;
+pub(crate) const CONSUMED_AT: i16 = 128;
+pub(crate) const COMPLETED_AT: i16 = 136;
+pub(crate) const LIMIT_AT: i16 = 144;
+pub(crate) const CREDIT_AT: i16 = 152;
 /// Time after which a limit does not hold any more if nothing was read.
-pub(super) const STALE: Duration = Duration::from_millis(100);
+pub(crate) const STALE: Duration = Duration::from_millis(100);
 /// Divisor of what was read, for the credit of control packets.
 const CREDIT_PART: u64 = 8;
 /// Packets are given up that are missing for so long, and each time of so many that the queue was found empty.
 const LOST_AFTER: Duration = Duration::from_millis(100);
 const LOST_TIMES: u32 = 16;
 /// Bytes that each packet is charged beyond its length: what the kernel keeps with it.
-pub(super) const CHARGE: u16 = 1024;
+pub(crate) const CHARGE: u16 = 1024;
 const _: () = assert!(WORDS * 8 == 1 << QUEUE_SHIFT && CONSUMED * 8 == CONSUMED_AT as usize);
 
 #[cfg(test)]
@@ -308,16 +319,24 @@ mod tests {
         window.empty(admitted(4));
         window.complete();
         assert_eq!(completed(), 4);
+        // Some of it waits in front of a device.
+        window.consume(1, 0);
+        window.hold(true);
+        window.complete();
+        assert_eq!(completed(), 4);
+        window.hold(false);
+        window.complete();
+        assert_eq!(completed(), 5);
         // One is lost.
         for _ in 1..LOST_TIMES {
-            window.empty(admitted(5));
+            window.empty(admitted(6));
         }
         std::thread::sleep(LOST_AFTER);
         window.complete();
-        assert_eq!(completed(), 4);
-        window.empty(admitted(5));
-        window.complete();
         assert_eq!(completed(), 5);
+        window.empty(admitted(6));
+        window.complete();
+        assert_eq!(completed(), 6);
     }
 
     #[test]
