@@ -35,17 +35,12 @@ impl Hook for XdpHook<'_> {
     const STORE: Helper = Helper::StoreBytesXdp;
     const MOVES_ETHERNET: bool = false;
 
-    /// The frame lies in one buffer, and its queue has a socket; its length is on the stack from here on.
+    /// The queue has a socket; the frame's length, all its buffers together, is on the stack from here on.
     fn begin(&self, program: &mut Assembler, rest: Label) {
         program.load(Width::Word, R5, R6, CONTEXT_QUEUE);
         program.jump_value(Condition::Greater, R5, self.1.queues.cast_signed() - 1, rest);
         program.copy(R1, R6);
         program.call(Helper::BufferLength);
-        program.jump_value(Condition::Greater, R0, LONGEST_BUFFER, rest);
-        self.frame(program);
-        program.copy(R4, R2);
-        program.add_register(R4, R0);
-        program.jump(Condition::Greater, R4, R3, rest);
         program.store(Width::Double, R10, STACK_LENGTH, R0);
         program.set(R5, 0);
         program.store(Width::Double, R10, STACK_TAG, R5);
@@ -373,7 +368,5 @@ const VXLAN_PORT: u16 = 4789;
 /// Offsets of checksums.
 const TCP_CHECKSUM: i16 = 16;
 const UDP_CHECKSUM: i16 = 6;
-/// Longest frame that lies in one buffer: a page.
-const LONGEST_BUFFER: i32 = 4096;
 /// Offset in the context of a program (`struct xdp_md`): the interface that the frame has come in by.
 const CONTEXT_INTERFACE: i16 = 12;

@@ -10,8 +10,8 @@ use rustix::net::netlink::GENERIC;
 pub(crate) struct Features {
     /// Programs in the driver, with redirection to sockets.
     pub(crate) native: bool,
-    /// Frames that another driver's program redirects.
-    pub(crate) takes_frames: bool,
+    /// Frames that another driver's program redirects; `None` for none, and true for those of several buffers too.
+    pub(crate) takes_frames: Option<bool>,
     /// Sockets without a copy.
     pub(crate) zero_copy: bool,
     /// Parts that a packet may have without a copy; 1 without multi-buffer.
@@ -26,7 +26,7 @@ pub(crate) fn features(index: u32) -> Result<Features, Errno> {
         let bits = find(answer, DEVICE_FEATURES).and_then(|value| value.get(..8)?.try_into().ok());
         found = bits.map(u64::from_ne_bytes).map(|bits| Features {
             native: bits & (BASIC | REDIRECT) == BASIC | REDIRECT,
-            takes_frames: bits & TRANSMIT != 0,
+            takes_frames: (bits & TRANSMIT != 0).then_some(bits & TRANSMIT_PARTS != 0),
             zero_copy: bits & ZERO_COPY != 0,
             segments: find(answer, DEVICE_SEGMENTS).and_then(number).unwrap_or(1),
         });
@@ -34,10 +34,10 @@ pub(crate) fn features(index: u32) -> Result<Features, Errno> {
     found.ok_or(Errno::BADMSG)
 }
 
-/// True if the driver of an interface sends frames that the XDP program of another redirects there, as far as is known: Linux
-/// says so from 6.3 on.
-pub fn takes_frames(interface: u32) -> bool {
-    features(interface).is_ok_and(|features| features.takes_frames)
+/// True if the driver of an interface sends frames of several buffers that the XDP program of another redirects there, false
+/// for frames of one buffer, and `None` for none, as far as is known: Linux says so from 6.3 on.
+pub fn takes_frames(interface: u32) -> Option<bool> {
+    features(interface).ok()?.takes_frames
 }
 
 /// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
@@ -131,6 +131,7 @@ const BASIC: u64 = 1;
 const REDIRECT: u64 = 1 << 1;
 const TRANSMIT: u64 = 1 << 2;
 const ZERO_COPY: u64 = 1 << 3;
+const TRANSMIT_PARTS: u64 = 1 << 6;
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_offers_nothing() {
         match features(1) {
-            Ok(found) => assert_eq!(found, Features { native: false, takes_frames: false, zero_copy: false, segments: 1 }),
+            Ok(found) => assert_eq!(found, Features { native: false, takes_frames: None, zero_copy: false, segments: 1 }),
             Err(error) => assert_eq!(error, Errno::NOENT, "only a kernel without the family does not answer"),
         }
         assert!(features(u32::MAX).is_err());

@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(at(None, "e1000", Mode::Auto, 2048).0, Level::Warning);
         assert_eq!(at(None, "e1000", Mode::Native, 2048).0, Level::Problem);
         assert_eq!(at(None, "virtio_net", Mode::Native, 2048).0, Level::Warning);
-        let igb = Some(Features { native: true, takes_frames: true, zero_copy: true, segments: 1 });
+        let igb = Some(Features { native: true, takes_frames: Some(true), zero_copy: true, segments: 1 });
         let (level, text) = at(igb, "igb", Mode::Auto, 2048);
         assert!(level == Level::Fine && text.starts_with("native XDP, copy; zero copy: not tried"), "{text}");
         let (level, text) = at(igb, "igb", Mode::ZeroCopy, 2048);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn offers(zero_copy: bool) -> Option<Features> {
-        Some(Features { native: true, takes_frames: true, zero_copy, segments: 1 })
+        Some(Features { native: true, takes_frames: Some(true), zero_copy, segments: 1 })
     }
 
     #[test]

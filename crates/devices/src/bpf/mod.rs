@@ -13,5 +13,5 @@ pub(crate) mod sys;
 mod take;
 pub(crate) mod window;
 
-pub use flows::{Carried, Entry, FlowTable};
+pub use flows::{Carried, Entry, FlowTable, Reached};
 pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};

@@ -46,7 +46,7 @@ mod redirect;
 #[cfg(test)]
 pub(crate) mod routed;
 
-pub use crate::bpf::{Carried, Entry, FlowTable};
+pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
 pub use attach::foreign_programs;
 pub use copies::{Copies, Copy};
 pub use error::OpenError;

@@ -290,10 +290,10 @@ pub(crate) fn stream(
 }
 
 /// Modes of ports whose programs carry flows: at the TCX hook, and at that of XDP in the driver.
-pub const FAST_MODES: [&str; 2] = ["skb", "native"];
+pub(crate) const FAST_MODES: [&str; 2] = ["skb", "native"];
 
 /// Lets an interface take frames that a program redirects to its other end, and compute checksums of what it sends.
-pub fn take_frames(namespace: &Namespace, interface: &str) {
+pub(crate) fn take_frames(namespace: &Namespace, interface: &str) {
     let output = namespace.command("ethtool").args(["-K", interface, "gro", "on", "tx", "off"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }

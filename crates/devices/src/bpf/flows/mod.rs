@@ -57,8 +57,8 @@ pub struct FlowTable {
     queues: u16,
     processors: u16,
     published: AtomicU64,
-    /// Numbers of the interfaces that the program can send by; `None` for all.
-    reached: Option<Mutex<Vec<u32>>>,
+    /// Interfaces that the program can send by; `None` for all.
+    reached: Option<Mutex<Vec<Reached>>>,
     is_xdp: bool,
 }
 
@@ -71,6 +71,15 @@ pub(crate) enum Frames {
     Tunnelled,
     /// Frames with IP packets that a router forwards.
     Routed,
+}
+
+/// An interface whose driver takes frames that an XDP program redirects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Number of the interface.
+    pub interface: u32,
+    /// True if it takes frames of several buffers.
+    pub takes_parts: bool,
 }
 
 /// Packets and bytes carried from one port to another.
@@ -124,8 +133,8 @@ impl FlowTable {
         self.reached.is_some()
     }
 
-    /// Takes over the numbers of interfaces that the program can send by. Entries that lead elsewhere end.
-    pub fn set_reached(&self, interfaces: Vec<u32>) {
+    /// Takes over the interfaces that the program can send by. Entries end if one is not among them any more.
+    pub fn set_reached(&self, interfaces: Vec<Reached>) {
         let Some(reached) = &self.reached else { return };
         let mut reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
         let has_lost = reached.iter().any(|interface| !interfaces.contains(interface));
@@ -136,10 +145,12 @@ impl FlowTable {
         }
     }
 
-    /// True if the program can send by an interface.
-    pub fn reaches(&self, interface: u32) -> bool {
-        let Some(reached) = &self.reached else { return true };
-        reached.lock().unwrap_or_else(PoisonError::into_inner).contains(&interface)
+    /// Longest frame that the program can send by an interface, in bytes; `None` if none.
+    fn longest_by(&self, interface: u32) -> Option<u32> {
+        let Some(reached) = &self.reached else { return Some(u32::MAX) };
+        let reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = reached.iter().find(|reached| reached.interface == interface)?;
+        Some(if reached.takes_parts { u32::MAX } else { ONE_BUFFER })
     }
 
     /// Number of the interface.
@@ -246,9 +257,8 @@ impl FastPath for FlowTable {
     }
 
     fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity) {
-        if !self.reaches(forwarding.interface) {
-            return;
-        }
+        let Some(longest) = self.longest_by(forwarding.interface) else { return };
+        let forwarding = &Forwarding { longest: forwarding.longest.min(longest), ..*forwarding };
         let Some(egress) = self.counters_of((forwarding.from, forwarding.port)) else { return };
         self.published.fetch_add(1, Ordering::Relaxed);
         let key = entry::key(flow);
@@ -281,6 +291,8 @@ fn processors() -> u16 {
     last.map_or(MOST_PROCESSORS, |last| last.saturating_add(1)).min(MOST_PROCESSORS)
 }
 
+/// Longest frame that every driver has in one buffer: that of an MTU of 1500 bytes.
+const ONE_BUFFER: u32 = 1514;
 /// Pairs of stations or addresses that a port's table has at most, of some 200 bytes each.
 const MOST_ENTRIES: u32 = 4096;
 /// Ways that the flows of one port can take: pairs of ports that they come in and leave by.

@@ -12,7 +12,7 @@ use polder_datapath::route::{PairDecisions, PairTables};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
-use polder_devices::skb::{Carried, Entry, FlowTable};
+use polder_devices::skb::{Carried, Entry, FlowTable, Reached};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -134,8 +134,11 @@ impl Gateway {
         if choosy().next().is_none() {
             return;
         }
-        let reached = self.flow_tables().map(|(_, table)| table.interface());
-        let reached = reached.filter(|&interface| af_xdp::takes_frames(interface)).collect::<Vec<_>>();
+        let interfaces = self.flow_tables().map(|(_, table)| table.interface());
+        let reached = interfaces.filter_map(|interface| {
+            Some(Reached { interface, takes_parts: af_xdp::takes_frames(interface)? })
+        });
+        let reached = reached.collect::<Vec<_>>();
         choosy().for_each(|(_, table)| table.set_reached(reached.clone()));
     }
 
@@ -295,7 +298,7 @@ impl Look<'_> {
                 self.tables.bridges.confirm((from, pair), to, (tag, vlan), (was_used, self.second))
             }
             FlowKey::Addresses(pair) => self.pairs.decide(from, pair).is_some_and(|now| {
-                (now.port, now.tag, now.link, now.longest) == (to, tag, entry.link, entry.longest)
+                (now.port, now.tag, now.link) == (to, tag, entry.link) && now.longest >= entry.longest
             }),
         }
     }
