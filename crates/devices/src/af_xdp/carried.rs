@@ -19,8 +19,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 8];
-const NEXT_HOP: LinkAddresses =
-    LinkAddresses { destination: MacAddress([4; 6]), source: MacAddress([6; 6]) };
+const NEXT_HOP: LinkAddresses = LinkAddresses { destination: MacAddress([4; 6]), source: MacAddress([6; 6]) };
 /// The longest frame that leaves, as the entries say.
 const LONGEST: u32 = 214;
 /// `XDP_REDIRECT`.
@@ -170,11 +169,7 @@ fn transports() -> Vec<(Vec<u8>, bool)> {
     let mut packets = Vec::new();
     for is_v6 in [false, true] {
         let with = |protocol: u8, payload: Vec<u8>| {
-            let (mut frame, at) = if is_v6 {
-                (v6(&[(6, protocol)]), 54)
-            } else {
-                (v4(&[(9, protocol)]), 34)
-            };
+            let (mut frame, at) = if is_v6 { (v6(&[(6, protocol)]), 54) } else { (v4(&[(9, protocol)]), 34) };
             frame.truncate(at);
             frame.extend(&payload);
             [&DESTINATION[..], &SOURCE, &frame[12..]].concat()

@@ -4,16 +4,16 @@ use super::attach;
 use super::drive::QueueIdentity;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::link::{self, LinkInfo, Which};
+use super::hook::Carrying;
+use super::link::{self, LinkInfo, TransmitDrops, Which};
 use super::napi::{Moderated, Moderation};
 use super::netdev::Features;
+use super::numbered::Numbered;
 use super::offloads::SwitchedOff;
 use super::options::{Hook, Mode, OnExit, Options};
-use super::numbered::Numbered;
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
-use super::hook::Carrying;
 use super::program::{self, Action, Sockets, Taken};
 use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
@@ -101,6 +101,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         endpoints,
         locals,
+        link_dropped: TransmitDrops::since(&link),
         flows: carried.map(|carried| carried.flows),
         program,
         cores,
@@ -214,9 +215,7 @@ fn load(
     let (name, taken) = match (endpoints, locals) {
         (None, _) => ("polder_whole", Taken::Whole),
         (Some(endpoints), None) => ("polder_claims", Taken::Tunnels(endpoints.tables())),
-        (Some(endpoints), Some(locals)) => {
-            ("polder_router", Taken::Routed(locals.maps(endpoints.tables())))
-        }
+        (Some(endpoints), Some(locals)) => ("polder_router", Taken::Routed(locals.maps(endpoints.tables()))),
     };
     let instructions = program::program(sockets, taken, flows.map(FlowTable::maps));
     bpf::load(ProgramKind::Xdp, name, &instructions).map_err(|(errno, log)| match errno {

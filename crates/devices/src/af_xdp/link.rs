@@ -3,6 +3,7 @@
 use crate::netlink::link::HEADER;
 pub(crate) use crate::netlink::link::Link as LinkInfo;
 use crate::netlink::{Client, put};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 /// Interface by name or by index.
@@ -69,6 +70,32 @@ pub(crate) fn carries_vlans(lower: &LinkInfo) -> bool {
 fn all() -> Result<Vec<LinkInfo>, Errno> {
     let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; HEADER])?;
     answers.iter().map(|(_, body)| LinkInfo::parse(body).ok_or(Errno::BADMSG)).collect()
+}
+
+/// Packets that an interface has dropped instead of sending them, since it was opened.
+#[derive(Debug)]
+pub(crate) struct TransmitDrops {
+    before: u64,
+    now: AtomicU64,
+}
+
+impl TransmitDrops {
+    /// None so far, for an interface that is being opened.
+    pub(crate) fn since(link: &LinkInfo) -> Self {
+        Self { before: link.transmit_dropped, now: AtomicU64::new(link.transmit_dropped) }
+    }
+
+    /// Takes over what an interface says now.
+    pub(crate) fn note(&self, link: &LinkInfo) {
+        // Relaxed: a number that orders nothing.
+        self.now.store(link.transmit_dropped, Ordering::Relaxed);
+    }
+
+    /// The packets, as they were noted last.
+    pub(crate) fn count(&self) -> u64 {
+        // Relaxed: as above.
+        self.now.load(Ordering::Relaxed).saturating_sub(self.before)
+    }
 }
 
 #[cfg(test)]

@@ -140,7 +140,10 @@ mod tests {
     #[test]
     fn the_loopback_interface_offers_nothing() {
         match features(1) {
-            Ok(found) => assert_eq!(found, Features { native: false, takes_frames: None, zero_copy: false, segments: 1 }),
+            Ok(found) => assert_eq!(
+                found,
+                Features { native: false, takes_frames: None, zero_copy: false, segments: 1 }
+            ),
             Err(error) => assert_eq!(error, Errno::NOENT, "only a kernel without the family does not answer"),
         }
         assert!(features(u32::MAX).is_err());

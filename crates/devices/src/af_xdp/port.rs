@@ -1,13 +1,13 @@
 //! State of an open interface as a whole: its program, its endpoints, its properties.
 
 use super::attach::Attachment;
-use super::link::{self, LinkInfo, Which};
+use super::link::{self, LinkInfo, TransmitDrops, Which};
 use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
 use super::report::Report;
 use super::socket::{Core, Refused};
-use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::FlowTable;
+use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
 use crate::{Abilities, Interface};
@@ -32,6 +32,7 @@ pub struct Port {
     pub(super) endpoints: Option<TunnelEndpointMap>,
     pub(super) locals: Option<Locals>,
     pub(super) flows: Option<Arc<FlowTable>>,
+    pub(super) link_dropped: TransmitDrops,
     /// The XDP program, to be asked about frames.
     pub(super) program: OwnedFd,
     pub(super) cores: Vec<Weak<Core>>,
@@ -129,10 +130,18 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface is gone.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
-        let link = self.link()?;
+        let link = link::query(Which::Index(self.interface.index))?;
+        self.link_dropped.note(&link);
         // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
-        Ok(link)
+        Ok((&link).into())
+    }
+
+    /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
+    /// [`refresh`](Self::refresh) has found it. Those of other senders are among them, and those that a queue counts as
+    /// `tx-error`.
+    pub fn link_dropped(&self) -> u64 {
+        self.link_dropped.count()
     }
 
     /// Current moderation of the kernel's polling of the device, for each of its NAPI contexts.

@@ -11,13 +11,13 @@
 //! The words are those of [`window`](crate::bpf::window).
 
 use super::program::{LENGTH, ToTap, headers, redirect};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::classify::{CONTROL_HEADERS, control};
+use crate::bpf::flows::hook::Hook as _;
 use crate::bpf::window::{
     ADMITTED_AT, CHARGE, CONSUMED_AT, CREDIT_AT, LIMIT_AT, NUMBER_AT, OVERRUNS_AT, OVERRUNS_CONTROL_AT,
     SEEN_AT, SEEN_TIME_AT, STALE, USED_AT, bulk_bytes,
 };
-use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{CONTROL_HEADERS, control};
-use crate::bpf::flows::hook::Hook as _;
 use Register::{R0, R1, R2, R6, R7, R8, R9};
 
 impl ToTap<'_> {
@@ -107,8 +107,8 @@ fn if_stale(program: &mut Assembler, stale: Label) {
 mod tests {
     use super::*;
     use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
-    use crate::skb::program::{DROP, REDIRECT, whole};
     use crate::bpf::window::Windows;
+    use crate::skb::program::{DROP, REDIRECT, whole};
     use core::sync::atomic::Ordering;
     use std::os::fd::{AsFd as _, OwnedFd};
 

@@ -3,7 +3,6 @@
 use super::program::{
     DATA, DATA_END, DROP, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers,
 };
-use crate::bpf::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};
 use crate::bpf::flows::entry::{
@@ -11,6 +10,7 @@ use crate::bpf::flows::entry::{
     TAGGED,
 };
 use crate::bpf::flows::hook::Hook;
+use crate::bpf::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 impl Hook for ToTap<'_> {

@@ -8,15 +8,15 @@ use super::preflight;
 use super::program::{self, ToTap};
 use super::rx::Receiver;
 use super::settings;
-use crate::bpf::window::Windows;
 use crate::af_xdp::init::make_promiscuous;
-use crate::af_xdp::link::{self, LinkInfo, Which};
+use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
 use crate::bpf::locals::Locals;
 use crate::bpf::sys::{ProgramKind, Side};
+use crate::bpf::window::Windows;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -87,7 +87,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         tap: index,
         lost: Arc::new(QueueCounters::default()),
         lost_before: AtomicU64::new(0),
-        link_dropped: [(); 2].map(|()| AtomicU64::new(link.transmit_dropped)),
+        link_dropped: TransmitDrops::since(&link),
         had_carrier: link.carrier,
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,

@@ -5,7 +5,7 @@ use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::Interface;
 use crate::af_xdp::attach::Attachment;
-use crate::af_xdp::link::{self, Which};
+use crate::af_xdp::link::{self, TransmitDrops, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
@@ -50,8 +50,7 @@ pub struct Port {
     /// Packets that the TAP has lost.
     pub(super) lost: Arc<QueueCounters>,
     pub(super) lost_before: AtomicU64,
-    /// Packets that the interface had dropped when it was opened, and at the last look.
-    pub(super) link_dropped: [AtomicU64; 2],
+    pub(super) link_dropped: TransmitDrops,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
     pub(super) attachment: Attachment,
@@ -100,9 +99,7 @@ impl Port {
     /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
     /// [`refresh`](Self::refresh) has found it. Those of other senders are among them.
     pub fn link_dropped(&self) -> u64 {
-        // Relaxed: numbers that order nothing.
-        let [before, now] = self.link_dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
-        now.saturating_sub(before)
+        self.link_dropped.count()
     }
 
     /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less. Looks at
@@ -112,8 +109,8 @@ impl Port {
     /// `NODEV` when the interface or the TAP is gone, or somebody has detached the program.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
-        // Relaxed: numbers that order nothing.
-        self.link_dropped[1].store(link.transmit_dropped, Ordering::Relaxed);
+        self.link_dropped.note(&link);
+        // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         let tap = settings::state(self.tap)?;
         if !tap.up {

@@ -1,12 +1,12 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
 use super::program::{ToTap, router};
-use crate::bpf::window::{COMPLETED_AT, Windows};
 use crate::bpf::FlowTable;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
 use crate::bpf::locals::Locals;
 use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
+use crate::bpf::window::{COMPLETED_AT, Windows};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{

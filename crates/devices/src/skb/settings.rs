@@ -1,7 +1,7 @@
 //! Settings of the TAP, which make it carry Polder's packets alone, and its state.
 
-use crate::bpf::window::CHARGE;
 use crate::af_xdp::link::{self, Which};
+use crate::bpf::window::CHARGE;
 use crate::netlink::{Client, put};
 use rustix::io::Errno;
 

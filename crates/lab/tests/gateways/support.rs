@@ -294,6 +294,7 @@ pub(crate) const FAST_MODES: [&str; 2] = ["skb", "native"];
 
 /// Lets an interface take frames that a program redirects to its other end, and compute checksums of what it sends.
 pub(crate) fn take_frames(namespace: &Namespace, interface: &str) {
-    let output = namespace.command("ethtool").args(["-K", interface, "gro", "on", "tx", "off"]).output().unwrap();
+    let output =
+        namespace.command("ethtool").args(["-K", interface, "gro", "on", "tx", "off"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
