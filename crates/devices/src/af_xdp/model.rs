@@ -16,6 +16,7 @@ use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use proptest::prelude::*;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -301,7 +302,7 @@ proptest! {
         }
         prop_assert!(received >= delivered, "{} received, {} delivered", received, delivered);
         // From here on the kernel has unbound the queue.
-        stand.core.unbind();
+        stand.core.set_answer(Err(Errno::NXIO));
         prop_assert_eq!(stand.rx.arm(), Armed::Raced);
         prop_assert_eq!(stand.receive(&mut batch), Turn::Closed);
         prop_assert_eq!(stand.receive(&mut batch), Turn::Closed);
@@ -362,6 +363,24 @@ fn what_the_kernel_has_not_taken_is_a_drop_at_the_end() {
     stand.close();
     assert_eq!((counters.transmitted.get(), counters.drops.get(DropReason::TxError)), (3, 1));
     assert_eq!((counters.transmitted_bytes.get(), counters.in_flight.get()), (60 + 61 + 62, 0));
+}
+
+/// What waits in front of a device that is full would be overtaken by what the kernel sends by itself.
+#[test]
+fn packets_that_a_full_device_leaves_are_unsent_until_it_takes_them() {
+    let mut stand = stand();
+    stand.kernel.transmit.want_calls();
+    let mut send = |answer| {
+        stand.core.set_answer(answer);
+        let mut batch = Batch::new();
+        batch.push(Packet::copy_from(&[0; 60], &mut stand.pool).expect("256 slots")).expect("room");
+        stand.tx.transmit(&mut batch, &mut stand.pool);
+        stand.tx.has_unsent()
+    };
+    assert_eq!([send(Ok(())), send(Err(Errno::AGAIN)), send(Err(Errno::AGAIN))], [false, true, true]);
+    stand.core.set_answer(Ok(()));
+    let _ = stand.tx.reclaim(&mut stand.pool);
+    assert!(!stand.tx.has_unsent());
 }
 
 /// Packets that the kernel has lost are counted as received and dropped, once, under the right reason.

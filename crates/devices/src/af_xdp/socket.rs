@@ -80,7 +80,7 @@ enum Ingress {
     },
     Closed,
     #[cfg(test)]
-    Model(Arc<Mutex<Statistics>>, core::sync::atomic::AtomicBool),
+    Model(Arc<Mutex<Statistics>>, Mutex<Result<(), Errno>>),
 }
 
 /// The four rings of a bound socket; a queue that only receives has two.
@@ -248,11 +248,7 @@ impl Core {
             Ingress::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
             Ingress::Closed => Err(Errno::NXIO),
             #[cfg(test)]
-            Ingress::Model(_, unbound) if unbound.load(core::sync::atomic::Ordering::Relaxed) => {
-                Err(Errno::NXIO)
-            }
-            #[cfg(test)]
-            Ingress::Model(..) => Ok(()),
+            Ingress::Model(_, answer) => *answer.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -308,17 +304,18 @@ impl Core {
     /// The other end is a model in the same process.
     #[cfg(test)]
     pub(super) fn model(region: &Region, statistics: &Arc<Mutex<Statistics>>) -> Arc<Self> {
-        let ingress = Ingress::Model(Arc::clone(statistics), false.into());
+        let ingress = Ingress::Model(Arc::clone(statistics), Mutex::new(Ok(())));
         Arc::new(Self { ingress, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() })
     }
 }
 
 #[cfg(test)]
 impl Core {
-    /// The model's kernel has unbound the queue, as for an interface that is gone.
-    pub(super) fn unbind(&self) {
-        if let Ingress::Model(_, unbound) = &self.ingress {
-            unbound.store(true, core::sync::atomic::Ordering::Relaxed);
+    /// What the model's kernel answers to a call from now on: `NXIO` for an interface that is gone, `AGAIN` for one that is
+    /// full.
+    pub(super) fn set_answer(&self, answer: Result<(), Errno>) {
+        if let Ingress::Model(_, before) = &self.ingress {
+            *before.lock().unwrap_or_else(PoisonError::into_inner) = answer;
         }
     }
 }

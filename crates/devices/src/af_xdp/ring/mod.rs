@@ -138,6 +138,14 @@ impl<E: Entry> Producer<E> {
     }
 }
 
+#[cfg(test)]
+impl<E> Consumer<E> {
+    /// Wants a call from the other end from now on, as the kernel does in copy mode.
+    pub(super) fn want_calls(&self) {
+        self.memory.flags().store(libc::XDP_RING_NEED_WAKEUP, Ordering::Relaxed);
+    }
+}
+
 /// The end of a ring that takes entries out.
 #[derive(Debug)]
 pub(super) struct Consumer<E> {
