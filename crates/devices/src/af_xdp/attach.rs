@@ -153,8 +153,12 @@ fn why(hook: Hook, errno: Errno) -> String {
 }
 
 impl Attachment {
-    /// Puts `program` to work in the place of the one that was attached.
-    pub(super) fn replace(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
+    /// Puts `program` to work in the place of the one that was attached. A link that was taken over keeps its own until
+    /// [`commit`](Self::commit).
+    pub(super) fn replace(&self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
+        if self.inherited {
+            return Ok(());
+        }
         sys::update_link(self.link.as_fd(), program.as_fd())
             .map_err(|errno| step(link, "replace the program of the BPF link", errno))
     }
@@ -162,7 +166,8 @@ impl Attachment {
     /// Puts `program` to work for good. One step, so that there is no moment without a program.
     pub(crate) fn commit(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         if self.inherited {
-            self.replace(link, program)?;
+            sys::update_link(self.link.as_fd(), program.as_fd())
+                .map_err(|errno| step(link, "take over the pinned BPF link", errno))?;
         }
         self.committed = true;
         if self.on_exit == OnExit::Kernel

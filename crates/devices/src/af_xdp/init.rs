@@ -8,7 +8,7 @@ use super::hook::Carrying;
 use super::link::{self, LinkInfo, TransmitDrops, Which};
 use super::napi::{Moderated, Moderation};
 use super::netdev::Features;
-use super::numbered::Numbered;
+use super::numbered::{CountsLost, Numbered};
 use super::offloads::SwitchedOff;
 use super::options::{Hook, Mode, OnExit, Options};
 use super::port::{Opened, Port};
@@ -72,8 +72,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let channels = queues.channels;
     let setup = Setup { link: &link, region, options, channels, features, driver, local_senders };
     let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
-    enter(&link, &sockets, &bound)?;
-    // 5. A link that was taken over gets the new program; everything comes to us from here on.
+    // 5. What goes to a socket has its number from the first packet on. A link that was taken over gets the new program;
+    // everything comes to us from here on.
     let carried = setup.carry((hook, transfer), &sockets, tables, &mut notes)?;
     let (program, carried) = match carried {
         Some((carrying, carried)) => {
@@ -82,6 +82,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         }
         None => (program, None),
     };
+    enter(&link, &sockets, &bound)?;
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // 6. The kernel's half of receiving. A veth has contexts only now that there is a program.
@@ -487,7 +488,10 @@ impl Setup<'_> {
 }
 
 /// A receiver, with the numbers of its packets if they have any.
-fn boxed<R: RxQueue + RxControl + 'static>(receiver: R, window: Option<Window>) -> Box<dyn RxQueue> {
+fn boxed<R: RxQueue + RxControl + CountsLost + 'static>(
+    receiver: R,
+    window: Option<Window>,
+) -> Box<dyn RxQueue> {
     match window {
         Some(window) => Box::new(Numbered::new(receiver, window)),
         None => Box::new(receiver),

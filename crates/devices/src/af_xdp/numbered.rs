@@ -14,26 +14,39 @@ use polder_datapath::units::Nanos;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+/// A receiver that tells what was lost before it.
+pub(super) trait CountsLost {
+    /// Packets so far that were given a number and that the kernel has lost, as far as it was asked.
+    fn lost(&self) -> u64;
+}
+
 /// A receiver whose packets have numbers.
+///
+/// Packets that were lost are read only when nothing else is missing: others with lower numbers may be on their way.
 #[derive(Debug)]
 pub(super) struct Numbered<R> {
     inner: R,
     window: Window,
-    /// Packets that the queue's counters know already, those included that the program has dropped.
-    seen: u64,
+    /// Packets that came out of the socket.
+    delivered: u64,
+    /// Lost packets that count as read.
+    lost: u64,
+    /// Packets that the program has dropped.
+    dropped: u64,
 }
 
-impl<R: RxQueue> Numbered<R> {
+impl<R: RxQueue + CountsLost> Numbered<R> {
     pub(super) fn new(inner: R, window: Window) -> Self {
-        Self { seen: inner.counters().received.get(), inner, window }
+        Self { inner, window, delivered: 0, lost: 0, dropped: 0 }
     }
 
-    /// Counts packets that were received or lost since the last time as read.
+    /// Counts packets that came out of the socket since the last time as read.
     fn read(&mut self) {
-        let received = self.inner.counters().received.get();
-        if received != self.seen {
-            self.window.consume(received.wrapping_sub(self.seen), 0);
-            self.seen = received;
+        let others = self.inner.lost().wrapping_add(self.dropped);
+        let delivered = self.inner.counters().received.get().wrapping_sub(others);
+        if delivered != self.delivered {
+            self.window.consume(delivered.wrapping_sub(self.delivered), 0);
+            self.delivered = delivered;
         }
     }
 
@@ -44,13 +57,13 @@ impl<R: RxQueue> Numbered<R> {
                 let counters = self.inner.counters();
                 counters.received.add(dropped);
                 counters.drops.count(reason, dropped);
-                self.seen = self.seen.wrapping_add(dropped);
+                self.dropped = self.dropped.wrapping_add(dropped);
             }
         }
     }
 }
 
-impl<R: RxQueue + RxControl> RxQueue for Numbered<R> {
+impl<R: RxQueue + RxControl + CountsLost> RxQueue for Numbered<R> {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         self.window.complete();
         let turn = self.inner.receive(budget, batch, pool);
@@ -64,9 +77,9 @@ impl<R: RxQueue + RxControl> RxQueue for Numbered<R> {
         let admitted = self.window.admitted();
         let armed = self.inner.arm();
         self.read();
-        if armed == Armed::Waiting {
-            // What the kernel has lost was counted just now: what is missing went nowhere.
-            self.window.empty(admitted);
+        let lost = self.inner.lost();
+        if armed == Armed::Waiting && self.window.empty_but(admitted, lost.wrapping_sub(self.lost)) {
+            self.lost = lost;
         }
         armed
     }

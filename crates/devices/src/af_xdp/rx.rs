@@ -12,6 +12,7 @@ mod discard;
 pub(super) mod guard;
 
 use super::drive::{BUDGET, Driver, QueueIdentity};
+use super::numbered::CountsLost;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -41,6 +42,8 @@ pub(super) struct Receiver<const COPIES: bool> {
     guard: Guard,
     /// Counters of the kernel at the last reading.
     seen: Statistics,
+    /// Packets that the kernel had lost then.
+    lost: u64,
     /// Turns with packets since then.
     turns: u32,
     /// A packet of which not all descriptors have come.
@@ -108,6 +111,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             guard: Guard::new(wants.multi_buffer, wants.longest, single_frame(core.slot_bytes())),
             wants,
             seen: Statistics::default(),
+            lost: 0,
             turns: 0,
             unfinished: None,
             armed: false,
@@ -306,9 +310,16 @@ impl<const COPIES: bool> Receiver<COPIES> {
             self.counters.drops.count(DropReason::RxOverrun, starved + full);
             self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
         }
+        self.lost += dropped + full;
         self.came += dropped + full;
         self.ageing.came(dropped + full);
         dropped + full
+    }
+}
+
+impl<const COPIES: bool> CountsLost for Receiver<COPIES> {
+    fn lost(&self) -> u64 {
+        self.lost
     }
 }
 

@@ -174,17 +174,32 @@ impl Window {
         }
     }
 
-    /// Gives packets up that are missing for long.
+    /// The same where `lost` packets of those that have a number are known to be lost, and count as read if nothing else is
+    /// missing. True if they do, or were given up.
+    #[inline]
+    pub(crate) fn empty_but(&mut self, admitted: Admitted, lost: u64) -> bool {
+        let missing = admitted.packets.wrapping_sub(self.read);
+        if missing == lost {
+            self.read = admitted.packets;
+            self.missing = None;
+            return true;
+        }
+        missing.cast_signed() > 0 && self.miss(missing)
+    }
+
+    /// Gives packets up that are missing for long; true if it has.
     #[cold]
-    fn miss(&mut self, packets: u64) {
+    fn miss(&mut self, packets: u64) -> bool {
         let new = || Missing { since: now(), times: 0, least: u64::MAX };
         let missing = self.missing.get_or_insert_with(new);
         missing.times += 1;
         missing.least = missing.least.min(packets);
-        if missing.times >= LOST_TIMES && now().saturating_sub(missing.since) >= LOST_AFTER {
+        let is_lost = missing.times >= LOST_TIMES && now().saturating_sub(missing.since) >= LOST_AFTER;
+        if is_lost {
             self.read = self.read.wrapping_add(missing.least);
             self.missing = None;
         }
+        is_lost
     }
 
     /// Takes nothing for completed while `held`: some of what the worker has sent waits in front of a device.
@@ -337,6 +352,24 @@ mod tests {
         window.empty(admitted(6));
         window.complete();
         assert_eq!(completed(), 6);
+    }
+
+    #[test]
+    fn lost_packets_are_through_when_nothing_else_is_missing() {
+        let Some(windows) = windows() else { return };
+        let mut window = windows.of(0);
+        let completed = || windows.word(COMPLETED).load(Ordering::Relaxed);
+        let admitted = |packets| Admitted { charges: 0, packets };
+        // Of ten two are lost, and three that came before those are on their way.
+        window.consume(5, 0);
+        assert!(!window.empty_but(admitted(10), 2));
+        window.complete();
+        assert_eq!(completed(), 5);
+        window.consume(3, 0);
+        assert!(window.empty_but(admitted(10), 2));
+        window.complete();
+        assert_eq!(completed(), 10);
+        assert!(window.empty_but(admitted(10), 0));
     }
 
     #[test]

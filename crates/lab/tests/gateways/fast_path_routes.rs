@@ -62,7 +62,9 @@ impl Stand {
             let end = |namespace, interface| End { namespace, interface };
             topology.wire_with_offloads(end(outside, "eth0"), end(&near, port), 2000).unwrap();
             near.ip(&["link", "set", port, "address", mac]).unwrap();
-            take_frames(outside, "eth0");
+            if mode == "native" {
+                take_frames((outside, "eth0"), (&near, port));
+            }
         }
         near.ip(&["link", "set", "wan", "mtu", "1420"]).unwrap();
         let flows = networks(&near);

@@ -153,8 +153,10 @@ impl Stand {
         for (namespace, mac) in [(&far, "02:00:00:99:00:0a"), (&near, "02:00:00:99:00:0b")] {
             namespace.ip(&["link", "set", "radio0", "address", mac]).unwrap();
         }
-        take_frames(&here, "eth0");
-        take_frames(&far, "radio0");
+        if mode == "native" {
+            take_frames((&here, "eth0"), (&near, "lan0"));
+            take_frames((&far, "radio0"), (&near, "radio0"));
+        }
         let macs = [10, 11].map(|last| [2, 0, 0, 0x99, 0, last]);
         address(&near, "radio0", NEAR, 24);
         address(&far, "radio0", FAR, 24);
