@@ -188,6 +188,22 @@ bits! { status, "Bits of [`STATUS`].",
 }
 /// Shift of the speed in [`STATUS`].
 pub const SPEED_SHIFT: u32 = 6;
+bits! { eecd, "Bits of [`EECD`] (82540, 82545).",
+    /// Clock of the EEPROM's serial port.
+    CLOCK = 0x1;
+    /// Selects the EEPROM.
+    SELECT = 0x2;
+    /// Bit for the EEPROM.
+    DATA_IN = 0x4;
+    /// Bit of the EEPROM.
+    DATA_OUT = 0x8;
+    /// The driver asks for the serial port.
+    REQUEST = 0x40;
+    /// The driver has the serial port.
+    GRANT = 0x80;
+    /// There is an EEPROM.
+    PRESENT = 0x100;
+}
 bits! { eerd, "Bits of [`EERD`] (82540, 82545).",
     /// Begins to read.
     START = 0x1;
@@ -299,6 +315,12 @@ pub mod phy {
     pub const PARTNER: u32 = 5;
     /// Abilities offered at 1 Gbit/s.
     pub const CONTROL_1000: u32 = 9;
+    /// Abilities and state of the partner at 1 Gbit/s.
+    pub const STATUS_1000: u32 = 10;
+    /// State of this kind of PHY (88E1011).
+    pub const SPECIFIC_STATUS: u32 = 17;
+    /// Control: reset; clears itself.
+    pub const RESET: u16 = 0x8000;
     /// Control: negotiate.
     pub const NEGOTIATE: u16 = 0x1000;
     /// Control: negotiate again.

@@ -17,6 +17,33 @@ pub struct FaultyDevice {
     pub silent_phy: bool,
 }
 
+/// Deviation of the model from the manual, one at a time: a judge of the model has to find each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// The EEPROM's serial port gives the bytes of a word in the wrong order.
+    SwapsEeprom,
+    /// The last byte of each received frame is changed.
+    ChangesByte,
+    /// A wrong transport checksum is reported as right.
+    PassesChecksums,
+    /// Every frame passes the filter.
+    AcceptsAll,
+    /// A descriptor's tag is left out.
+    LeavesTagOut,
+    /// A transport checksum is left as the driver wrote it.
+    LeavesChecksum,
+    /// All segments of a packet have the sequence number of the first.
+    KeepsSequence,
+    /// Bytes of sent frames are counted without their FCS.
+    CountsShort,
+    /// Missed frames are not counted.
+    ForgetsMissed,
+    /// The throttle delays nothing.
+    IgnoresThrottle,
+    /// A change of the link is no cause of an interrupt.
+    HidesLink,
+}
+
 /// Fault of the next received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {

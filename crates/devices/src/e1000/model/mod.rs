@@ -3,6 +3,7 @@
 //! | file | what it imitates |
 //! |---|---|
 //! | `registers` | the register file and its side effects, EEPROM, PHY |
+//! | `serial` | the EEPROM's serial port |
 //! | `receive` | the way of a frame from the wire into memory |
 //! | `transmit` | the way of descriptors from memory to the wire, checksums and segments |
 //! | `space` | memory under the device's own addresses |
@@ -19,10 +20,12 @@ pub mod frames;
 mod faulty;
 mod receive;
 mod registers;
+mod serial;
 mod space;
 mod transmit;
 
-pub use faulty::{Fault, FaultyDevice};
+pub use faulty::{Fault, FaultyDevice, Mutant};
+pub use space::Window;
 
 use super::desc::Context;
 use super::regs::{CTRL, ICR, IMS, ITR, Plain, Register, icr};
@@ -50,6 +53,8 @@ pub struct Options {
     pub keeps_statistics: bool,
     /// Permanent faults.
     pub faulty: FaultyDevice,
+    /// Deviation from the manual, if there is one.
+    pub mutant: Option<Mutant>,
 }
 
 impl Default for Options {
@@ -61,6 +66,7 @@ impl Default for Options {
             throttles: false,
             keeps_statistics: false,
             faulty: FaultyDevice::default(),
+            mutant: None,
         }
     }
 }
@@ -192,7 +198,7 @@ impl Nic {
         self.with(|state| {
             state.link = up;
             state.registers.set_link(up);
-            state.cause(icr::LINK);
+            state.cause(if state.is(Mutant::HidesLink) { 0 } else { icr::LINK });
         });
     }
 
@@ -206,6 +212,21 @@ impl Nic {
     pub fn interrupt_for_nothing(&self) {
         self.lock().masked = true;
         self.ring();
+    }
+
+    /// Gives the device the memory of a machine, in place of all that it had.
+    pub fn attach(&self, memory: Vec<Window>) {
+        self.lock().space = Space::of(memory);
+    }
+
+    /// True if a cause is pending that may interrupt: the level of the interrupt line, throttle aside.
+    pub fn is_asserted(&self) -> bool {
+        self.lock().is_asserted()
+    }
+
+    /// Lets the device deviate from the manual, or not.
+    pub fn mutate(&self, mutant: Option<Mutant>) {
+        self.lock().options.mutant = mutant;
     }
 
     /// Lets the next frames go wrong, one fault each.
@@ -270,14 +291,18 @@ impl State {
         self.registers.set(ICR.offset, all);
     }
 
+    fn is_asserted(&self) -> bool {
+        self.registers.get(ICR.offset) & self.registers.get(IMS.offset) != 0
+    }
+
     /// True if the interrupt comes now; it masks itself then.
     fn interrupts(&mut self) -> bool {
-        let asserted = self.registers.get(ICR.offset) & self.registers.get(IMS.offset) != 0;
-        if !asserted || self.masked || !self.plugged {
+        if !self.is_asserted() || self.masked || !self.plugged {
             return false;
         }
         let least = Nanos(u64::from(self.registers.get(ITR.offset)) * 256);
-        if self.options.throttles && self.interrupted.0 > 0 && self.now < self.interrupted + least {
+        let throttles = self.options.throttles && !self.is(Mutant::IgnoresThrottle);
+        if throttles && self.interrupted.0 > 0 && self.now < self.interrupted + least {
             return false;
         }
         (self.masked, self.interrupted) = (true, self.now);
@@ -294,6 +319,10 @@ impl State {
             self.dma_faults += 1;
         }
         self.cause(cause);
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.options.mutant == Some(mutant)
     }
 
     fn is_set(&self, register: Register<Plain>, bits: u32) -> bool {

@@ -4,10 +4,10 @@ use super::super::desc::{RxWord, rx_error, rx_status};
 use super::super::init::hash;
 use super::super::regs::{
     ADDRESS_VALID, ADDRESSES, CTRL, MTA, PBA, RAH, RAL, RCTL, RCTL_SIZE_SHIFT, RDBAH, RDBAL, RDH, RDLEN, RDT,
-    RXCSUM, VET, ctrl, icr, rctl, rxcsum,
+    RXCSUM, VET, VFTA, ctrl, icr, rctl, rxcsum,
 };
 use super::super::statistics::Statistic;
-use super::{Fault, State, WriteBack};
+use super::{Fault, Mutant, State, WriteBack};
 use polder_datapath::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Pseudo, Tcp, Udp};
 
 /// Bytes of the FCS.
@@ -22,7 +22,7 @@ const ETHERNET: usize = 14;
 impl State {
     /// A frame has come by the wire.
     pub(super) fn receive(&mut self, frame: &[u8]) {
-        if !self.link || !self.is_set(RCTL, rctl::ENABLE) || !self.accepts(frame) {
+        if !self.link || !self.is_set(RCTL, rctl::ENABLE) || !self.passes(frame) {
             return;
         }
         let length = frame.len() + FCS;
@@ -32,7 +32,7 @@ impl State {
         }
         let room = self.registers.get(PBA.offset) as usize * 1024;
         if self.fifo_bytes + length > room {
-            self.registers.count(Statistic::Missed, 1);
+            self.registers.count(Statistic::Missed, u64::from(!self.is(Mutant::ForgetsMissed)));
             return self.cause(icr::RX_OVERRUN);
         }
         self.count_received(frame);
@@ -43,7 +43,28 @@ impl State {
         self.registers.count(Statistic::NoDescriptor, u64::from(!self.fifo.is_empty()));
     }
 
-    /// True if the filter lets a frame pass (8254x SDM, 3.2.2).
+    /// True if the filters let a frame pass.
+    fn passes(&self, frame: &[u8]) -> bool {
+        let is_whole = frame.len() >= ADDRESS_BYTES;
+        is_whole && (self.is(Mutant::AcceptsAll) || self.accepts(frame) && self.is_member(frame))
+    }
+
+    /// True for a frame without a tag, and for one of a VLAN that the driver wants (8254x SDM, 13.5.4).
+    fn is_member(&self, frame: &[u8]) -> bool {
+        let Some(tag) = self.tag(frame).filter(|_| self.is_set(RCTL, rctl::VLAN_FILTER)) else { return true };
+        let word = self.registers.get(VFTA.behind(u32::from(tag >> 5 & 0x7f)).offset);
+        word >> (tag & 31) & 1 != 0
+    }
+
+    /// The tag of a frame that has one of the driver's type.
+    fn tag(&self, frame: &[u8]) -> Option<u16> {
+        let kind = u16::try_from(self.registers.get(VET.offset)).ok()?.to_be_bytes();
+        let is_tagged = frame.get(ADDRESS_BYTES..ETHERNET)? == kind;
+        let tag = frame.get(ETHERNET..ETHERNET + 2)?.try_into().ok()?;
+        is_tagged.then_some(u16::from_be_bytes(tag))
+    }
+
+    /// True if the filter of addresses lets a frame pass (8254x SDM, 3.2.2).
     fn accepts(&self, frame: &[u8]) -> bool {
         let Some(&mac) = frame.first_chunk::<6>() else { return false };
         if mac == [0xff; 6] {
@@ -116,6 +137,9 @@ impl State {
 
     fn store(&mut self, mut frame: Vec<u8>, (mut head, total): (u32, u32), cause: u32) {
         let (status, errors) = self.checksums(&frame);
+        if let Some(byte) = frame.last_mut().filter(|_| self.is(Mutant::ChangesByte)) {
+            *byte ^= 1;
+        }
         let (tag, status) = match self.take_tag(&mut frame) {
             Some(tag) => (tag, status | rx_status::VLAN),
             None => (0, status),
@@ -161,14 +185,9 @@ impl State {
 
     /// Takes the tag out of a frame, if the driver wants that.
     fn take_tag(&self, frame: &mut Vec<u8>) -> Option<u16> {
-        let kind = u16::try_from(self.registers.get(VET.offset)).ok()?.to_be_bytes();
-        let is_tagged = frame.get(ADDRESS_BYTES..ETHERNET)? == kind && self.is_set(CTRL, ctrl::VLAN_MODE);
-        let tag = frame.get(ETHERNET..ETHERNET + 2)?.try_into().ok()?;
-        if !is_tagged {
-            return None;
-        }
+        let tag = self.tag(frame).filter(|_| self.is_set(CTRL, ctrl::VLAN_MODE))?;
         frame.drain(ADDRESS_BYTES..ETHERNET + 2);
-        Some(u16::from_be_bytes(tag))
+        Some(tag)
     }
 
     /// Status and error bits by a frame's checksums.
@@ -182,7 +201,8 @@ impl State {
         }
         if let Some(is_right) = checked.transport.filter(|_| control & rxcsum::TRANSPORT != 0) {
             status |= rx_status::TRANSPORT;
-            errors |= if is_right { 0 } else { rx_error::TRANSPORT };
+            let passes = is_right || self.is(Mutant::PassesChecksums);
+            errors |= if passes { 0 } else { rx_error::TRANSPORT };
         }
         (status, errors)
     }

@@ -1,12 +1,13 @@
 //! The register file and its side effects, with the EEPROM and the PHY behind it.
 
 use super::super::regs::{
-    ADDRESSES, CTRL, EEPROM_SUM, EEPROM_WORDS, EERD, EERD_ADDRESS_SHIFT, EERD_DATA_SHIFT, ICR, ICS, IMC, IMS,
-    MDIC, MDIC_PHY_SHIFT, MDIC_REGISTER_SHIFT, MTA, PBA, PHY_ADDRESS, RAL, SPEED_SHIFT, STATUS, TABLE_WORDS,
-    VFTA, ctrl, eerd, mdic, phy, status,
+    ADDRESSES, CTRL, EECD, EEPROM_SUM, EEPROM_WORDS, EERD, EERD_ADDRESS_SHIFT, EERD_DATA_SHIFT, ICR, ICS,
+    IMC, IMS, MDIC, MDIC_PHY_SHIFT, MDIC_REGISTER_SHIFT, MTA, PBA, PHY_ADDRESS, RAL, SPEED_SHIFT, STATUS,
+    TABLE_WORDS, VFTA, ctrl, eerd, mdic, phy, status,
 };
 use super::super::statistics::Statistic;
-use super::Options;
+use super::serial::SerialPort;
+use super::{Mutant, Options};
 
 /// Bytes of registers that are imitated.
 const BYTES: u32 = 0x6000;
@@ -18,6 +19,14 @@ const RECEIVE_KIB: u32 = 48;
 const PHY_ID: [u16; 2] = [0x0141, 0x0c20];
 /// Abilities of the partner without pause frames.
 const PARTNER: u16 = 0x41e1;
+/// Abilities of the PHY: 10 and 100 Mbit/s, more in the register for 1 Gbit/s, negotiation.
+const PHY_ABILITIES: u16 = 0x7949;
+/// State of a PHY whose link is up: up, negotiated.
+const PHY_LINK: u16 = 0x0024;
+/// The same in the PHY's own register: 1 Gbit/s, full duplex, resolved, up.
+const PHY_SPECIFIC_LINK: u16 = 0xac00;
+/// Both receivers work, and the partner has full duplex at 1 Gbit/s.
+const PARTNER_1000: u16 = 0x7800;
 
 /// All registers, and what they lead to.
 #[derive(Debug)]
@@ -25,12 +34,18 @@ pub(super) struct RegisterFile {
     words: Box<[u32]>,
     eeprom: [u16; EEPROM_WORDS as usize],
     phy: [u16; 32],
+    serial: SerialPort,
 }
 
 impl RegisterFile {
     /// The state after power-on.
     pub(super) fn new(options: &Options) -> Self {
-        let mut file = Self { words: Box::default(), eeprom: eeprom(options), phy: phy_registers(options) };
+        let mut file = Self {
+            words: Box::default(),
+            eeprom: eeprom(options),
+            phy: phy_registers(options),
+            serial: SerialPort::default(),
+        };
         file.reset(options, 0);
         file.set_link(true);
         file
@@ -65,6 +80,10 @@ impl RegisterFile {
     pub(super) fn set_link(&mut self, up: bool) {
         let link = if up { status::FULL_DUPLEX | status::LINK_UP | 2 << SPEED_SHIFT } else { 0 };
         self.set(STATUS.offset, link);
+        let (state, specific) = if up { (PHY_LINK, PHY_SPECIFIC_LINK) } else { (0, 0) };
+        self.phy[phy::STATUS as usize] = PHY_ABILITIES | state;
+        self.phy[phy::SPECIFIC_STATUS as usize] = specific;
+        self.phy[phy::STATUS_1000 as usize] = if up { PARTNER_1000 } else { 0 };
     }
 
     /// Value that a driver reads, with the effects of reading.
@@ -98,6 +117,11 @@ impl RegisterFile {
         } else if offset == CTRL.offset {
             let stays = if options.faulty.never_resets { 0 } else { ctrl::RESET };
             self.set(offset, value & !(stays | ctrl::PHY_RESET));
+        } else if offset == EECD.offset {
+            let swaps = options.mutant == Some(Mutant::SwapsEeprom);
+            let words = self.eeprom.map(|word| if swaps { word.swap_bytes() } else { word });
+            let said = self.serial.write(value, &words, options.faulty.silent_eeprom);
+            self.set(offset, said);
         } else if offset == EERD.offset {
             self.read_eeprom(value, options);
         } else if offset == MDIC.offset {
@@ -125,12 +149,21 @@ impl RegisterFile {
         let result = match (is_there, value & mdic::WRITE != 0) {
             (false, _) => value | mdic::READY | mdic::ERROR,
             (true, true) => {
-                self.phy[register] = u16::try_from(value & mdic::DATA).unwrap_or(0);
+                self.write_phy(register, u16::try_from(value & mdic::DATA).unwrap_or(0));
                 value | mdic::READY
             }
             (true, false) => value & !mdic::DATA | mdic::READY | u32::from(self.phy[register]),
         };
         self.set(MDIC.offset, result);
+    }
+
+    fn write_phy(&mut self, register: usize, value: u16) {
+        match u32::try_from(register) {
+            // The state is not the driver's to write.
+            Ok(phy::STATUS | phy::SPECIFIC_STATUS | phy::STATUS_1000) => {}
+            Ok(phy::CONTROL) => self.phy[register] = value & !(phy::RESET | phy::RESTART),
+            _ => self.phy[register] = value,
+        }
     }
 
     /// Adds to a statistic; one of 32 bits stops at its greatest value.

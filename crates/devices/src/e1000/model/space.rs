@@ -11,18 +11,42 @@ const COHERENT: u64 = 0x1000_0000;
 /// Address of the packet memory: above 4 GiB, so that the upper halves of addresses count.
 const PACKETS: u64 = 0x2_4000_0000;
 
+/// Piece of memory at an address of the device.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Address of its first byte.
+    pub address: u64,
+    /// The memory that it is a piece of.
+    pub memory: Arc<SharedMemory>,
+    /// Place of its first byte in the memory.
+    pub first: usize,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+impl Window {
+    fn whole(address: u64, memory: Arc<SharedMemory>) -> Self {
+        let bytes = memory.bytes().len();
+        Self { address, memory, first: 0, bytes }
+    }
+}
+
 /// Memory that the device reaches.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    windows: Vec<(u64, Arc<SharedMemory>)>,
+    windows: Vec<Window>,
 }
 
 impl Space {
+    pub(super) fn of(windows: Vec<Window>) -> Self {
+        Self { windows }
+    }
+
     pub(super) fn coherent(&mut self, bytes: usize) -> Result<Coherent, Errno> {
         let memory = Arc::new(SharedMemory::new(bytes)?);
-        let others = self.windows.iter().filter(|(start, _)| *start < PACKETS);
-        let address = COHERENT + others.map(|(_, memory)| memory.bytes().len() as u64).sum::<u64>();
-        self.windows.push((address, Arc::clone(&memory)));
+        let others = self.windows.iter().filter(|window| window.address < PACKETS);
+        let address = COHERENT + others.map(|window| window.bytes as u64).sum::<u64>();
+        self.windows.push(Window::whole(address, Arc::clone(&memory)));
         Coherent::new(memory, 0, bytes.next_multiple_of(8), address).ok_or(Errno::INVAL)
     }
 
@@ -31,16 +55,19 @@ impl Space {
         let file = region.file(Class::Data).try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         let memory = SharedMemory::of_file(file, region.mapped_bytes())?;
         // There is one at a time: that of a port that was closed is gone.
-        self.windows.retain(|(start, _)| *start < PACKETS);
-        self.windows.push((PACKETS, Arc::new(memory)));
+        self.windows.retain(|window| window.address < PACKETS);
+        self.windows.push(Window::whole(PACKETS, Arc::new(memory)));
         Ok(PACKETS)
     }
 
     /// The memory at an address, and the place in it, if `length` bytes are there.
     fn find(&self, address: u64, length: usize) -> Option<(&SharedMemory, usize)> {
-        self.windows.iter().find_map(|(start, memory)| {
-            let place = usize::try_from(address.checked_sub(*start)?).ok()?;
-            (place.checked_add(length)? <= memory.bytes().len()).then_some((&**memory, place))
+        self.windows.iter().find_map(|window| {
+            let inside = usize::try_from(address.checked_sub(window.address)?).ok()?;
+            let place = window.first.checked_add(inside)?;
+            let end = place.checked_add(length)?;
+            let is_there = inside.checked_add(length)? <= window.bytes && end <= window.memory.bytes().len();
+            is_there.then_some((&*window.memory, place))
         })
     }
 

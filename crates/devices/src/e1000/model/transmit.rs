@@ -4,15 +4,17 @@ use super::super::desc::{
     Context, TX_DATA, TX_DONE, TX_INSERT_IP, TX_INSERT_TRANSPORT, TX_LEGACY_LENGTH, TX_LENGTH, TX_TYPE,
     tx_command,
 };
-use super::super::regs::{TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, icr, tctl};
+use super::super::regs::{CTRL, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, VET, ctrl, icr, tctl};
 use super::super::statistics::Statistic;
-use super::{State, WriteBack};
+use super::{Mutant, State, WriteBack};
 use polder_datapath::wire::Checksum;
 
 /// Bytes of the FCS.
 const FCS: usize = 4;
 /// Shortest frame without it.
 const SHORTEST: usize = 60;
+/// Bytes of a frame's addresses, behind which a tag stands.
+const ADDRESS_BYTES: usize = 12;
 /// Flags of TCP that only the last segment has: FIN and PSH.
 const LAST_FLAGS: u8 = 0x09;
 
@@ -60,19 +62,22 @@ impl State {
         }
         if word & tx_command::END != 0 {
             let packet = core::mem::take(&mut self.sending);
-            self.leave(packet, if is_extended { word } else { 0 });
+            // The options are of data descriptors alone, the tag of both kinds.
+            let legacy = word & !(tx_command::SEGMENT | TX_INSERT_IP | TX_INSERT_TRANSPORT);
+            self.leave(packet, if is_extended { word } else { legacy });
         }
     }
 
     /// A packet is complete.
-    fn leave(&mut self, mut packet: Vec<u8>, word: u64) {
+    fn leave(&mut self, mut packet: Vec<u8>, mut word: u64) {
         let context = self.context;
+        word &= if self.is(Mutant::LeavesChecksum) { !TX_INSERT_TRANSPORT } else { !0 };
         if word & tx_command::SEGMENT != 0 {
             self.registers.count(Statistic::Segmented, 1);
             return self.cut(&packet, word, context);
         }
         put_checksums(&mut packet, word, context, 0);
-        self.put_on_wire(packet);
+        self.put_on_wire(packet, word);
     }
 
     /// Cuts a packet into segments (8254x SDM, 3.5).
@@ -95,18 +100,30 @@ impl State {
             }
             let sequence = transport + 4;
             let before = segment[sequence..sequence + 4].try_into().map_or(0, u32::from_be_bytes);
-            let now = before.wrapping_add(u32::try_from(index * size).unwrap_or(0));
+            let ahead = if self.is(Mutant::KeepsSequence) { 0 } else { index * size };
+            let now = before.wrapping_add(u32::try_from(ahead).unwrap_or(0));
             segment[sequence..sequence + 4].copy_from_slice(&now.to_be_bytes());
             if index + 1 < chunks.len() {
                 segment[transport + 13] &= !LAST_FLAGS;
             }
             let length = u16::try_from(segment.len() - transport).unwrap_or(0);
             put_checksums(&mut segment, word, context, length);
-            self.put_on_wire(segment);
+            self.put_on_wire(segment, word);
         }
     }
 
-    fn put_on_wire(&mut self, mut frame: Vec<u8>) {
+    /// Puts the tag in that a descriptor asks for (8254x SDM, 9.2).
+    fn put_tag(&self, frame: &mut Vec<u8>, word: u64) {
+        let is_asked = word & tx_command::VLAN != 0 && self.is_set(CTRL, ctrl::VLAN_MODE);
+        let kind = u16::try_from(self.registers.get(VET.offset)).unwrap_or(0).to_be_bytes();
+        if is_asked && frame.len() >= ADDRESS_BYTES && !self.is(Mutant::LeavesTagOut) {
+            let [.., low, high] = word.to_le_bytes();
+            frame.splice(ADDRESS_BYTES..ADDRESS_BYTES, [kind[0], kind[1], high, low]);
+        }
+    }
+
+    fn put_on_wire(&mut self, mut frame: Vec<u8>, word: u64) {
+        self.put_tag(&mut frame, word);
         if self.is_set(TCTL, tctl::PAD_SHORT) && frame.len() < SHORTEST {
             frame.resize(SHORTEST, 0);
         }
@@ -122,8 +139,14 @@ impl State {
         for statistic in [by_size, Statistic::TxGood, Statistic::TxFrames] {
             self.registers.count(statistic, 1);
         }
+        let bytes = if self.is(Mutant::CountsShort) { frame.len() } else { length };
         for statistic in [Statistic::TxGoodBytes, Statistic::TxBytes] {
-            self.registers.count(statistic, length as u64);
+            self.registers.count(statistic, bytes as u64);
+        }
+        if frame.starts_with(&[0xff; 6]) {
+            self.registers.count(Statistic::TxBroadcast, 1);
+        } else if frame.first().is_some_and(|byte| byte & 1 != 0) {
+            self.registers.count(Statistic::TxMulticast, 1);
         }
         self.sent.push_back(frame);
     }
