@@ -1,4 +1,5 @@
-//! QEMU's e1000 as judge of our driver: without a guest, and in a gateway in one ([`examine_in_guest`]).
+//! QEMU's e1000 as judge of our driver: without a guest, and in a gateway in one ([`examine_in_guest`]); and the
+//! kernel's driver as judge of our model ([`examine_model`]).
 //!
 //! Without a guest, QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
 //! by QEMU's test protocol: registers by messages, memory as files that both map, the interrupt as a message
@@ -9,6 +10,7 @@ mod bench;
 mod checks;
 mod guest;
 mod judge;
+mod kernel;
 mod machine;
 mod mutants;
 mod offloads;
@@ -16,6 +18,7 @@ mod pair;
 
 pub use guest::examine_in_guest;
 pub use judge::{Judgement, available, examine};
+pub use kernel::{examine_model, kernel_available};
 pub use machine::Chip;
 pub use pair::guest_available;
 pub(crate) use pair::{FAR, Pair};

@@ -14,9 +14,11 @@ mod card;
 mod emulator;
 mod initramfs;
 mod kernel;
+mod remote;
 
 pub use card::{Card, FarEnd, Model};
 pub use kernel::Kernel;
+pub use remote::Remote;
 
 use crate::topology::Namespace;
 use crate::{clock, command, interrupt};
@@ -121,6 +123,18 @@ impl Guest {
     /// # Errors
     /// When something is missing or the guest does not start; the message has its last words.
     pub fn boot(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Self> {
+        Self::boot_with(kernel, options, None)
+    }
+
+    /// Starts a guest with a device that is not the emulator's, and waits until it answers.
+    ///
+    /// # Errors
+    /// As [`Guest::boot`].
+    pub fn boot_with(
+        kernel: &Kernel,
+        options: &Options<'_>,
+        remote: Option<&Remote<'_>>,
+    ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen for the guest")?;
         let port = listener.local_addr()?.port();
         let directory = std::env::temp_dir().join(format!("polder-guest-{}-{port}", std::process::id()));
@@ -136,7 +150,9 @@ impl Guest {
              rdinit=/polder-lab -- guest-agent {port}"
         );
         let mut command = Emulator::with(options.cards)?.command();
-        if has_iommu || options.cards.iter().any(|card| card.model.is_express()) {
+        if let Some(remote) = remote {
+            command.args(remote.machine(options.memory_mib));
+        } else if has_iommu || options.cards.iter().any(|card| card.model.is_express()) {
             command.args(["-machine", "q35"]);
         }
         if has_iommu {
@@ -151,6 +167,7 @@ impl Guest {
             .args(["-smp", &options.processors.to_string(), "-m", &options.memory_mib.to_string()])
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
             .args(cards.flat_map(|(index, card)| card.arguments(port, index)))
+            .args(remote.map(Remote::device).unwrap_or_default())
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")

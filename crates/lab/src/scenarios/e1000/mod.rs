@@ -26,6 +26,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         checks(judged::QTEST_FAILED, Better::Lower, 0.0),
         checks(judged::GUEST_PASSED, Better::Higher, 12.0),
         checks(judged::GUEST_FAILED, Better::Lower, 0.0),
+        checks(judged::KERNEL_PASSED, Better::Higher, 12.0),
+        checks(judged::KERNEL_FAILED, Better::Lower, 0.0),
         checks(judged::MUTANTS_CAUGHT, Better::Higher, 8.0),
         rate(forward::RATE_POLDER),
         rate(forward::RATE_KERNEL),
@@ -42,7 +44,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    judged::by_qtest(run)?;
+    judged::with_mutants(run)?;
     judged::in_a_guest(run)?;
     forward::measure(run)
 }

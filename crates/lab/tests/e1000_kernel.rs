@@ -1,0 +1,31 @@
+//! Linux's e1000 driver, in a guest, judges our model of the controller: it passes, and models that deviate do not.
+#![cfg(test)]
+
+use polder_lab::{clock, e1000};
+use std::io::Write as _;
+use std::path::Path;
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+fn skip(name: &str, reason: impl std::fmt::Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+#[test]
+fn the_kernels_driver_judges_the_model() {
+    if let Err(reason) = e1000::kernel_available() {
+        return skip("the_kernels_driver_judges_the_model", format!("{reason:#}"));
+    }
+    let start = clock::now();
+    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
+    let verdict = e1000::examine_model(program, &says).unwrap();
+    says("ended");
+    println!("{verdict:#?}");
+    assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);
+    assert!(verdict.missed.is_empty(), "not found out: {:#?}", verdict.missed);
+    assert!(verdict.passed.len() >= 12 && verdict.caught.len() >= 6);
+}
