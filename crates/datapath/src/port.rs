@@ -94,6 +94,12 @@ pub trait RxQueue: Send {
     /// Descriptor that is readable when there is work; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Longest time between two calls of [`receive`](Self::receive) while no event comes; `None` for a device that has
+    /// nothing to do by itself.
+    fn longest_sleep(&self) -> Option<Nanos> {
+        None
+    }
+
     /// Control of the kernel's half of receiving, for the scheduler; `None` for a device that has none.
     fn control(&mut self) -> Option<&mut dyn RxControl> {
         None

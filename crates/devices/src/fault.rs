@@ -10,6 +10,7 @@
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::{Counter, QueueCounters};
 use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn};
+use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -202,6 +203,10 @@ impl RxQueue for FaultyRx {
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.inner.event()
+    }
+
+    fn longest_sleep(&self) -> Option<Nanos> {
+        self.inner.longest_sleep()
     }
 
     fn control(&mut self) -> Option<&mut dyn RxControl> {

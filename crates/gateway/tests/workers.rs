@@ -243,6 +243,23 @@ fn an_idle_worker_sleeps_and_wakes() {
 }
 
 #[test]
+fn a_worker_at_rest_sleeps_until_something_comes() {
+    let mut bench = Bench::new(1, [1, 1]);
+    bench.forward(10);
+    let polls = |bench: &Bench| bench.workers[0].polls.get();
+    // After a second it gives back the frames that it keeps, and has no reason to wake then.
+    let rests = (0..20).any(|_| {
+        let before = polls(&bench);
+        std::thread::sleep(Duration::from_millis(1300));
+        polls(&bench) == before
+    });
+    assert!(rests, "a worker at rest wakes by itself");
+    let seen = bench.forward(10);
+    assert!(seen.iter().flatten().count() >= 10, "packets wake it");
+    bench.finish();
+}
+
+#[test]
 fn a_full_port_drops_with_a_reason() {
     let mut bench = Bench::new(1, [1, 1]);
     let mut pool = bench.region.pool();

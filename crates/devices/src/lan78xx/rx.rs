@@ -10,6 +10,7 @@ use super::checksum::{Verdict, verify};
 use super::frame::{RxCursor, RxFrame};
 use super::port::Core;
 use super::status::PortStatus;
+use super::tasks::LINK_PERIOD;
 use super::tx::SharedCore;
 use super::usb::{Completion, UrbBuffer};
 use crate::Receiving;
@@ -17,6 +18,7 @@ use polder_buffers::{Batch, ChecksumState, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -264,6 +266,11 @@ impl RxQueue for Lan78xxRx {
             return Armed::Raced;
         }
         core.transport.arm()
+    }
+
+    /// The adapter is asked for its link now and then, also to find out that it is dead.
+    fn longest_sleep(&self) -> Option<Nanos> {
+        Some(LINK_PERIOD)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

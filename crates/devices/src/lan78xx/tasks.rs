@@ -19,7 +19,7 @@ pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 /// Time for which a control request may take on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
 /// Between two looks at the link that no interrupt asks for.
-const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
+pub(super) const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
 /// Between two readings of the statistics: the shortest frames at 1 Gbit/s wrap a counter of 20 bits after
 /// 0.70 s, and a look at the link may come between.
 const STATISTICS_PERIOD: Nanos = Nanos::from_millis(400);

@@ -56,9 +56,9 @@ impl Manager {
 }
 
 impl Watchdog {
-    /// Time for which it can wait.
+    /// Time for which it can wait: workers at rest need a second look.
     pub(super) fn pause(&self) -> Nanos {
-        self.period.map_or(Nanos(u64::MAX), |period| Nanos(period.0 / 4))
+        self.period.map_or(Nanos(u64::MAX), |period| Nanos(period.0 / 8))
     }
 
     /// Feeds it when it is time and all workers have made a round since.
@@ -69,6 +69,8 @@ impl Watchdog {
         }
         let rounds = gateway.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
         if !have_all_moved(&self.rounds, &rounds) {
+            // A worker at rest sleeps until an event comes. This is one: it makes a round until the next look.
+            gateway.wake_workers();
             return;
         }
         self.rounds = rounds;

@@ -35,6 +35,8 @@ use std::sync::{Arc, Mutex};
 pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
     let mut locked = lock(gateway);
     locked.count_carried();
+    // Workers at rest bring their counters, and those of devices, up to date for the next view.
+    locked.wake_workers();
     let name = locked.configuration.gateway.name.clone();
     let uptime = uptime(&locked);
     let lost_threads = match what {

@@ -91,6 +91,8 @@ pub struct Gateway {
     asked_at: HashMap<String, Nanos>,
     paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
+    /// Time at which memory was last looked at.
+    looked_at: Nanos,
     /// Ports as the router has seen them last.
     seen: Ports,
     /// Flows that programs carry.
@@ -101,6 +103,11 @@ impl Gateway {
     /// The tables that workers go by.
     pub fn tables(&self) -> Arc<Tables> {
         self.tables.latest()
+    }
+
+    /// Lets each worker that sleeps make a round.
+    pub fn wake_workers(&self) {
+        self.workers.iter().for_each(|worker| worker.wakeup.wake());
     }
 
     /// Counters of all workers that there have ever been, those that there are first.

@@ -91,6 +91,7 @@ impl Gateway {
             asked_at: HashMap::new(),
             paths: Paths::default(),
             sweeps: HashMap::new(),
+            looked_at: Nanos(0),
             seen: HashMap::new(),
             flows: FlowUpkeep::default(),
             configuration,

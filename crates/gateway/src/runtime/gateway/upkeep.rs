@@ -15,6 +15,8 @@ use std::collections::HashMap;
 
 /// Time after which a known next hop is asked for again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
+/// Time between two looks for memory that is not needed any more.
+const LOOK_AT_MEMORY: Nanos = Nanos::SECOND;
 /// Time after which a closed port is tried again.
 pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
@@ -28,7 +30,10 @@ impl Gateway {
         while let Ok(report) = self.reports.try_recv() {
             self.hear(report);
         }
-        self.memory.look();
+        if now.since(self.looked_at) >= LOOK_AT_MEMORY {
+            self.looked_at = now;
+            self.memory.look();
+        }
         self.hooks.repair(now);
         self.look_at_links();
         self.reopen(now);
@@ -150,9 +155,7 @@ impl Gateway {
         tables.fast_paths = self.fast_paths(&tables.tunnels);
         self.tables.replace(tables);
         self.end_flows();
-        for worker in &self.workers {
-            worker.wakeup.wake();
-        }
+        self.wake_workers();
         Ok(())
     }
 

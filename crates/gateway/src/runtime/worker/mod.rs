@@ -61,6 +61,10 @@ pub struct Worker {
     stop: bool,
     /// True if others go on with its queues.
     leaves: bool,
+    /// True if it has given back all frames that it kept for itself, and nothing has come since.
+    gave_back: bool,
+    /// Failed allocations before it slept last.
+    lacked: u64,
 }
 
 struct Queue {
@@ -118,6 +122,8 @@ impl Worker {
             stop: false,
             leaves: false,
             holds_completed: false,
+            gave_back: false,
+            lacked: 0,
         })
     }
 

@@ -7,7 +7,8 @@ use polder_datapath::scheduler::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
 
-/// Longest sleep: timers of stages (reassembly) run at least this often.
+/// Longest sleep of a worker that still keeps frames for itself, or has something to look after. A worker that has
+/// given its frames back, and has no deadline, sleeps until an event comes.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(1000);
 /// Longest sleep while devices hold frames of packets that were sent.
 const SHORT_SLEEP: Nanos = Nanos::from_millis(20);
@@ -46,17 +47,12 @@ impl Worker {
             self.wakeup.awake();
             return;
         }
-        let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
-        let missing = self.sharing.as_ref().and_then(|sharing| sharing.group.next_deadline());
-        let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
-        let deadlines = deadlines.into_iter().flatten();
-        let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
         let patience = self.schedule.pace.longest_sleep();
-        let limit = patience.map_or(limit, |patience| limit.min(patience));
-        let timeout = rustix::event::Timespec {
+        let limit = self.longest_sleep(now, patience);
+        let timeout = limit.map(|limit| rustix::event::Timespec {
             tv_sec: i64::try_from(limit.0 / 1_000_000_000).unwrap_or(0),
             tv_nsec: i64::try_from(limit.0 % 1_000_000_000).unwrap_or(0),
-        };
+        });
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         self.counters.sleeps.add(1);
@@ -65,22 +61,42 @@ impl Worker {
             sharing.group.sleeps(now);
         }
         self.publish();
-        let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
+        let woken = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         self.wakeup.awake();
         self.counters.slept_nanos.add(self.clock.now().since(now).0);
         let is_woken = woken.is_ok_and(|count| count > 0);
         self.counters.wakeups.add(u64::from(is_woken));
         if is_woken {
+            self.gave_back = false;
             self.schedule.pace.woken();
-        } else if patience == Some(limit) {
+        } else if patience.is_some() && patience == limit {
             for queue in &mut self.receivers {
                 queue.control(|control| control.favour_thread());
             }
         }
-        if !is_woken && limit == LONGEST_SLEEP {
+        if !is_woken && limit == Some(LONGEST_SLEEP) {
             // Nothing has come for long: what it keeps for itself is of use to others.
             self.pool.give_back();
+            self.gave_back = true;
         }
+    }
+
+    /// Longest time to sleep if no event comes; `None` for a worker without anything to look after.
+    fn longest_sleep(&mut self, now: Nanos, patience: Option<Nanos>) -> Option<Nanos> {
+        let missing = self.sharing.as_ref().and_then(|sharing| sharing.group.next_deadline());
+        let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
+        let deadlines = deadlines.into_iter().flatten().map(|deadline| deadline.since(now));
+        let queues = self.receivers.iter().filter(|queue| !queue.closed);
+        // A queue without event is looked at now and then.
+        let own = queues.map(|queue| {
+            if queue.rx.event().is_some() { queue.rx.longest_sleep() } else { Some(LONGEST_SLEEP) }
+        });
+        // Frames that were not to be had may be by then; whoever returns them sends no event.
+        let lacks_frames = core::mem::replace(&mut self.lacked, self.pool.exhausted()) != self.lacked;
+        let keeps = lacks_frames || !self.gave_back;
+        let in_flight = (self.senders.in_flight() > 0).then_some(SHORT_SLEEP);
+        let others = [patience, in_flight, keeps.then_some(LONGEST_SLEEP)];
+        deadlines.chain(own.flatten()).chain(others.into_iter().flatten()).min()
     }
 
     /// Waits, within bounds, until the devices have returned the frames of sent packets.

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) const WAKEUPS: &str = "e1000.idle.wakeups";
-/// Time for which nothing comes, and time before that in which the worker gets to rest.
+/// Time for which nothing comes, and time before that in which the worker gets to rest: after a second it gives back
+/// the frames that it keeps.
 pub(super) const IDLE: Duration = Duration::from_secs(2);
-const REST: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(3);
 /// Beginning of the names of workers' threads.
 const WORKER: &str = "worker-";
 
