@@ -133,7 +133,8 @@ mod tests {
         let levels = |nic: &Nic, register, value| {
             nic.write32(register, value);
             line.update().unwrap();
-            (line.lock().level, line.interrupts())
+            let level = line.lock().level;
+            (level, line.interrupts())
         };
         assert_eq!(levels(&nic, ICS.offset, 4), (false, 0), "nothing may interrupt");
         assert_eq!(levels(&nic, IMS.offset, 4), (true, 1));

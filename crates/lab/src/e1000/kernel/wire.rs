@@ -241,7 +241,7 @@ mod tests {
     fn frames_are_looked_at() {
         let mut state = State::default();
         for kind in KINDS {
-            let mut frame = complete(kind, 1450);
+            let mut frame = complete(kind, 1420);
             state.look(&frame);
             assert_eq!(state.traffic.complaints, Vec::<String>::new());
             *frame.last_mut().unwrap() ^= 1;
