@@ -15,6 +15,7 @@ mod machine;
 mod mutants;
 mod offloads;
 mod pair;
+mod volume;
 
 pub use guest::examine_in_guest;
 pub use judge::{Judgement, available, examine};
@@ -22,3 +23,4 @@ pub use kernel::{examine_model, kernel_available};
 pub use machine::Chip;
 pub use pair::guest_available;
 pub(crate) use pair::{FAR, Pair};
+pub use volume::{Volume, carry, time_each};

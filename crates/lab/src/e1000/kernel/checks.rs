@@ -227,27 +227,35 @@ fn filter(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Commands that open the filter and close it, and frames that come in meanwhile, by destination.
+struct Mode {
+    on: &'static str,
+    off: &'static str,
+    tries: [([u8; 6], u32); 2],
+}
+
+const MODES: [Mode; 3] = [
+    Mode {
+        on: "ip link set NIC promisc on",
+        off: "ip link set NIC promisc off",
+        tries: [(FOREIGN, TRIES), (OTHER_GROUP, TRIES)],
+    },
+    Mode {
+        on: "ip link set NIC allmulticast on",
+        off: "ip link set NIC allmulticast off",
+        tries: [(FOREIGN, 0), (OTHER_GROUP, TRIES)],
+    },
+    Mode {
+        on: "ip maddr add 01:00:5e:01:02:03 dev NIC",
+        off: "ip maddr del 01:00:5e:01:02:03 dev NIC",
+        tries: [(GROUP, TRIES), (OTHER_GROUP, 0)],
+    },
+];
+
 fn modes(bed: &mut Testbed) -> anyhow::Result<()> {
-    let modes: [(&str, &str, &[([u8; 6], u32)]); 3] = [
-        (
-            "ip link set NIC promisc on",
-            "ip link set NIC promisc off",
-            &[(FOREIGN, TRIES), (OTHER_GROUP, TRIES)],
-        ),
-        (
-            "ip link set NIC allmulticast on",
-            "ip link set NIC allmulticast off",
-            &[(FOREIGN, 0), (OTHER_GROUP, TRIES)],
-        ),
-        (
-            "ip maddr add 01:00:5e:01:02:03 dev NIC",
-            "ip maddr del 01:00:5e:01:02:03 dev NIC",
-            &[(GROUP, TRIES), (OTHER_GROUP, 0)],
-        ),
-    ];
-    for (on, off, tries) in modes {
+    for Mode { on, off, tries } in MODES {
         bed.run(on)?;
-        for &(to, wanted) in tries {
+        for (to, wanted) in tries {
             let came = delivered_of(bed, to)?;
             ensure!(came == u64::from(wanted), "{on}: {came} of {TRIES} frames to {to:02x?} came in");
         }

@@ -85,24 +85,37 @@ impl Line {
         let passed = now.saturating_sub(core::mem::replace(&mut state.now, now));
         self.nic.advance(Nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)));
         for _ in 0..CHANGES {
-            let wanted = || self.nic.is_asserted() && state.is_let;
-            if state.level {
-                if wanted() {
-                    break;
-                }
-                state.set(false)?;
-                self.nic.unmask();
-            } else if !self.nic.acknowledge() {
+            let has_changed = if state.level { self.falls(&mut state)? } else { self.rises(&mut state)? };
+            if !has_changed {
                 break;
-            } else if wanted() {
-                state.set(true)?;
-                state.interrupts += 1;
-            } else {
-                // Its cause is gone before the line was told of it.
-                self.nic.unmask();
             }
         }
         Ok(())
+    }
+
+    /// Lowers the line if nothing asks for it; says whether the level is to be looked at again.
+    fn falls(&self, state: &mut State) -> anyhow::Result<bool> {
+        if self.nic.is_asserted() && state.is_let {
+            return Ok(false);
+        }
+        state.set(false)?;
+        self.nic.unmask();
+        Ok(true)
+    }
+
+    /// Raises the line if the device has asked for it; says whether the level is to be looked at again.
+    fn rises(&self, state: &mut State) -> anyhow::Result<bool> {
+        if !self.nic.acknowledge() {
+            return Ok(false);
+        }
+        if self.nic.is_asserted() && state.is_let {
+            state.set(true)?;
+            state.interrupts += 1;
+        } else {
+            // Its cause is gone before the line was told of it.
+            self.nic.unmask();
+        }
+        Ok(true)
     }
 }
 

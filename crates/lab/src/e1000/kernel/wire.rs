@@ -107,9 +107,7 @@ impl Wire {
             let mut state = self.lock();
             state.look(&frame);
             if frame.starts_with(&STATION) {
-                if state.kept.len() < KEPT {
-                    state.kept.push_back(frame);
-                }
+                state.keep(frame);
                 continue;
             }
             drop(state);
@@ -140,6 +138,12 @@ impl Wire {
 }
 
 impl State {
+    fn keep(&mut self, frame: Vec<u8>) {
+        if self.kept.len() < KEPT {
+            self.kept.push_back(frame);
+        }
+    }
+
     fn look(&mut self, frame: &[u8]) {
         self.traffic.sent[0] += 1;
         self.traffic.sent[1] += frame.len() as u64;

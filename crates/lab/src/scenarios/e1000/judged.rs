@@ -17,7 +17,7 @@ pub(super) const MUTANTS_CAUGHT: &str = "e1000.mutants_caught";
 pub(super) fn with_mutants(run: &mut Run) -> anyhow::Result<()> {
     let verdicts = [by_qtest(run)?, by_the_kernel(run)?];
     let mut mutants = verdicts.iter().flatten().filter(|verdict| !verdict.caught.is_empty()).peekable();
-    if mutants.peek().is_none() {
+    if mutants.peek().is_none() || !run.wants(MUTANTS_CAUGHT) {
         return Ok(());
     }
     let (mut caught, mut missed) = (Vec::new(), Vec::new());

@@ -4,6 +4,7 @@ mod far;
 mod forward;
 mod idle;
 mod judged;
+mod volume;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
@@ -29,6 +30,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
         checks(judged::KERNEL_PASSED, Better::Higher, 12.0),
         checks(judged::KERNEL_FAILED, Better::Lower, 0.0),
         checks(judged::MUTANTS_CAUGHT, Better::Higher, 8.0),
+        Promise { name: volume::LOST, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
+        Promise { name: volume::ONE, unit: "µs", better: Better::Lower, goal: Goal::None },
+        Promise { name: volume::MANY, unit: "µs", better: Better::Lower, goal: Goal::None },
         rate(forward::RATE_POLDER),
         rate(forward::RATE_KERNEL),
         Promise { name: forward::RATIO, unit: "ratio", better: Better::Higher, goal: Goal::Value(1.5) },
@@ -46,5 +50,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     judged::with_mutants(run)?;
     judged::in_a_guest(run)?;
+    volume::measure(run)?;
     forward::measure(run)
 }
