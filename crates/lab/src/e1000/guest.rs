@@ -12,6 +12,7 @@ use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// The gateway's port for the guest's stack.
 const TAP: &str = "ours";
@@ -52,9 +53,62 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
             }
         }
     }
-    let Judge { pair, verdict } = judge;
+    let Judge { pair, mut verdict } = judge;
     pair.power_off()?;
+    for machine in MACHINES {
+        says(machine.name);
+        let start = clock::now();
+        let result = is_refused(program, machine);
+        interrupt::check()?;
+        verdict.took.push((machine.name.to_owned(), clock::now() - start));
+        match result {
+            Ok(()) => verdict.passed.push(machine.name.to_owned()),
+            Err(error) => verdict.failed.push(format!("{}: {error:#}", machine.name)),
+        }
+    }
     Ok(verdict)
+}
+
+/// A machine that gives no device to a process, and words of the message that says so and what to do.
+struct Machine {
+    name: &'static str,
+    iommu: Iommu,
+    words: &'static [&'static str],
+}
+
+const MACHINES: &[Machine] = &[
+    Machine { name: "a machine without IOMMU", iommu: Iommu::None, words: &["no IOMMU group"] },
+    Machine {
+        name: "interrupt remapping is off",
+        iommu: Iommu::WithoutRemapping,
+        words: &["does not remap interrupts", "switch interrupt"],
+    },
+];
+
+/// Wants a message of `polder check`, or of a gateway that cannot open its ports.
+fn is_refused(program: &Path, machine: &Machine) -> anyhow::Result<()> {
+    let mut pair = Pair::boot(program, machine.iommu)?;
+    pair.configure_bridge(None)?;
+    let program = if machine.iommu == Iommu::None {
+        "check"
+    } else {
+        pair.take()?;
+        "run"
+    };
+    let words = ["polder", program, FILE].map(str::to_owned).to_vec();
+    pair.process = pair.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
+    let end = clock::now() + START;
+    loop {
+        let said = pair.guest.ask(&Request::Read(format!("/tmp/said-{}", pair.process)))?;
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let missing = machine.words.iter().filter(|words| !said.contains(**words)).collect::<Vec<_>>();
+        if missing.is_empty() {
+            break;
+        }
+        ensure!(clock::now() < end, "nothing says {missing:?}, but: {said}");
+        interrupt::sleep(Duration::from_millis(50))?;
+    }
+    pair.power_off()
 }
 
 type Check = fn(&mut Judge) -> anyhow::Result<()>;

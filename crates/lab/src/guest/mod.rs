@@ -63,13 +63,15 @@ pub struct Options<'a> {
     pub iommu: Iommu,
 }
 
-/// IOMMU of a guest. It remaps interrupts, without which the kernel gives no device to a process.
+/// IOMMU of a guest. Unless it remaps interrupts, the kernel gives no device to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Iommu {
     /// No IOMMU.
     None,
     /// The kernel's drivers reach memory through the IOMMU, as processes do.
     Translating,
+    /// The same, and interrupts are not remapped.
+    WithoutRemapping,
     /// The kernel's drivers reach memory directly (`iommu=pt`), which costs them nothing for a packet.
     PassThrough,
 }
@@ -79,7 +81,7 @@ impl Iommu {
     fn parameters(self) -> &'static str {
         match self {
             Self::None => "",
-            Self::Translating => "intel_iommu=on ",
+            Self::Translating | Self::WithoutRemapping => "intel_iommu=on ",
             Self::PassThrough => "intel_iommu=on iommu=pt ",
         }
     }
@@ -157,7 +159,8 @@ impl Guest {
         }
         if has_iommu {
             // In front of all devices, whose transfers go through it.
-            command.args(["-device", "intel-iommu,intremap=on"]);
+            let remaps = if options.iommu == Iommu::WithoutRemapping { "off" } else { "on" };
+            command.args(["-device", &format!("intel-iommu,intremap={remaps}")]);
         }
         let cards = options.cards.iter().enumerate();
         command
