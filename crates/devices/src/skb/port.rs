@@ -12,7 +12,7 @@ use crate::bpf::locals::Locals;
 use crate::bpf::sys;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use rustix::io::Errno;
@@ -79,13 +79,13 @@ impl Port {
         self.flows.as_ref()
     }
 
-    /// Copies of the packets that the interface receives and sends, of which `filter` matches; with at least `longest` bytes
-    /// each, if they have them.
+    /// Copies of the packets that the interface receives, sends, or both, of which `filter` matches; with at least `longest`
+    /// bytes each, if they have them.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn copies(&self, filter: &[Instruction], longest: u32) -> Result<Copies, Errno> {
-        Copies::open(self.interface.index, filter, longest)
+    pub fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Result<Copies, Errno> {
+        Copies::open(self.interface.index, filter, longest, places)
     }
 
     /// The interface as it is.

@@ -4,7 +4,7 @@ use crate::common::{self, RawPeer};
 use polder_buffers::{
     Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
 use polder_devices::AnyQueue;
@@ -422,7 +422,8 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     // EtherType 0x88b5 alone.
     let step = |code, k, no| Instruction { code, yes: 0, no, k };
     let filter = [step(0x28, 12, 0), step(0x15, 0x88b5, 1), step(0x06, 262_144, 0), step(0x06, 0, 0)];
-    let mut copies = opened.port.copies(&filter, 64).expect("root has packet sockets");
+    let both = Where { rx: true, tx: true, drops: false };
+    let mut copies = opened.port.copies(&filter, 64, both).expect("root has packet sockets");
     let frame = |kind: u8, length: usize| {
         let mut frame = [&[2; 12][..], &[0x88, kind]].concat();
         frame.resize(length, 7);

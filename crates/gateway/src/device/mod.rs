@@ -19,7 +19,7 @@ use crate::show::buffers::TransferRow;
 use crate::show::nic::NicRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
@@ -219,9 +219,14 @@ pub trait Handle: Send {
         None
     }
 
-    /// Copies of packets that the device receives and sends, for a capture with this filter and at most so many bytes of
-    /// each; `None` for a device whose packets all come to user space.
-    fn copies(&self, _filter: &[Instruction], _longest: u32) -> Option<Result<Copies, Errno>> {
+    /// Copies of packets that the device receives, sends, or both, for a capture with this filter and at most so many bytes
+    /// of each; `None` for a device whose packets all come to user space.
+    fn copies(
+        &self,
+        _filter: &[Instruction],
+        _longest: u32,
+        _places: Where,
+    ) -> Option<Result<Copies, Errno>> {
         None
     }
 

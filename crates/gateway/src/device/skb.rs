@@ -5,7 +5,7 @@ use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, Severity,
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::Region;
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
@@ -133,8 +133,8 @@ impl Handle for skb::Port {
         Self::flows(self)
     }
 
-    fn copies(&self, filter: &[Instruction], longest: u32) -> Option<Result<Copies, Errno>> {
-        Some(Self::copies(self, filter, longest))
+    fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Option<Result<Copies, Errno>> {
+        Some(Self::copies(self, filter, longest, places))
     }
 
     fn lost(&self) -> Option<Arc<QueueCounters>> {

@@ -5,19 +5,23 @@ use super::fast_path::obstacle;
 use crate::config::model::Role;
 use crate::runtime::worker::Command;
 use polder_buffers::PortId;
-use polder_datapath::capture::{Instruction, Tap};
+use polder_datapath::capture::{Instruction, Tap, Where};
 use polder_devices::skb::Copies;
 
 impl Gateway {
     /// Begins a capture on a port or tunnel: answers copies of what matches `filter`, where the kernel may go on carrying
-    /// packets. Elsewhere all come to the workers until [`untap`](Self::untap), and none are carried.
+    /// packets. Elsewhere all come to the workers until [`untap`](Self::untap), and none are carried. Packets that are dropped
+    /// by a stage are in user space: a capture of these alone changes nothing.
     pub(in crate::runtime) fn begin_capture(
         &mut self,
         capture: u64,
         port: PortId,
-        (filter, longest): (&[Instruction], u32),
+        (filter, longest, places): (&[Instruction], u32, Where),
     ) -> Option<Copies> {
-        let copies = self.copies(port, filter, longest);
+        if !places.rx && !places.tx {
+            return None;
+        }
+        let copies = self.copies(port, (filter, longest, places));
         if copies.is_none() {
             self.flows.captures.insert(capture, port);
             self.say_renewed();
@@ -27,13 +31,17 @@ impl Gateway {
 
     /// Copies of a port's packets, if it is taken whole and has a fast path, and packet sockets see all that programs send by
     /// it.
-    fn copies(&self, port: PortId, filter: &[Instruction], longest: u32) -> Option<Copies> {
+    fn copies(
+        &self,
+        port: PortId,
+        (filter, longest, places): (&[Instruction], u32, Where),
+    ) -> Option<Copies> {
         let state = self.ports.iter().find(|state| state.configuration.id == port)?;
         let is_bypassed = self.flow_tables().any(|(_, table)| table.is_xdp());
         if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() || is_bypassed {
             return None;
         }
-        let copies = state.handle()?.copies(filter, longest)?;
+        let copies = state.handle()?.copies(filter, longest, places)?;
         copies.inspect_err(|error| tracing::warn!(%error, "the kernel copies no packets for a capture")).ok()
     }
 
