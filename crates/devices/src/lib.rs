@@ -14,7 +14,7 @@
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
 //!
-//! The last two, models and [`conformance`] are behind the feature `models`, which the product does without.
+//! The last two, models, [`mutants`] and [`conformance`] are behind the feature `models`, which the product does without.
 //!
 //! Drivers have the same files in the same order (`sys`, `init`, `rx`, `tx`) and pass one suite,
 //! [`conformance`], which says what every driver owes to the datapath.
@@ -62,6 +62,10 @@ pub mod conformance;
 
 #[cfg(feature = "af_xdp")]
 mod bpf;
+#[cfg(feature = "af_xdp")]
+pub mod checks;
+#[cfg(all(feature = "af_xdp", feature = "models"))]
+pub mod mutants;
 pub mod netlink;
 
 mod receiving;

@@ -8,7 +8,7 @@ use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
-use polder_lab::peers::neighbour;
+use polder_lab::peers::{gateway, neighbour};
 use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario, nics};
@@ -91,6 +91,14 @@ enum Command {
     SelftestInside {
         /// Its name.
         part: String,
+    },
+    /// A gateway whose programs lack a check: for negative controls.
+    #[command(hide = true)]
+    GatewayLacking {
+        /// Name of the check.
+        check: String,
+        /// The gateway's configuration.
+        file: PathBuf,
     },
     /// Tools of the scenario `nics`.
     #[command(subcommand, hide = true)]
@@ -278,6 +286,7 @@ fn main() -> ExitCode {
         Command::SelftestInside { part } => {
             polder_lab::selftests::inside(&part).map(|verdict| screen.line(verdict))
         }
+        Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
         Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))

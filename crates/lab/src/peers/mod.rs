@@ -5,7 +5,7 @@
 
 pub mod asks;
 pub mod echo;
-pub(crate) mod gateway;
+pub mod gateway;
 pub mod kernel;
 pub mod neighbour;
 pub mod ovs;

@@ -6,6 +6,7 @@
 
 mod bridges;
 mod controls;
+mod moves;
 mod overload;
 mod tunnels;
 
@@ -71,6 +72,8 @@ const PROMISES: &[Promise] = &[
     time("wire.two_gateways.p50_us.kernel_vxlan", Goal::None),
     Promise { name: overload::GOODPUT, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.97) },
     Promise { name: overload::FLAPS, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: moves::FENCE, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: moves::NO_FENCE, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
     Promise { name: controls::FAILED, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) },
     Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
@@ -83,7 +86,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         "any",
         "as the kernel's scheduler puts them",
     );
-    let unaccounted = bridges::measure(run)? + tunnels::measure(run)? + overload::measure(run)?;
+    let unaccounted =
+        bridges::measure(run)? + tunnels::measure(run)? + overload::measure(run)? + moves::measure(run)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())
