@@ -84,10 +84,10 @@ impl Gateway {
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
-    /// Starts a capture of packets of `port` that match `expression`, into `file`; it ends with the value.
-    pub(crate) fn capture(&self, port: &str, expression: &str, file: &Path) -> anyhow::Result<Running> {
+    /// Starts a capture with these arguments, into `file`; it ends with the value.
+    pub(crate) fn capture(&self, arguments: &[&str], file: &Path) -> anyhow::Result<Running> {
         let mut command = Command::new(&self.program);
-        command.args(["capture", port, expression, "-w"]).arg(file).arg("--socket").arg(&self.socket);
+        command.arg("capture").args(arguments).arg("-w").arg(file).arg("--socket").arg(&self.socket);
         let mut capture = Running::start("polder capture", &mut command)?;
         let end = clock::now() + START;
         // The beginning of the file comes when the capture has begun.

@@ -17,6 +17,8 @@ pub(super) const SHAPED_TO: f64 = 0.5;
 pub(super) const FAILED: &str = "wire.failed_redirects.counted_of_17";
 /// Additional cost of a packet while a capture runs that it does not match.
 pub(super) const CAPTURE: &str = "wire.capture.cost_percent.unmatched";
+/// Additional cost of a packet while a capture of the other way runs on the port that it leaves by.
+pub(super) const OTHER_WAY: &str = "wire.capture.cost_percent.other_way";
 
 const POLDER: &Entry = &ENTRIES[0];
 const KERNEL: &Entry = &ENTRIES[2];
@@ -27,8 +29,14 @@ const UNMATCHED: &str = "udp port 67 or udp port 68";
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if run.wants(CAPTURE) {
-        capture(run)?;
+    for (row, arguments, remark) in [
+        (CAPTURE, &["west", UNMATCHED][..], "both ways of the port that receives"),
+        (OTHER_WAY, &["east", UNMATCHED, "--stage", "rx"], "received packets of the port that sends"),
+    ] {
+        if run.wants(row) {
+            capture(run, row, arguments)?;
+            run.remark(row, format!("`{UNMATCHED}`, {remark}"));
+        }
     }
     if run.wants(FAILED) {
         run.says("failed redirects");
@@ -42,24 +50,23 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// Cost of a packet with and without a capture, in turns.
-fn capture(run: &mut Run) -> anyhow::Result<()> {
+fn capture(run: &mut Run, row: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let stand = Stand::lay(POLDER)?;
     let gateway = stand.gateway.as_ref().context("Polder has a gateway")?;
     let time = Duration::from_millis(run.quick_or(500, 2000));
     let rounds = run.quick_or(2, 10);
     let mut samples = Samples::new();
     for round in 1..=rounds {
-        run.says(&format!("a capture, round {round} of {rounds}"));
+        run.says(&format!("{row}, round {round} of {rounds}"));
         let (without, _) = stand.cost(time)?;
         let file = stand.topology.directory().join("unmatched.pcapng");
-        let mut capture = gateway.capture("west", UNMATCHED, &file)?;
+        let mut capture = gateway.capture(arguments, &file)?;
         let (with, _) = stand.cost(time)?;
         capture.stop()?;
         std::fs::remove_file(&file).context("cannot remove the capture")?;
         samples.push((with / without - 1.0) * 100.0);
     }
-    run.record(CAPTURE, &samples);
-    run.remark(CAPTURE, format!("`{UNMATCHED}` on the port that receives"));
+    run.record(row, &samples);
     Ok(())
 }
 

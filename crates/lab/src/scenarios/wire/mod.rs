@@ -75,6 +75,7 @@ const PROMISES: &[Promise] = &[
     Promise { name: moves::FENCE, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: moves::NO_FENCE, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
+    Promise { name: controls::OTHER_WAY, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
     Promise { name: controls::FAILED, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) },
     Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
     Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
