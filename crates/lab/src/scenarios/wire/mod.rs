@@ -37,6 +37,14 @@ const fn cost(name: &'static str, goal: Goal) -> Promise {
     Promise { name, unit: "ns", better: Better::Lower, goal }
 }
 
+const fn goodput(mode: &overload::Mode) -> Promise {
+    Promise { name: mode.goodput, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.97) }
+}
+
+const fn flaps(mode: &overload::Mode) -> Promise {
+    Promise { name: mode.flaps, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) }
+}
+
 const PROMISES: &[Promise] = &[
     tcp("wire.tcp_1.gbit.polder", Goal::Times(0.95, "wire.tcp_1.gbit.kernel_bridge")),
     tcp("wire.tcp_1.gbit.polder_slow", Goal::Times(0.75, "wire.tcp_1.gbit.kernel_bridge")),
@@ -70,8 +78,10 @@ const PROMISES: &[Promise] = &[
     time("wire.two_gateways.p50_us.polder", Goal::Times(0.9, "wire.two_gateways.p50_us.kernel_vxlan")),
     time("wire.two_gateways.p50_us.polder_slow", Goal::None),
     time("wire.two_gateways.p50_us.kernel_vxlan", Goal::None),
-    Promise { name: overload::GOODPUT, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.97) },
-    Promise { name: overload::FLAPS, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) },
+    goodput(&overload::MODES[0]),
+    flaps(&overload::MODES[0]),
+    goodput(&overload::MODES[1]),
+    flaps(&overload::MODES[1]),
     Promise { name: moves::FENCE, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: moves::NO_FENCE, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },

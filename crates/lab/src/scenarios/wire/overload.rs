@@ -4,6 +4,7 @@ use super::Run;
 use crate::clock;
 use crate::command;
 use crate::interrupt;
+use crate::meters::statistics::Samples;
 use crate::peers::gateway::Gateway;
 use crate::peers::polder::ran_with;
 use crate::topology::{End, Namespace, Topology};
@@ -16,15 +17,24 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The rows.
-pub(super) const GOODPUT: &str = "wire.overload.skb.goodput_over_peak";
-pub(super) const FLAPS: &str = "wire.overload.bfd_flaps";
+/// Mode of the gateway's ports, with its rows.
+#[derive(Debug)]
+pub(super) struct Mode {
+    /// Value of the key.
+    value: &'static str,
+    pub(super) goodput: &'static str,
+    pub(super) flaps: &'static str,
+}
 
-/// The worker has a part of its core, so that the generator reaches ten times what it forwards.
-const TABLES: &str = "cpu_share = 20\nworkers = 1\n\
-     [port.west]\ninterface = \"west\"\nmode = \"skb\"\nfast_path = \"off\"\n\
-     [port.east]\ninterface = \"east\"\nmode = \"skb\"\nfast_path = \"off\"\n\
-     [bridge.lan]\nmembers = [\"west\", \"east\"]\n";
+/// The modes that are measured.
+pub(super) const MODES: [Mode; 2] = [
+    Mode { value: "skb", goodput: "wire.overload.skb.goodput_over_peak", flaps: "wire.overload.bfd_flaps" },
+    Mode {
+        value: "native",
+        goodput: "wire.overload.xdp.goodput_over_peak",
+        flaps: "wire.overload.xdp.bfd_flaps",
+    },
+];
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Station behind the right interface whose packets nobody reads.
@@ -32,6 +42,8 @@ const SILENT: Mac = [0x02, 0, 0, 0, 0x79, 0x09];
 const SENDER: Mac = [0x02, 0, 0, 0, 0x79, 0x08];
 const MTU: u32 = 1500;
 const FRAME_BYTES: usize = 64;
+/// Percentage of a core that the worker has.
+const SHARE: u8 = 20;
 /// Offered, as multiples of the capacity.
 const FACTORS: [f64; 5] = [1.0, 1.5, 2.5, 5.0, 10.0];
 const FIRST_PACKET: Duration = Duration::from_secs(5);
@@ -60,55 +72,32 @@ struct Load {
 
 /// Fills the rows; answers the number of packets that Polder has not accounted for.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
-    if !run.wants_any(&[GOODPUT, FLAPS]) {
-        return Ok(0);
-    }
-    let mut stand = match Stand::lay() {
-        Ok(stand) => stand,
-        Err(error) => {
-            run.skip(&[GOODPUT, FLAPS], &format!("{error:#}"));
-            return Ok(0);
+    let mut unaccounted = 0;
+    for mode in &MODES {
+        let rows = [mode.goodput, mode.flaps];
+        if !run.wants_any(&rows) {
+            continue;
         }
-    };
-    let time = Duration::from_millis(run.quick_or(800, 3000));
-    run.says("overload, capacity");
-    let capacity = stand.load(f64::INFINITY, time)?.carried;
-    ensure!(capacity > 0.0, "nothing was carried under overload");
-    let (hears, speaks) = stand.session()?;
-    let is_over = AtomicBool::new(false);
-    let (loads, flaps) = std::thread::scope(|scope| {
-        let speaking = scope.spawn(|| speak(&speaks, &is_over));
-        let hearing = scope.spawn(|| hear(&hears, &is_over));
-        let loads = stand.loads(run, capacity, time);
-        // Relaxed: the flag orders nothing.
-        is_over.store(true, Ordering::Relaxed);
-        let ended = |_| anyhow!("a thread of the session panicked");
-        speaking.join().map_err(ended)??;
-        let heard = hearing.join().map_err(ended)??;
-        anyhow::Ok((loads?, flaps(&heard, DETECTION)))
-    })?;
-    record(run, capacity, &loads, flaps);
-    let unaccounted = stand.gateway.unaccounted()?.unsigned_abs();
-    stand.gateway.stop()?;
+        match Stand::lay(mode) {
+            Ok(stand) => unaccounted += stand.measure(run, mode)?,
+            Err(error) => run.skip(&rows, &format!("{error:#}")),
+        }
+    }
     Ok(unaccounted)
 }
 
-fn record(run: &mut Run, capacity: f64, loads: &[Load], flaps: u32) {
-    let peak = loads.iter().map(|load| load.carried).fold(capacity, f64::max);
-    let Some(far) = loads.last() else { return };
-    run.record_one(GOODPUT, far.carried / peak);
-    let times = far.offered / peak;
-    let text = format!(
-        "{:.0} of {:.0} packets/s carried at {times:.1} times the peak of {peak:.0}; the worker has a fifth of a core",
-        far.carried, far.offered
-    );
-    run.remark(GOODPUT, text);
-    run.record_one(FLAPS, f64::from(flaps));
-    run.remark(FLAPS, format!("3 × {} ms, at loads up to {times:.1} times the peak", INTERVAL.as_millis()));
+/// Configuration in which the worker has a part of its core, so that the generator reaches ten times what it forwards.
+fn tables(mode: &Mode) -> String {
+    let port = |name: &str| {
+        let mode = mode.value;
+        format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\nfast_path = \"off\"\n")
+    };
+    let ports = ["west", "east"].map(port).concat();
+    format!("cpu_share = {SHARE}\nworkers = 1\n{ports}[bridge.lan]\nmembers = [\"west\", \"east\"]\n")
 }
 
 impl Stand {
-    fn lay() -> anyhow::Result<Self> {
+    fn lay(mode: &Mode) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
         let [left, device, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
         let (left, device, right) = (left?, device?, right?);
@@ -117,8 +106,9 @@ impl Stand {
             topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
             station.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
         }
-        ran_with("bridge", &format!("version = 1\n{TABLES}"));
-        let gateway = Gateway::start(&device, topology.directory(), TABLES)?;
+        let tables = tables(mode);
+        ran_with("bridge", &format!("version = 1\n{tables}"));
+        let gateway = Gateway::start(&device, topology.directory(), &tables)?;
         ensure!(wait_for_ping(&left, RIGHT, FIRST_PACKET)?, "no packet comes through the bridge");
         // The bridge learns where the packets go, whose receiver drops them.
         let mut frame = [&[0xff; 6][..], &SILENT, &[0x88, 0xb5]].concat();
@@ -127,6 +117,31 @@ impl Stand {
         let talk = Talk::simple((SENDER, LEFT), (SILENT, Ipv4Addr::new(10, 79, 0, 9)));
         let generator = Generator::open(&left, "eth0", talk, &Sizes::all(FRAME_BYTES))?;
         Ok(Self { left, right, gateway, generator, _topology: topology })
+    }
+
+    /// Fills the rows of a mode; answers the number of packets that Polder has not accounted for.
+    fn measure(mut self, run: &mut Run, mode: &Mode) -> anyhow::Result<u64> {
+        let time = Duration::from_millis(run.quick_or(600, 2000));
+        run.says(&format!("overload, {}, capacity", mode.value));
+        let capacity = self.load(f64::INFINITY, time)?.carried;
+        ensure!(capacity > 0.0, "nothing was carried under overload");
+        let (hears, speaks) = self.session()?;
+        let is_over = AtomicBool::new(false);
+        let (loads, flaps) = std::thread::scope(|scope| {
+            let speaking = scope.spawn(|| speak(&speaks, &is_over));
+            let hearing = scope.spawn(|| hear(&hears, &is_over));
+            let loads = self.loads(run, mode, (capacity, time));
+            // Relaxed: the flag orders nothing.
+            is_over.store(true, Ordering::Relaxed);
+            let ended = |_| anyhow!("a thread of the session panicked");
+            speaking.join().map_err(ended)??;
+            let heard = hearing.join().map_err(ended)??;
+            anyhow::Ok((loads?, flaps(&heard, DETECTION)))
+        })?;
+        record(run, mode, &loads, flaps);
+        let unaccounted = self.gateway.unaccounted()?.unsigned_abs();
+        self.gateway.stop()?;
+        Ok(unaccounted)
     }
 
     /// The two ends of a session.
@@ -138,13 +153,27 @@ impl Stand {
         Ok((hears, speaks))
     }
 
-    fn loads(&mut self, run: &Run, capacity: f64, time: Duration) -> anyhow::Result<Vec<Load>> {
-        let mut loads = Vec::new();
-        for factor in FACTORS {
-            run.says(&format!("overload, {factor} times the capacity"));
-            loads.push(self.load(capacity * factor, time)?);
+    /// Medians of each load, of rounds over all of them.
+    fn loads(
+        &mut self,
+        run: &Run,
+        mode: &Mode,
+        (capacity, time): (f64, Duration),
+    ) -> anyhow::Result<Vec<Load>> {
+        let mut samples = FACTORS.map(|_| [const { Samples::new() }; 2]);
+        let rounds = run.quick_or(3, 7);
+        for round in 1..=rounds {
+            for (factor, samples) in FACTORS.into_iter().zip(&mut samples) {
+                let what = format!("{} times the capacity, round {round} of {rounds}", factor);
+                run.says(&format!("overload, {}, {what}", mode.value));
+                let load = self.load(capacity * factor, time)?;
+                samples[0].push(load.offered);
+                samples[1].push(load.carried);
+            }
         }
-        Ok(loads)
+        let medians = samples.each_ref().map(|samples| samples.each_ref().map(Samples::median));
+        let load = |[offered, carried]: [Option<f64>; 2]| Some(Load { offered: offered?, carried: carried? });
+        Ok(medians.into_iter().filter_map(load).collect())
     }
 
     fn load(&mut self, rate: f64, time: Duration) -> anyhow::Result<Load> {
@@ -160,6 +189,26 @@ impl Stand {
         let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
         text.trim().parse().context("rx_packets is no number")
     }
+}
+
+fn record(run: &mut Run, mode: &Mode, loads: &[Load], flaps: u32) {
+    let peak = loads.iter().map(|load| load.carried).fold(0.0, f64::max);
+    let Some(far) = loads.last() else { return };
+    run.record_one(mode.goodput, far.carried / peak);
+    let times = far.offered / peak;
+    let curve = loads.iter().map(|load| format!("{:.0}", load.carried)).collect::<Vec<_>>().join(", ");
+    let factors = FACTORS.map(|factor| factor.to_string()).join(", ");
+    let text = format!(
+        "{:.0} of {:.0} packets/s carried at {times:.1} times the peak; at {factors} times the capacity: {curve}; the worker \
+         has {SHARE} % of a core",
+        far.carried, far.offered
+    );
+    run.remark(mode.goodput, text);
+    run.record_one(mode.flaps, f64::from(flaps));
+    run.remark(
+        mode.flaps,
+        format!("3 × {} ms, at loads up to {times:.1} times the peak", INTERVAL.as_millis()),
+    );
 }
 
 /// Sends until it is over.
