@@ -4,6 +4,7 @@
 //! they go out, and a core. It says which threads work for it.
 
 pub mod asks;
+pub mod bare;
 pub mod echo;
 pub mod gateway;
 pub mod kernel;
@@ -169,6 +170,14 @@ pub trait Device: Send {
     /// When it does not answer.
     fn says(&mut self) -> anyhow::Result<String> {
         Ok(String::new())
+    }
+
+    /// Number of packets that programs of its ports have carried in the kernel; `None` for a device without such programs.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn carried(&self) -> anyhow::Result<Option<u64>> {
+        Ok(None)
     }
 
     /// CPU time that its threads have used.

@@ -20,6 +20,25 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(500);
 
+/// Mode of the ports of a gateway at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// AF_XDP, with the driver's own XDP.
+    Native,
+    /// A TAP that keeps what the kernel knows of packets.
+    Skb,
+}
+
+impl Mode {
+    /// Value of the key `mode`.
+    fn value(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Skb => "skb",
+        }
+    }
+}
+
 /// A running gateway.
 #[derive(Debug)]
 pub struct Polder {
@@ -55,13 +74,25 @@ impl Polder {
     /// # Errors
     /// When it does not start.
     pub fn start(site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
+        Self::start_in(Mode::Native, site, directory)
+    }
+
+    /// The same with ports in that mode.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_in(mode: Mode, site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
         let program = program()?;
         let base = directory.join(site.namespace.name());
         let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
         if matches!(site.task, Task::Encapsulate | Task::Decapsulate) {
             kernel::underlay(site)?;
         }
-        let text = configuration(site, &socket)?;
+        if mode == Mode::Skb {
+            // As for the kernel: without GRO a veth does not receive by NAPI.
+            command::run(site.namespace.command("ethtool").args(["-K", site.input, "gro", "on"]))?;
+        }
+        let text = configuration(site, &socket, mode)?;
         ran_with(site.task.word(), &text);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
@@ -145,6 +176,12 @@ impl Device for Polder {
     fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
         self.settled().map(Some)
     }
+
+    fn carried(&self) -> anyhow::Result<Option<u64>> {
+        let flows = self.show("flows")?;
+        let ports = find(&flows, "ports").and_then(Value::as_array).context("`show flows` lists no ports")?;
+        Ok(Some(ports.iter().filter_map(|port| port.get("received")?.as_u64()).sum()))
+    }
 }
 
 /// Configurations that gateways were started with since they were asked for last.
@@ -190,9 +227,9 @@ pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
+fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> anyhow::Result<String> {
     let Site { input, output, core, moderation_us, .. } = site;
-    let socket = socket.display();
+    let (socket, mode) = (socket.display(), mode.value());
     let moderation =
         moderation_us.map(|moderation| format!("moderation_us = {moderation}\n")).unwrap_or_default();
     let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
@@ -205,8 +242,8 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
     let rest = match site.task {
         Task::Route => bail!("Polder does not route"),
         Task::Bridge => format!(
-            "[port.in]\ninterface = \"{input}\"\nmode = \"native\"\n{moderation}\n\
-             [port.out]\ninterface = \"{output}\"\nmode = \"native\"\n\n\
+            "[port.in]\ninterface = \"{input}\"\nmode = \"{mode}\"\n{moderation}\n\
+             [port.out]\ninterface = \"{output}\"\nmode = \"{mode}\"\n\n\
              [bridge.lan]\nmembers = [\"in\", \"out\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"out\"\n"
         ),
         Task::Encapsulate | Task::Decapsulate => {
@@ -219,8 +256,8 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
                 Tunnel::Vxlan => format!("kind = \"vxlan\"\nvni = {NETWORK}"),
             };
             format!(
-                "[port.lan0]\ninterface = \"{member}\"\nmode = \"native\"\n\n\
-                 [port.radio0]\ninterface = \"{underlay}\"\nmode = \"native\"\nrole = \"underlay\"\n\n\
+                "[port.lan0]\ninterface = \"{member}\"\nmode = \"{mode}\"\n\n\
+                 [port.radio0]\ninterface = \"{underlay}\"\nmode = \"{mode}\"\nrole = \"underlay\"\n\n\
                  [tunnel.peer]\n{kind}\nport = \"radio0\"\nlocal = \"{LOCAL}\"\nremote = \"{remote}\"\n\
                  next_hop = \"{hop}\"\nnext_hop_mac = \"{mac}\"\n\n\
                  [bridge.lan]\nmembers = [\"lan0\", \"peer\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"{known}\"\n"

@@ -16,6 +16,7 @@
 use super::Run;
 use super::testbed::{Contender, Setup, Testbed, Trial, cores, generator_cost, nanos_per};
 use crate::machine;
+use crate::meters::sequence::ratio;
 use crate::meters::statistics::Samples;
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
@@ -61,6 +62,8 @@ struct Ready {
     lost: Samples,
     sink: Samples,
     foreign: Samples,
+    /// Percentages of packets that programs of the device have carried, where it has such programs.
+    carried: Samples,
     /// Nanoseconds between the device's core and that of the others.
     apart: Samples,
     /// True if the generator reached no higher rate.
@@ -166,6 +169,9 @@ pub(super) fn hold_within(
             ready.lost.push(trial.loss());
             ready.sink.push(nanos_per(trial.sink, trial.received));
             ready.foreign.push(trial.foreign * 100.0);
+            if let Some(carried) = trial.carried {
+                ready.carried.push(100.0 * ratio(carried, trial.sent.packets));
+            }
         }
     }
     let mut books = Books::default();
@@ -255,6 +261,11 @@ impl Entry {
                 core,
                 "worker and the NAPI thread of its input, pinned, before all others (SCHED_FIFO 2 and 1)",
             ),
+            Contender::PolderTcx | Contender::PolderTcxVxlan => run.place(
+                "polder with `mode = \"skb\"`",
+                core,
+                "worker and the NAPI thread of its input, which runs the program, pinned, before all others (SCHED_FIFO 2 and 1)",
+            ),
             Contender::Testpmd => {
                 run.place("testpmd", core, "forwarding thread, which polls its input's NAPI (busy_budget 64)")
             }
@@ -263,7 +274,10 @@ impl Entry {
                 core,
                 "PMD thread, and before it the NAPI thread of its input (SCHED_FIFO)",
             ),
-            Contender::Kernel(Napi::Threaded) | Contender::KernelGretap | Contender::Echo(_) => {
+            Contender::Kernel(Napi::Threaded)
+            | Contender::KernelGretap
+            | Contender::Bare
+            | Contender::Echo(_) => {
                 run.place("kernel", core, "NAPI thread of its input, pinned, before all others (SCHED_FIFO)")
             }
             Contender::Kernel(Napi::Softirq) => {
@@ -282,11 +296,11 @@ impl Ready {
         } else {
             throughput(&mut testbed, LOSS, rates, time)?
         };
-        let [costs, rates, lost, sink, foreign, apart] = [const { Samples::new() }; 6];
+        let [costs, rates, lost, sink, foreign, carried, apart] = [const { Samples::new() }; 7];
         let plan = Plan::steady(rate, time);
         let again = 0;
         let mut ready =
-            Self { entry, testbed, plan, costs, rates, lost, sink, foreign, apart, bounded, again };
+            Self { entry, testbed, plan, costs, rates, lost, sink, foreign, carried, apart, bounded, again };
         ready.confirm()?;
         Ok(ready)
     }
@@ -325,7 +339,7 @@ impl Ready {
     }
 
     fn record(self, run: &mut Run) {
-        let Self { entry, costs, rates, lost, sink, foreign, apart, bounded, again, .. } = self;
+        let Self { entry, costs, rates, lost, sink, foreign, carried, apart, bounded, again, .. } = self;
         run.record(entry.cost, &costs);
         let lost = lost.median().unwrap_or(0.0) * 100.0;
         let rate = rates.median().unwrap_or(0.0);
@@ -333,6 +347,9 @@ impl Ready {
         let mut remark = format!("at {rate:.2} Mpps with {lost:.2} % lost; the sink took {sink:.0} ns");
         if let Some((near, far)) = apart.spread() {
             remark.push_str(&format!("; cores {near:.0} to {far:.0} ns apart"));
+        }
+        if let Some(carried) = carried.median().filter(|&carried| carried > 0.0) {
+            remark.push_str(&format!("; {carried:.0} % by the program"));
         }
         if bounded {
             remark.push_str("; the generator reached no more");

@@ -1,10 +1,11 @@
 //! Forwarder or service between injector and sink, and its resources.
 
 use crate::peers::asks::Asks;
+use crate::peers::bare::Bare;
 use crate::peers::echo::{EchoPeer, Service};
 use crate::peers::kernel::{Kernel, Napi};
 use crate::peers::ovs::Ovs;
-use crate::peers::polder::Polder;
+use crate::peers::polder::{self, Polder};
 use crate::peers::testpmd::{Mode, Testpmd};
 use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task, Tunnel};
 use crate::topology::Topology;
@@ -23,6 +24,12 @@ pub(super) enum Contender {
     Polder,
     /// The same with VXLAN.
     PolderVxlan,
+    /// The same as [`Polder`](Self::Polder) with `mode = "skb"`, so that TCX programs carry flows.
+    PolderTcx,
+    /// The same with VXLAN.
+    PolderTcxVxlan,
+    /// A TCX program that redirects, and nothing else.
+    Bare,
     /// DPDK's testpmd over AF_XDP.
     Testpmd,
     /// Open vSwitch's userspace datapath; its tunnel is GRE.
@@ -67,6 +74,10 @@ impl Setup {
         let files = topology.directory();
         Ok(match self.contender {
             Contender::Polder | Contender::PolderVxlan => Box::new(Polder::start(site, files)?),
+            Contender::PolderTcx | Contender::PolderTcxVxlan => {
+                Box::new(Polder::start_in(polder::Mode::Skb, site, files)?)
+            }
+            Contender::Bare => Box::new(Bare::start(site)?),
             Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
             Contender::Ovs | Contender::OvsVxlan => Box::new(Ovs::start(site, files)?),
             Contender::Kernel(napi) => Box::new(Kernel::start(site, napi)?),
@@ -83,8 +94,13 @@ impl Setup {
     /// Encapsulation of the device's tunnel.
     pub(super) fn tunnel(&self) -> Tunnel {
         match self.contender {
-            Contender::Kernel(_) | Contender::PolderVxlan | Contender::OvsVxlan => Tunnel::Vxlan,
+            Contender::Kernel(_)
+            | Contender::PolderVxlan
+            | Contender::PolderTcxVxlan
+            | Contender::OvsVxlan => Tunnel::Vxlan,
             Contender::Polder
+            | Contender::PolderTcx
+            | Contender::Bare
             | Contender::Testpmd
             | Contender::Ovs
             | Contender::KernelGretap

@@ -59,6 +59,8 @@ pub(super) struct Trial {
     pub(super) sink: Duration,
     /// Part of the time in which the device's core did other work.
     pub(super) foreign: f64,
+    /// Packets that programs of the device's ports have carried; `None` for a device without such programs.
+    pub(super) carried: Option<u64>,
 }
 
 /// Further results of a run for exactness.
@@ -242,6 +244,7 @@ impl Testbed {
     }
 
     fn metered_here(&mut self, plan: &Plan) -> anyhow::Result<(Trial, Outcome)> {
+        let carried = self.device.carried()?;
         self.device.go()?;
         interrupt::sleep(BEGIN)?;
         let mut stray = StreamMeter::new(64);
@@ -270,10 +273,11 @@ impl Testbed {
         // An answer in parts is there when all of them are.
         let received = if self.parts > 1 { firsts.min(others / (self.parts - 1)) } else { firsts };
         self.device.halt()?;
+        let carried = carried.zip(self.device.carried()?).map(|(before, after)| after - before);
         if self.sink.missed() > missed {
             bail!("the sink wrote over records that nobody had read");
         }
-        Ok((Trial { sent, received, device, sink, foreign }, meter.finish(sent.numbers)))
+        Ok((Trial { sent, received, device, sink, foreign, carried }, meter.finish(sent.numbers)))
     }
 
     /// Packets at the sink that begin an answer, and others.

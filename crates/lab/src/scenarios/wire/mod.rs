@@ -6,6 +6,7 @@
 
 mod bridges;
 mod controls;
+mod frames;
 mod moves;
 mod overload;
 mod tunnels;
@@ -70,6 +71,43 @@ const PROMISES: &[Promise] = &[
         Goal::Row("wire.forward.sockets.cpu_ns_per_packet.kernel_route"),
     ),
     cost("wire.forward.sockets.cpu_ns_per_packet.kernel_route", Goal::None),
+    cost(
+        "wire.forward.frames.cpu_ns_per_packet.polder",
+        Goal::Times(0.6, "wire.forward.frames.cpu_ns_per_packet.kernel_route"),
+    ),
+    cost("wire.forward.frames.cpu_ns_per_packet.polder_tcx", Goal::None),
+    cost("wire.forward.frames.cpu_ns_per_packet.kernel_bridge", Goal::None),
+    cost("wire.forward.frames.cpu_ns_per_packet.kernel_route", Goal::None),
+    cost("wire.forward.frames.cpu_ns_per_packet.bare", Goal::None),
+    cost(
+        "wire.encap_64.cpu_ns_per_packet.polder",
+        Goal::Times(0.45, "wire.encap_64.cpu_ns_per_packet.kernel_vxlan"),
+    ),
+    cost("wire.encap_64.cpu_ns_per_packet.polder_tcx", Goal::None),
+    cost("wire.encap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("wire.encap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "wire.decap_64.cpu_ns_per_packet.polder",
+        Goal::Times(0.45, "wire.decap_64.cpu_ns_per_packet.kernel_vxlan"),
+    ),
+    cost("wire.decap_64.cpu_ns_per_packet.polder_tcx", Goal::None),
+    cost("wire.decap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("wire.decap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "wire.encap_1518.cpu_ns_per_packet.polder",
+        Goal::Times(0.45, "wire.encap_1518.cpu_ns_per_packet.kernel_vxlan"),
+    ),
+    cost("wire.encap_1518.cpu_ns_per_packet.polder_tcx", Goal::None),
+    cost("wire.encap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("wire.encap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "wire.decap_1518.cpu_ns_per_packet.polder",
+        Goal::Times(0.45, "wire.decap_1518.cpu_ns_per_packet.kernel_vxlan"),
+    ),
+    cost("wire.decap_1518.cpu_ns_per_packet.polder_tcx", Goal::None),
+    cost("wire.decap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("wire.decap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    Promise { name: frames::RATE, unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
     tcp("wire.tunnel_tcp.gbit.polder", Goal::Row("wire.tunnel_tcp.gbit.kernel_vxlan")),
     tcp("wire.tunnel_tcp.gbit.polder_slow", Goal::None),
     tcp("wire.tunnel_tcp.gbit.polder_cut", Goal::None),
@@ -97,8 +135,11 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         "any",
         "as the kernel's scheduler puts them",
     );
-    let unaccounted =
-        bridges::measure(run)? + tunnels::measure(run)? + overload::measure(run)? + moves::measure(run)?;
+    let unaccounted = bridges::measure(run)?
+        + tunnels::measure(run)?
+        + overload::measure(run)?
+        + moves::measure(run)?
+        + frames::measure(run)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())
