@@ -1,8 +1,8 @@
 //! Flows that are moved between their two lanes, user space and the port's program, while packets of them are in user space.
 //!
 //! A station appears behind the one port and the other in turn, and each time all entries end. A flow's packets come in
-//! bursts: in the first one behind a move its entry is published while packets are in user space, the later one is carried.
-//! A flow is published once in 100 ms at most, so there are many.
+//! bursts. In the first one behind a move its entry is published, with the second one it waits for its first packet, which
+//! is in user space, and later ones are carried. A flow is published once in 100 ms at most, so there are many.
 
 use super::Run;
 use crate::clock;
@@ -31,11 +31,11 @@ const STATION: Mac = [0x02, 0, 0, 0, 0x80, 0x05];
 const MOVER: Mac = [0x02, 0, 0, 0, 0x80, 0x07];
 const NOBODY: Mac = [0x02, 0, 0, 0, 0x80, 0x06];
 const MTU: u32 = 1500;
-const FLOWS: u16 = 128;
+const FLOWS: u16 = 96;
 /// Bursts of each flow between two moves, packets of one at most, and the longest pause behind one.
-const BURSTS: u64 = 2;
+const BURSTS: u64 = 4;
 const BURST: u64 = 16;
-const PAUSE_MICROS: u64 = 500;
+const PAUSE_MICROS: u64 = 300;
 /// Least time between two moves.
 const PERIOD: Duration = Duration::from_millis(110);
 /// Moves of the station of which one is looked at closely.
