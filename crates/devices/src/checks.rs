@@ -12,22 +12,208 @@ use core::sync::atomic::{AtomicU8, Ordering};
 pub enum Check {
     /// A flow is carried when none of its packets is in user space any more.
     Fence = 1,
+    /// Into a tunnel: inside, an IPv4 header without options.
+    IntoHeader,
+    /// Into a tunnel: inside, no fragment.
+    IntoFragment,
+    /// Into a tunnel: inside, no GRE.
+    IntoGre,
+    /// Into a tunnel: inside, no datagram to the port of VXLAN.
+    IntoVxlan,
+    /// Into a tunnel: inside, a protocol whose flows VXLAN has a source port for.
+    IntoOther,
+    /// Into a tunnel: inside, no SYN, whose segment size is clamped.
+    IntoSyn,
+    /// Into a tunnel: the length that fits the way out.
+    IntoMtu,
+    /// Out of a tunnel: outside, the port's own link-layer address.
+    OutStation,
+    /// Out of a tunnel: outside, an IPv4 header without options.
+    OutHeader,
+    /// Out of a tunnel: outside, no fragment.
+    OutFragment,
+    /// Out of a tunnel: outside, the length of the packet.
+    OutLength,
+    /// Out of a tunnel: outside, the checksum of the IPv4 header.
+    OutChecksum,
+    /// Out of a tunnel: Ethernet in GRE.
+    OutProtocol,
+    /// Out of a tunnel: no flag of GRE but that of the key.
+    OutFlags,
+    /// Out of a tunnel: the length of the UDP datagram.
+    OutUdpLength,
+    /// Out of a tunnel: no UDP checksum, which the stage verifies.
+    OutUdpChecksum,
+    /// Out of a tunnel: no flag of VXLAN but that of the number.
+    OutVxlanFlags,
+    /// Out of a tunnel: inside, an IPv4 header without options.
+    OutInsideHeader,
+    /// Out of a tunnel: inside, no fragment.
+    OutInsideFragment,
+    /// Out of a tunnel: inside, no SYN.
+    OutSyn,
+    /// Out of a tunnel: a congestion mark that the packet inside has, too.
+    OutCongestion,
+    /// Routes: IPv4, without options.
+    RouteHeader,
+    /// Routes: IPv6.
+    RouteVersion,
+    /// Routes: the length of the packet.
+    RouteLength,
+    /// Routes: the checksum of the IPv4 header.
+    RouteChecksum,
+    /// Routes: hops left.
+    RouteHops,
+    /// Routes: no options for each router.
+    RouteOptions,
+    /// Routes: the MTU of the way.
+    RouteMtu,
+    /// Routes: no tag with a priority alone.
+    RoutePriority,
+    /// Bridges: the length that the link carries.
+    BridgeMtu,
+    /// Bridges: the VLAN of the tag.
+    BridgeVlan,
+    /// Bridges: the station that sends.
+    BridgeSource,
+    /// Bridges: tables and stations as they were when the entry was made.
+    Validity,
+}
+
+/// Part of the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All programs that carry flows.
+    All,
+    /// Frames of a bridge.
+    Bridge,
+    /// Frames that go into a tunnel.
+    IntoTunnels,
+    /// Frames that come out of one.
+    OutOfTunnels,
+    /// Packets of a router.
+    Routes,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 1] = [Self::Fence];
+    pub const ALL: [Self; 34] = [
+        Self::Fence,
+        Self::IntoHeader,
+        Self::IntoFragment,
+        Self::IntoGre,
+        Self::IntoVxlan,
+        Self::IntoOther,
+        Self::IntoSyn,
+        Self::IntoMtu,
+        Self::OutStation,
+        Self::OutHeader,
+        Self::OutFragment,
+        Self::OutLength,
+        Self::OutChecksum,
+        Self::OutProtocol,
+        Self::OutFlags,
+        Self::OutUdpLength,
+        Self::OutUdpChecksum,
+        Self::OutVxlanFlags,
+        Self::OutInsideHeader,
+        Self::OutInsideFragment,
+        Self::OutSyn,
+        Self::OutCongestion,
+        Self::RouteHeader,
+        Self::RouteVersion,
+        Self::RouteLength,
+        Self::RouteChecksum,
+        Self::RouteHops,
+        Self::RouteOptions,
+        Self::RouteMtu,
+        Self::RoutePriority,
+        Self::BridgeMtu,
+        Self::BridgeVlan,
+        Self::BridgeSource,
+        Self::Validity,
+    ];
 
     /// Name of the check.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fence => "fence",
+            Self::IntoHeader => "into-header",
+            Self::IntoFragment => "into-fragment",
+            Self::IntoGre => "into-gre",
+            Self::IntoVxlan => "into-vxlan",
+            Self::IntoOther => "into-other",
+            Self::IntoSyn => "into-syn",
+            Self::IntoMtu => "into-mtu",
+            Self::OutStation => "out-station",
+            Self::OutHeader => "out-header",
+            Self::OutFragment => "out-fragment",
+            Self::OutLength => "out-length",
+            Self::OutChecksum => "out-checksum",
+            Self::OutProtocol => "out-protocol",
+            Self::OutFlags => "out-flags",
+            Self::OutUdpLength => "out-udp-length",
+            Self::OutUdpChecksum => "out-udp-checksum",
+            Self::OutVxlanFlags => "out-vxlan-flags",
+            Self::OutInsideHeader => "out-inside-header",
+            Self::OutInsideFragment => "out-inside-fragment",
+            Self::OutSyn => "out-syn",
+            Self::OutCongestion => "out-congestion",
+            Self::RouteHeader => "route-header",
+            Self::RouteVersion => "route-version",
+            Self::RouteLength => "route-length",
+            Self::RouteChecksum => "route-checksum",
+            Self::RouteHops => "route-hops",
+            Self::RouteOptions => "route-options",
+            Self::RouteMtu => "route-mtu",
+            Self::RoutePriority => "route-priority",
+            Self::BridgeMtu => "bridge-mtu",
+            Self::BridgeVlan => "bridge-vlan",
+            Self::BridgeSource => "bridge-source",
+            Self::Validity => "validity",
         }
     }
 
     /// The check of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|check| check.name() == name)
+    }
+
+    /// Programs that have the check.
+    pub fn part(self) -> Part {
+        match self {
+            Self::Fence => Part::All,
+            Self::IntoHeader
+            | Self::IntoFragment
+            | Self::IntoGre
+            | Self::IntoVxlan
+            | Self::IntoOther
+            | Self::IntoSyn
+            | Self::IntoMtu => Part::IntoTunnels,
+            Self::OutStation
+            | Self::OutHeader
+            | Self::OutFragment
+            | Self::OutLength
+            | Self::OutChecksum
+            | Self::OutProtocol
+            | Self::OutFlags
+            | Self::OutUdpLength
+            | Self::OutUdpChecksum
+            | Self::OutVxlanFlags
+            | Self::OutInsideHeader
+            | Self::OutInsideFragment
+            | Self::OutSyn
+            | Self::OutCongestion => Part::OutOfTunnels,
+            Self::RouteHeader
+            | Self::RouteVersion
+            | Self::RouteLength
+            | Self::RouteChecksum
+            | Self::RouteHops
+            | Self::RouteOptions
+            | Self::RouteMtu
+            | Self::RoutePriority => Part::Routes,
+            Self::BridgeMtu | Self::BridgeVlan | Self::BridgeSource | Self::Validity => Part::Bridge,
+        }
     }
 
     /// True if programs that are built have this check.

@@ -7,6 +7,7 @@ pub mod differential;
 pub mod e1000;
 pub mod guest;
 pub mod hold;
+pub mod hot;
 pub mod lan78xx;
 pub mod peers;
 pub mod selftests;

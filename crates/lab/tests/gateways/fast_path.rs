@@ -2,6 +2,7 @@
 
 use crate::machines::until;
 use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream, take_frames};
+use polder_lab::hot::{Bench, Place, Subject};
 use polder_lab::topology::{Namespace, Topology};
 use polder_lab::traffic::raw::PacketSocket;
 use polder_lab::traffic::sockets::tcp_goodput;
@@ -127,6 +128,19 @@ fn carry_and_do_not(mode: &str) {
     net.exchange();
     assert!(net.carried()[0] > before[0]);
     net.polder.stop();
+}
+
+#[test]
+fn frames_of_hot_bridges_leave_as_they_do_without_a_fast_path() {
+    if !root_or_skip("frames_of_hot_bridges_leave_as_they_do_without_a_fast_path") {
+        return;
+    }
+    for mode in FAST_MODES {
+        let bench = Bench { place: Place::Bridge, mode };
+        let findings = bench.examine(&bench.reference().unwrap(), Subject::Fast).unwrap();
+        assert!(findings.packets > 150, "{findings:?}");
+        assert_eq!(findings.different, [""; 0], "{mode}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::hook::Hook;
 use super::program::{count, find, go_up, in_order, send, verify_v4};
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
+use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
 /// Carries the frame inside the packet and ends the program, or jumps to `rest`. The context is in R6.
@@ -58,7 +59,9 @@ fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     hook.begin(program, rest);
     hook.headers(program);
     need(program, ETHERNET + IPV4 + GRE_BYTES, rest);
-    hook.is_for_host(program, rest);
+    if Check::OutStation.is_made() {
+        hook.is_for_host(program, rest);
+    }
     header(program, hook, rest);
     for (from, to) in [(16, STACK_KEY + 16), (12, STACK_KEY + 20)] {
         program.load(Width::Word, R5, R2, ETHERNET + from);
@@ -79,16 +82,24 @@ fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    program.jump_value(Condition::NotEqual, R5, 0x45, rest);
+    if Check::OutHeader.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0x45, rest);
+    }
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    if Check::OutFragment.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0, rest);
+    }
     program.load(Width::Half, R5, R2, ETHERNET + 2);
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET));
     hook.length(program, R4);
-    program.jump(Condition::NotEqual, R4, R5, rest);
-    verify_v4(program, R2, rest);
+    if Check::OutLength.is_made() {
+        program.jump(Condition::NotEqual, R4, R5, rest);
+    }
+    if Check::OutChecksum.is_made() {
+        verify_v4(program, R2, rest);
+    }
     program.load(Width::Byte, R5, R2, ETHERNET + 1);
     program.and(R5, ECN);
     program.store(Width::Double, R10, STACK_ECN, R5);
@@ -98,10 +109,14 @@ fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
 fn gre(program: &mut Assembler, rest: Label, found: Label) {
     let keyed = program.label();
     program.load(Width::Half, R4, R2, ETHERNET + IPV4 + 2);
-    program.jump_value(Condition::NotEqual, R4, network_order(0x6558), rest);
+    if Check::OutProtocol.is_made() {
+        program.jump_value(Condition::NotEqual, R4, network_order(0x6558), rest);
+    }
     program.load(Width::Half, R4, R2, ETHERNET + IPV4);
     program.jump_value(Condition::Equal, R4, network_order(KEY_PRESENT), keyed);
-    program.jump_value(Condition::NotEqual, R4, 0, rest);
+    if Check::OutFlags.is_made() {
+        program.jump_value(Condition::NotEqual, R4, 0, rest);
+    }
     program.set(R5, 0);
     enter(program, GRE, R5, ETHERNET + IPV4 + GRE_BYTES);
     program.go(found);
@@ -120,11 +135,17 @@ fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.network_order(R5);
     program.add(R5, i32::from(at));
     hook.length(program, R4);
-    program.jump(Condition::NotEqual, R4, R5, rest);
+    if Check::OutUdpLength.is_made() {
+        program.jump(Condition::NotEqual, R4, R5, rest);
+    }
     program.load(Width::Half, R5, R2, at + 6);
-    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    if Check::OutUdpChecksum.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0, rest);
+    }
     program.load(Width::Half, R5, R2, at + 8);
-    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    if Check::OutVxlanFlags.is_made() {
+        program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    }
     program.load(Width::Half, R5, R2, at + 10);
     program.jump_value(Condition::NotEqual, R5, 0, rest);
     program.load(Width::Byte, R5, R2, at + 15);
@@ -171,10 +192,14 @@ fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), up);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    program.jump_value(Condition::NotEqual, R5, 0x45, up);
+    if Check::OutInsideHeader.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0x45, up);
+    }
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    program.jump_value(Condition::NotEqual, R5, 0, up);
+    if Check::OutInsideFragment.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0, up);
+    }
     program.load(Width::Byte, R1, R2, ETHERNET + 1);
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.add(R2, i32::from(ETHERNET + IPV4));
@@ -209,8 +234,10 @@ fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label)
     program.jump_value(Condition::NotEqual, R5, TCP, other);
     need(program, TCP_BYTES, up);
     program.load(Width::Byte, R5, R2, 13);
-    program.and(R5, SYN);
-    program.jump_value(Condition::NotEqual, R5, 0, up);
+    if Check::OutSyn.is_made() {
+        program.and(R5, SYN);
+        program.jump_value(Condition::NotEqual, R5, 0, up);
+    }
     program.place(other);
     hook.segment(program, R5);
     program.jump_value(Condition::NotEqual, R5, 0, up);
@@ -218,7 +245,9 @@ fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label)
     program.load(Width::Double, R5, R10, STACK_ECN);
     program.jump_value(Condition::Equal, R5, 0, unmarked);
     program.and(R1, ECN);
-    program.jump(Condition::NotEqual, R1, R5, up);
+    if Check::OutCongestion.is_made() {
+        program.jump(Condition::NotEqual, R1, R5, up);
+    }
     program.place(unmarked);
     program.go(known);
 }

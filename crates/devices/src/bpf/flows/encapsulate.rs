@@ -9,6 +9,7 @@ use super::entry::{
 use super::hook::Hook;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
+use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
 /// Clears the stack that [`look`] writes: verifiers do not know that [`write`] follows it alone.
@@ -45,10 +46,14 @@ pub(super) fn look(program: &mut Assembler, hook: &impl Hook, up: Label) {
 /// the transport header into R2, and that one's offset into R1.
 fn look_v4(program: &mut Assembler, up: Label) {
     program.load(Width::Byte, R5, R2, ETHERNET);
-    program.jump_value(Condition::NotEqual, R5, 0x45, up);
+    if Check::IntoHeader.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0x45, up);
+    }
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    program.jump_value(Condition::NotEqual, R5, 0, up);
+    if Check::IntoFragment.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0, up);
+    }
     keep(program, (R2, ETHERNET + 1), STACK_CLASS);
     keep(program, (R2, ETHERNET + 8), STACK_TTL);
     // The hash of the tunnel stage, of addresses and ports.
@@ -113,9 +118,13 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     let [tcp, udp, sized, whole] = [(); 4].map(|()| program.label());
     program.jump_value(Condition::Equal, R5, TCP, tcp);
     program.jump_value(Condition::Equal, R5, UDP, udp);
-    program.jump_value(Condition::Equal, R5, GRE, up);
+    if Check::IntoGre.is_made() {
+        program.jump_value(Condition::Equal, R5, GRE, up);
+    }
     program.load(Width::Byte, R4, R9, IS_UDP);
-    program.jump_value(Condition::NotEqual, R4, 0, up);
+    if Check::IntoOther.is_made() {
+        program.jump_value(Condition::NotEqual, R4, 0, up);
+    }
     program.set(R0, 0);
     program.go(sized);
 
@@ -123,7 +132,9 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     need(program, UDP_BYTES, up);
     program.load(Width::Half, R4, R2, 2);
     program.load(Width::Half, R0, R9, TUNNEL_PORT);
-    program.jump(Condition::Equal, R4, R0, up);
+    if Check::IntoVxlan.is_made() {
+        program.jump(Condition::Equal, R4, R0, up);
+    }
     program.copy(R0, R1);
     program.add(R0, i32::from(UDP_BYTES));
     program.go(sized);
@@ -131,8 +142,10 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.place(tcp);
     need(program, TCP_BYTES, up);
     program.load(Width::Byte, R4, R2, 13);
-    program.and(R4, SYN);
-    program.jump_value(Condition::NotEqual, R4, 0, up);
+    if Check::IntoSyn.is_made() {
+        program.and(R4, SYN);
+        program.jump_value(Condition::NotEqual, R4, 0, up);
+    }
     program.load(Width::Byte, R0, R2, 12);
     program.shift_right(R0, 4);
     program.shift_left(R0, 2);
@@ -148,7 +161,9 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.add_register(R1, R4);
     program.place(whole);
     program.load(Width::Word, R4, R9, LONGEST);
-    program.jump(Condition::Greater, R1, R4, up);
+    if Check::IntoMtu.is_made() {
+        program.jump(Condition::Greater, R1, R4, up);
+    }
 }
 
 /// Puts the outer headers in front, and takes the tag off that the frame came with. The entry is in R9; the frame's length

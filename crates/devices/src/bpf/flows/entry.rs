@@ -17,6 +17,7 @@
 //! with IPv4 addresses in front of zeros. Numbers are in the byte order of the machine, what
 //! is compared with bytes of packets in theirs.
 
+use crate::checks::Check;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{
     AddressPair, FlowKey, Forwarding, LinkAddresses, StationPair, TagChange, Validity,
@@ -127,7 +128,13 @@ fn addresses(key: &[u8]) -> AddressPair {
 
 fn station_key(pair: &StationPair) -> Vec<u8> {
     let tag = pair.tag.map_or(0, |vlan| vlan | TAGGED).to_ne_bytes();
-    let stations = [&pair.destination.0[..], &pair.source.0, &tag, &[0; 2]].concat();
+    let mut stations = [&pair.destination.0[..], &pair.source.0, &tag, &[0; 2]].concat();
+    if pair.outer.is_none() && !Check::BridgeVlan.is_made() {
+        stations[12..14].fill(0);
+    }
+    if pair.outer.is_none() && !Check::BridgeSource.is_made() {
+        stations[6..12].fill(0);
+    }
     let Some(OuterKey { local, remote, carrier, label }) = pair.outer else { return stations };
     let port = carrier.port().map_or(0, |port| i32::from(port.to_be()));
     let (encapsulation, number) = match label {

@@ -37,7 +37,9 @@ pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, hook: &impl Hoo
     hook.length(program, R8);
     program.load(Width::Word, R5, R9, OUTER_BYTES);
     program.jump_value(Condition::NotEqual, R5, 0, outside);
-    hook.fits(program, rest);
+    if Check::BridgeMtu.is_made() {
+        hook.fits(program, rest);
+    }
     hook.change_tag(program, lose);
     program.go(ready);
 
@@ -94,7 +96,14 @@ fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.store(Width::Word, R10, STACK_KEY + 8, R5);
     program.set(R5, 0);
     program.store(Width::Half, R10, STACK_KEY + 14, R5);
+    if !Check::BridgeVlan.is_made() {
+        program.set(R8, 0);
+    }
     program.store(Width::Half, R10, STACK_KEY + 12, R8);
+    if !Check::BridgeSource.is_made() {
+        program.store(Width::Word, R10, STACK_KEY + 8, R5);
+        program.store(Width::Half, R10, STACK_KEY + 6, R5);
+    }
 }
 
 /// Jumps to `otherwise` unless the checksum of the IPv4 header behind the Ethernet header at `frame` is right. R4 and R5
@@ -126,7 +135,9 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     for (at, present) in [(VERSION, 0), (MOVES, 8)] {
         program.load(Width::Double, R2, R1, present);
         program.load(Width::Double, R3, R9, at);
-        program.jump(Condition::NotEqual, R2, R3, rest);
+        if Check::Validity.is_made() {
+            program.jump(Condition::NotEqual, R2, R3, rest);
+        }
     }
 }
 

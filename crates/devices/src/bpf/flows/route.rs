@@ -13,6 +13,7 @@ use super::hook::Hook;
 use super::program::{add_tag, count, find, go_up, in_order, send, verify_v4};
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need, network_order};
+use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
@@ -40,10 +41,14 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     check_v6(program, hook, close);
 
     program.place(checked);
-    has_no_priority(program, hook, close);
+    if Check::RoutePriority.is_made() {
+        has_no_priority(program, hook, close);
+    }
     hook.has_checksum(program, close);
     hook.length(program, R8);
-    hook.fits(program, close);
+    if Check::RouteMtu.is_made() {
+        hook.fits(program, close);
+    }
     in_order(program, hook, open, drop);
 
     program.place(open);
@@ -103,9 +108,13 @@ fn station(program: &mut Assembler) {
 fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let [carried, summed] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
-    program.jump_value(Condition::NotEqual, R5, 0x45, close);
+    if Check::RouteHeader.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0x45, close);
+    }
     has_length(program, hook, (2, 0), close);
-    verify_v4(program, R7, close);
+    if Check::RouteChecksum.is_made() {
+        verify_v4(program, R7, close);
+    }
     // One less in an upper byte is one more in that of the checksum, with the carry at the lower end.
     program.load(Width::Half, R4, R7, ETHERNET + 10);
     program.add(R4, network_order(0x0100));
@@ -126,11 +135,15 @@ fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
 fn check_v6(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
-    program.jump_value(Condition::NotEqual, R5, 0x60, close);
+    if Check::RouteVersion.is_made() {
+        program.jump_value(Condition::NotEqual, R5, 0x60, close);
+    }
     has_length(program, hook, (4, IPV6), close);
     count_down(program, (7, STACK_WORD + 3), close);
     program.load(Width::Byte, R5, R7, ETHERNET + 6);
-    program.jump_value(Condition::Equal, R5, HOP_BY_HOP, close);
+    if Check::RouteOptions.is_made() {
+        program.jump_value(Condition::Equal, R5, HOP_BY_HOP, close);
+    }
     program.store(Width::Byte, R10, STACK_WORD + 2, R5);
     program.load(Width::Half, R5, R7, ETHERNET + 4);
     program.store(Width::Half, R10, STACK_WORD, R5);
@@ -155,7 +168,9 @@ fn has_length(program: &mut Assembler, hook: &impl Hook, (field, header): (i16, 
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET + header));
     hook.length(program, R4);
-    program.jump(Condition::NotEqual, R4, R5, close);
+    if Check::RouteLength.is_made() {
+        program.jump(Condition::NotEqual, R4, R5, close);
+    }
 }
 
 /// Puts one hop less than the packet has onto the stack, and jumps to `close` if that is the last one.
@@ -163,7 +178,9 @@ fn count_down(program: &mut Assembler, (field, to): (i16, i16), close: Label) {
     let left = program.label();
     program.load(Width::Byte, R5, R7, ETHERNET + field);
     program.jump_value(Condition::Greater, R5, 1, left);
-    program.go(close);
+    if Check::RouteHops.is_made() {
+        program.go(close);
+    }
     program.place(left);
     program.add(R5, -1);
     program.store(Width::Byte, R10, to, R5);

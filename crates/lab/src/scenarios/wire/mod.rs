@@ -7,6 +7,7 @@
 mod bridges;
 mod controls;
 mod frames;
+mod hot;
 mod moves;
 mod overload;
 mod tunnels;
@@ -122,6 +123,8 @@ const PROMISES: &[Promise] = &[
     flaps(&overload::MODES[1]),
     Promise { name: moves::FENCE, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: moves::NO_FENCE, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
+    Promise { name: hot::DIFFERENT, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: hot::CAUGHT, unit: "mutants", better: Better::Higher, goal: Goal::Value(hot::MUTANTS) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
     Promise { name: controls::OTHER_WAY, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
     Promise { name: controls::FAILED, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) },
@@ -140,6 +143,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         + overload::measure(run)?
         + moves::measure(run)?
         + frames::measure(run)?;
+    hot::measure(run)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())

@@ -1,0 +1,82 @@
+//! Odd packets at hot entries, and programs that lack a check.
+
+use super::Run;
+use crate::hot::{Bench, MODES, Reference, Subject};
+use crate::interrupt;
+use polder_devices::checks::Check;
+
+/// The rows.
+pub(super) const DIFFERENT: &str = "wire.hot.different";
+pub(super) const CAUGHT: &str = "wire.hot.mutants_caught";
+/// Number of programs that lack a check, each another: all checks but the fence, which keeps order.
+#[expect(clippy::cast_precision_loss, reason = "some dozens")]
+pub(super) const MUTANTS: f64 = (Check::ALL.len() - 1) as f64;
+
+/// Fills the rows.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if !run.wants_any(&[DIFFERENT, CAUGHT]) {
+        return Ok(());
+    }
+    // What programs of both modes check is written once.
+    let modes = if run.wants(DIFFERENT) { &MODES[..] } else { &MODES[..1] };
+    let mut references = Vec::new();
+    for bench in modes.iter().flat_map(|mode| Bench::all(mode)) {
+        run.says(&format!("{bench:?} without a fast path"));
+        match bench.reference() {
+            Ok(reference) => references.push((bench, reference)),
+            Err(error) => {
+                run.skip(&[DIFFERENT, CAUGHT], &format!("{bench:?}: {error:#}"));
+                return Ok(());
+            }
+        }
+        interrupt::check()?;
+    }
+    if run.wants(DIFFERENT) {
+        honest(run, &references)?;
+    }
+    if run.wants(CAUGHT) {
+        references.retain(|(bench, _)| bench.mode == MODES[0]);
+        mutants(run, &references)?;
+    }
+    Ok(())
+}
+
+/// Compares gateways with all checks.
+fn honest(run: &mut Run, references: &[(Bench, Reference)]) -> anyhow::Result<()> {
+    let (mut packets, mut different) = (0, Vec::new());
+    for (bench, reference) in references {
+        run.says(&format!("{bench:?} with a fast path"));
+        let findings = bench.examine(reference, Subject::Fast)?;
+        packets += findings.packets;
+        different.extend(findings.different);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+    run.record_one(DIFFERENT, different.len() as f64);
+    let which = if different.is_empty() { String::new() } else { format!(": {}", different.join("; ")) };
+    run.remark(DIFFERENT, format!("of {packets} in both modes, byte by byte{which}"));
+    Ok(())
+}
+
+/// Compares gateways that lack a check.
+fn mutants(run: &mut Run, references: &[(Bench, Reference)]) -> anyhow::Result<()> {
+    let (mut caught, mut missed) = (0, Vec::new());
+    for check in Check::ALL.into_iter().filter(|&check| check != Check::Fence) {
+        run.says(&format!("without the check `{}`", check.name()));
+        let mut by = None;
+        for (bench, reference) in references.iter().filter(|(bench, _)| bench.has(check.part())) {
+            by = bench.examine(reference, Subject::Lacking(check))?.different.pop();
+            interrupt::check()?;
+            if by.is_some() {
+                break;
+            }
+        }
+        match by {
+            Some(_) => caught += 1,
+            None => missed.push(check.name()),
+        }
+    }
+    run.record_one(CAUGHT, f64::from(caught));
+    let text = if missed.is_empty() { "all".to_owned() } else { format!("missed: {}", missed.join(", ")) };
+    run.remark(CAUGHT, format!("programs that lack one check each; {text}"));
+    Ok(())
+}
