@@ -48,8 +48,6 @@ pub enum Check {
     OutVxlanFlags,
     /// Out of a tunnel: inside, an IPv4 header without options.
     OutInsideHeader,
-    /// Out of a tunnel: inside, no fragment.
-    OutInsideFragment,
     /// Out of a tunnel: inside, no SYN.
     OutSyn,
     /// Out of a tunnel: a congestion mark that the packet inside has, too.
@@ -97,7 +95,7 @@ pub enum Part {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 33] = [
         Self::Fence,
         Self::IntoHeader,
         Self::IntoFragment,
@@ -117,7 +115,6 @@ impl Check {
         Self::OutUdpChecksum,
         Self::OutVxlanFlags,
         Self::OutInsideHeader,
-        Self::OutInsideFragment,
         Self::OutSyn,
         Self::OutCongestion,
         Self::RouteHeader,
@@ -156,7 +153,6 @@ impl Check {
             Self::OutUdpChecksum => "out-udp-checksum",
             Self::OutVxlanFlags => "out-vxlan-flags",
             Self::OutInsideHeader => "out-inside-header",
-            Self::OutInsideFragment => "out-inside-fragment",
             Self::OutSyn => "out-syn",
             Self::OutCongestion => "out-congestion",
             Self::RouteHeader => "route-header",
@@ -201,7 +197,6 @@ impl Check {
             | Self::OutUdpChecksum
             | Self::OutVxlanFlags
             | Self::OutInsideHeader
-            | Self::OutInsideFragment
             | Self::OutSyn
             | Self::OutCongestion => Part::OutOfTunnels,
             Self::RouteHeader

@@ -1,6 +1,6 @@
 //! Packets inside a tunnel: ordinary ones, and those that a program must not treat as ordinary.
 
-use super::packets::{length, udp, v4};
+use super::packets::{length, mend, udp, v4};
 use super::tunnels::{FAR, INSIDE, NEAR};
 
 fn v6(class: u8, next: u8, rest: &[u8]) -> Vec<u8> {
@@ -54,6 +54,10 @@ pub(super) fn packets() -> Vec<(String, u16, Vec<u8>)> {
     let mut options = plain(0, 64, 17, &udp(53, 32));
     options[0] = 0x46;
     add("options", 0x0800, options);
+    let mut behind = plain(0, 64, 6, &[&[1, 1, 1, 0][..], &tcp(0x02, &[2, 4, 0x05, 0xb4], 20)].concat());
+    behind[0] = 0x46;
+    mend(&mut behind[..24]);
+    add("TCP 0x2 behind options", 0x0800, behind);
     let mut version = plain(0, 64, 17, &udp(53, 32));
     version[0] = 0x55;
     add("version 5", 0x0800, version);

@@ -257,6 +257,8 @@ impl TunnelStand {
             ("sixth byte", 39, 99),
             ("eighth byte", 41, 9),
             ("ninth byte", 42, 0x0c),
+            ("nothing in the ninth byte", 42, 0),
+            ("tenth byte", 43, 0x80),
             ("fifteenth byte", 48, 0x33),
             ("sixteenth byte", 49, 0x33),
         ] {

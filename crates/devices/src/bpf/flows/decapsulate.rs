@@ -197,9 +197,7 @@ fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     }
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    if Check::OutInsideFragment.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0, up);
-    }
+    program.jump_value(Condition::NotEqual, R5, 0, up);
     program.load(Width::Byte, R1, R2, ETHERNET + 1);
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.add(R2, i32::from(ETHERNET + IPV4));

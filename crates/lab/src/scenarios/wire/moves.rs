@@ -96,6 +96,10 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         if !run.wants(row) {
             continue;
         }
+        if run.is_out_of_time() {
+            run.leave_out(row);
+            continue;
+        }
         run.says(row);
         match Stand::lay(lacking) {
             Ok(stand) => unaccounted += stand.fill(run, row, effort)?,
