@@ -295,10 +295,7 @@ fn main() -> ExitCode {
             join_reports(screen, &reports, (json.as_deref(), html.as_deref()))
         }
         Command::Publish { folder, check } => publish_pages(screen, &folder, check),
-        Command::Compare { before, after } => {
-            compare::print(screen, &read(&before)?, &read(&after)?);
-            Ok(())
-        }
+        Command::Compare { before, after } => compare_reports(screen, &before, &after),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -320,6 +317,12 @@ fn nics_tool(screen: Screen, tool: NicsTool) -> anyhow::Result<()> {
             read(&report).map(|report| screen.line(nics::page::render(&report).trim_end()))
         }
     }
+}
+
+/// Prints two reports row by row.
+fn compare_reports(screen: Screen, before: &Path, after: &Path) -> anyhow::Result<()> {
+    compare::print(screen, &read(before)?, &read(after)?);
+    Ok(())
 }
 
 /// Writes the pages of published reports, or says what differs.

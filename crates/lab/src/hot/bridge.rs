@@ -167,6 +167,34 @@ impl BridgeStand {
         Ok([seen, self.arrived(third)])
     }
 
+    /// Sends markers of a flow until one is carried, if the gateway has a fast path.
+    fn warm_flow(&self, flow: Flow, number: usize) -> anyhow::Result<()> {
+        let end = clock::now() + HOT;
+        loop {
+            let before = self.carried()?;
+            self.until_marker(flow, number)?;
+            if !self.is_fast || self.carried()? > before {
+                return Ok(());
+            }
+            let has_time = clock::now() < end;
+            ensure!(has_time, "{flow:?} is not carried: {}", self.gateway.show("flows")?);
+            interrupt::sleep(SETTLED)?;
+        }
+    }
+
+    /// Sends the packets of a flow. False when enough was seen.
+    fn run_flow(&self, flow: Flow, tell: Tell<'_>) -> anyhow::Result<bool> {
+        for (number, (name, odd)) in flow.odd_frames().into_iter().enumerate() {
+            self.send(flow.from, &odd)?;
+            // It may have no order with the marker.
+            interrupt::sleep(SETTLED)?;
+            if !tell(&name, self.until_marker(flow, number)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Stations make themselves known in their VLANs.
     fn announce(&self) -> anyhow::Result<()> {
         for (end, tag) in [(0, None), (1, None), (2, None), (0, Some(7)), (1, Some(7))] {
@@ -198,33 +226,13 @@ impl BridgeStand {
 impl Stand for BridgeStand {
     fn warm(&mut self) -> anyhow::Result<()> {
         self.announce()?;
-        let end = clock::now() + HOT;
-        for (number, flow) in FLOWS.into_iter().enumerate() {
-            loop {
-                let before = self.carried()?;
-                self.until_marker(flow, number)?;
-                if !self.is_fast || self.carried()? > before {
-                    break;
-                }
-                let has_time = clock::now() < end;
-                ensure!(has_time, "{flow:?} is not carried: {}", self.gateway.show("flows")?);
-                interrupt::sleep(SETTLED)?;
-            }
-        }
-        Ok(())
+        FLOWS.into_iter().enumerate().try_for_each(|(number, flow)| self.warm_flow(flow, number))
     }
 
     fn run(&mut self, tell: Tell<'_>) -> anyhow::Result<()> {
-        let mut number = 0;
         for flow in FLOWS {
-            for (name, odd) in flow.odd_frames() {
-                self.send(flow.from, &odd)?;
-                // It may have no order with the marker.
-                interrupt::sleep(SETTLED)?;
-                if !tell(&name, self.until_marker(flow, number)?) {
-                    return Ok(());
-                }
-                number += 1;
+            if !self.run_flow(flow, tell)? {
+                return Ok(());
             }
             // Some of them were a station's that is elsewhere.
             self.warm()?;

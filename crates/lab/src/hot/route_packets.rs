@@ -16,6 +16,9 @@ fn ethernet(destination: [u8; 6], tag: u16, kind: u16) -> Vec<u8> {
 }
 
 /// An IPv4 packet with options.
+///
+/// # Panics
+/// For more options than a header has room for.
 pub fn v4(
     hops: u8,
     fragment: u16,

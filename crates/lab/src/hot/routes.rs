@@ -193,13 +193,10 @@ impl Stand for RouteStand {
     }
 
     fn run(&mut self, tell: Tell<'_>) -> anyhow::Result<()> {
-        let mut number = 0;
-        for &flow in self.flows {
-            for (name, odd) in odd_frames(flow) {
-                if !tell(&name, self.results(flow, &odd, number)?) {
-                    return Ok(());
-                }
-                number += 1;
+        let odd = |&flow: &Flow| odd_frames(flow).into_iter().map(move |(name, odd)| (flow, name, odd));
+        for (number, (flow, name, odd)) in self.flows.iter().flat_map(odd).enumerate() {
+            if !tell(&name, self.results(flow, &odd, number)?) {
+                break;
             }
         }
         Ok(())

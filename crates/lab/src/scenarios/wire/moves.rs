@@ -209,11 +209,10 @@ impl Stand {
         while sent.moves * u64::from(FLOWS) < effort.moves && clock::now() - start < effort.time {
             interrupt::check()?;
             let begin = clock::now();
-            self.ends[usize::from(sent.moves % 2 == 0)].send(&moving).context("cannot send")?;
+            self.ends[usize::from(sent.moves.is_multiple_of(2))].send(&moving).context("cannot send")?;
             for _ in 0..BURSTS {
-                for (frame, number) in frames.iter_mut().zip(&mut sent.packets) {
-                    burst(sender, frame, number)?;
-                }
+                let mut flows = frames.iter_mut().zip(&mut sent.packets);
+                flows.try_for_each(|(frame, number)| burst(sender, frame, number))?;
             }
             if sent.moves % LOOK_EVERY == 1 {
                 let carried = self.flows_carried()?;
