@@ -5,10 +5,10 @@ use super::program::{Action, Sockets, Taken, program};
 use crate::bpf::FlowTable;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::flows::Frames;
+use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::locals::Locals;
 use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run_changed};
 use crate::bpf::window::{COMPLETED_AT, Windows};
-use crate::skb::routed::{pairs, plain, v4, v6};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{

@@ -1,4 +1,4 @@
-//! What programs that carry flows ask of the XDP hook: tags stand in the frame, and nobody says what a sender on this
+//! The XDP hook of programs that carry flows: tags stand in the frame, and nobody says what a sender on this
 //! machine has left to the device.
 
 use super::program::{Action, CONTEXT_QUEUE, Sockets};

@@ -365,7 +365,7 @@ fn what_the_kernel_has_not_taken_is_a_drop_at_the_end() {
     assert_eq!((counters.transmitted_bytes.get(), counters.in_flight.get()), (60 + 61 + 62, 0));
 }
 
-/// What waits in front of a device that is full would be overtaken by what the kernel sends by itself.
+/// Packets in front of a device that is full would be overtaken by what the kernel sends by itself.
 #[test]
 fn packets_that_a_full_device_leaves_are_unsent_until_it_takes_them() {
     let mut stand = stand();

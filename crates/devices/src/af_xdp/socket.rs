@@ -311,7 +311,7 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// What the model's kernel answers to a call from now on: `NXIO` for an interface that is gone, `AGAIN` for one that is
+    /// Sets the answer of the model's kernel to a call: `NXIO` for an interface that is gone, `AGAIN` for one that is
     /// full.
     pub(super) fn set_answer(&self, answer: Result<(), Errno>) {
         if let Ingress::Model(_, before) = &self.ingress {

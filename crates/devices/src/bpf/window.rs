@@ -1,4 +1,4 @@
-//! What the program of a port and the receivers of its queues tell each other: bytes and packets that wait.
+//! Words that the program of a port and the receivers of its queues share: bytes and packets that wait.
 //!
 //! The bytes bound a TAP, which by itself bounds packets, of which each may have 64 KiB. An AF_XDP socket has a ring, and
 //! of this the numbers of packets alone.

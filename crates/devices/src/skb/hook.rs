@@ -1,4 +1,4 @@
-//! What programs that carry flows ask of the TCX hook.
+//! The TCX hook of programs that carry flows.
 
 use super::program::{
     DATA, DATA_END, DROP, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers,

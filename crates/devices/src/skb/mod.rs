@@ -44,7 +44,7 @@ mod error;
 #[cfg(feature = "models")]
 mod redirect;
 #[cfg(test)]
-pub(crate) mod routed;
+mod routed;
 
 pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
 pub use attach::foreign_programs;

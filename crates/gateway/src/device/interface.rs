@@ -212,7 +212,7 @@ impl Handle for af_xdp::Port {
         Self::set_router(self, ingresses, local)
     }
 
-    /// Where a program sends by the interface; elsewhere each is a drop of its queue.
+    /// Told where a program sends by the interface; elsewhere each is a drop of its queue.
     fn link_dropped(&self) -> Option<u64> {
         self.flows().map(|_| Self::link_dropped(self))
     }

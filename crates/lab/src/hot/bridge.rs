@@ -1,7 +1,7 @@
 //! Stations at three ports of a bridge that keeps VLANs apart: two trunks, and a port of one VLAN.
 
 use super::packets::length;
-use super::{Frames, Stand, Subject, Tell, take_frames};
+use super::{Frames, Stand, Subject, Tell};
 use crate::peers::gateway::Gateway;
 use crate::topology::{End, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -121,7 +121,9 @@ impl BridgeStand {
             let end = |namespace, interface| End { namespace, interface };
             topology.wire_with_offloads(end(&station, "eth0"), end(&near, name), 2000)?;
             near.ip(&["link", "set", name, "mtu", mtu])?;
-            take_frames(&station, "eth0")?;
+            if mode == "native" {
+                end(&station, "eth0").take_frames(end(&near, name))?;
+            }
             ends.push(station.inside(|| PacketSocket::open("eth0"))??);
             let keys = subject.keys();
             text += &format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\n{keys}\n");

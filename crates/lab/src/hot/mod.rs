@@ -17,8 +17,6 @@ pub use route_packets::{Flow, frame, packet, v4};
 pub use routes::{FLOWS, HOP, RouteStand, neighbour};
 pub use tunnels::{KINDS, Kind, TunnelStand};
 
-use crate::command;
-use crate::topology::Namespace;
 use anyhow::{Context as _, ensure};
 use polder_devices::checks::{Check, Part};
 
@@ -195,9 +193,4 @@ impl Bench {
         }
         Ok(findings)
     }
-}
-
-/// Lets an interface take frames that a program redirects to its other end, and compute checksums of what it sends.
-fn take_frames(namespace: &Namespace, interface: &str) -> anyhow::Result<()> {
-    command::run(namespace.command("ethtool").args(["-K", interface, "gro", "on", "tx", "off"])).map(drop)
 }

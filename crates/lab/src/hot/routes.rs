@@ -2,7 +2,7 @@
 
 use super::packets::udp;
 use super::route_packets::{Flow, SENDER, frame, is_of_flow, odd_frames, packet};
-use super::{Frames, Stand, Subject, Tell, take_frames};
+use super::{Frames, Stand, Subject, Tell};
 use crate::peers::gateway::Gateway;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -69,7 +69,9 @@ impl RouteStand {
             let end = |namespace, interface| End { namespace, interface };
             topology.wire_with_offloads(end(outside, "eth0"), end(&near, port), 2000)?;
             near.ip(&["link", "set", port, "address", mac])?;
-            take_frames(outside, "eth0")?;
+            if mode == "native" {
+                end(outside, "eth0").take_frames(end(&near, port))?;
+            }
         }
         near.ip(&["link", "set", "wan", "mtu", "1420"])?;
         let flows = networks(&near)?;

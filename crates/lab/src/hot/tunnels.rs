@@ -2,7 +2,7 @@
 
 use super::packets::{ethernet, mend, udp, v4};
 use super::tunnel_packets::packets;
-use super::{Frames, Stand, Subject, Tell, take_frames};
+use super::{Frames, Stand, Subject, Tell};
 use crate::peers::gateway::Gateway;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -77,11 +77,12 @@ impl TunnelStand {
         let mut topology = Topology::new()?;
         let [here, near, far] = ["here", "near", "far"].map(|name| topology.namespace(name));
         let (here, near, far) = (here?, near?, far?);
-        for ((a, left), (b, right)) in
-            [((&here, "eth0"), (&near, "lan0")), ((&near, "radio0"), (&far, "radio0"))]
-        {
+        for (outside, interface, port) in [(&here, "eth0", "lan0"), (&far, "radio0", "radio0")] {
             let end = |namespace, interface| End { namespace, interface };
-            topology.wire_with_offloads(end(a, left), end(b, right), 1500)?;
+            topology.wire_with_offloads(end(outside, interface), end(&near, port), 1500)?;
+            if mode == "native" {
+                end(outside, interface).take_frames(end(&near, port))?;
+            }
         }
         for (namespace, mac, address) in
             [(&far, "02:00:00:99:00:0a", FAR), (&near, "02:00:00:99:00:0b", NEAR)]
@@ -89,8 +90,6 @@ impl TunnelStand {
             namespace.ip(&["link", "set", "radio0", "address", mac])?;
             namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "radio0"])?;
         }
-        take_frames(&here, "eth0")?;
-        take_frames(&far, "radio0")?;
         let macs = [10, 11].map(|last| [2, 0, 0, 0x99, 0, last]);
         let keys = subject.keys();
         let text = format!(

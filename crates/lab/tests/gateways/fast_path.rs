@@ -1,9 +1,9 @@
 //! Flows that ports' programs carry: beside the same traffic without them, while stations move and settings change.
 
 use crate::machines::until;
-use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream, take_frames};
+use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream};
 use polder_lab::hot::{Bench, Place, Subject};
-use polder_lab::topology::{Namespace, Topology};
+use polder_lab::topology::{End, Namespace, Topology};
 use polder_lab::traffic::raw::PacketSocket;
 use polder_lab::traffic::sockets::tcp_goodput;
 use serde_json::Value;
@@ -50,7 +50,8 @@ impl Net {
             gateway.ip(&["link", "set", port, "up"]).unwrap();
             address(station, "eth0", ip, 24);
             if text.contains("native") {
-                take_frames((station, "eth0"), (&gateway, port));
+                let end = |namespace, interface| End { namespace, interface };
+                end(station, "eth0").take_frames(end(&gateway, port)).unwrap();
             }
         }
         let polder = Gateway::start(&topology, &gateway, text);

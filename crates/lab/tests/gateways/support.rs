@@ -291,14 +291,3 @@ pub(crate) fn stream(
 
 /// Modes of ports whose programs carry flows: at the TCX hook, and at that of XDP in the driver.
 pub(crate) const FAST_MODES: [&str; 2] = ["skb", "native"];
-
-/// Lets the interface at the other end of a veth take frames that a program redirects to it, and compute checksums of what it
-/// sends. What a port sends by itself comes to the same queue there as what its program sends if it has no segmentation.
-pub(crate) fn take_frames((far, interface): (&Namespace, &str), (near, port): (&Namespace, &str)) {
-    for (namespace, arguments) in
-        [(far, [interface, "gro", "on", "tx", "off"]), (near, [port, "tso", "off", "gso", "off"])]
-    {
-        let output = namespace.command("ethtool").arg("-K").args(arguments).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
-}

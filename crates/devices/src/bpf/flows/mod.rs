@@ -27,6 +27,8 @@ pub(crate) mod decapsulate;
 mod encapsulate;
 pub(crate) mod entry;
 pub(crate) mod hook;
+#[cfg(test)]
+pub(crate) mod packets;
 pub(crate) mod program;
 pub(crate) mod route;
 
