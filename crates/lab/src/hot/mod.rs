@@ -9,6 +9,7 @@ mod bridge;
 mod packets;
 mod route_packets;
 mod routes;
+mod sink;
 mod tunnel_packets;
 mod tunnels;
 

@@ -2,6 +2,7 @@
 
 use super::packets::udp;
 use super::route_packets::{Flow, SENDER, frame, is_of_flow, odd_frames, packet};
+use super::sink::Sink;
 use super::{Frames, Stand, Subject, Tell};
 use crate::peers::gateway::Gateway;
 use crate::topology::{End, Namespace, Topology};
@@ -9,6 +10,7 @@ use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Link-layer addresses: of the gateway's port, and of the next hop.
@@ -45,6 +47,9 @@ const UNTAGGED: usize = 4;
 pub struct RouteStand {
     here: PacketSocket,
     there: PacketSocket,
+    /// The next hop's namespace.
+    beyond: Namespace,
+    sink: Option<Mutex<Sink>>,
     /// The gateway's namespace.
     pub near: Namespace,
     gateway: Gateway,
@@ -84,9 +89,19 @@ impl RouteStand {
         let open = |namespace: &Namespace| -> anyhow::Result<PacketSocket> {
             Ok(namespace.inside(|| PacketSocket::open("eth0"))??)
         };
-        let (here, there) = (open(&here)?, open(&there)?);
-        let is_fast = subject != Subject::Slow;
-        Ok(Self { here, there, near, gateway, flows, is_fast, _topology: topology })
+        let (here, beyond, there) = (open(&here)?, there.clone(), open(&there)?);
+        let (is_fast, sink) = (subject != Subject::Slow, None);
+        Ok(Self { here, there, beyond, sink, near, gateway, flows, is_fast, _topology: topology })
+    }
+
+    /// Receives in the order in which frames come, also where a veth's other end has none: [`drain`](Self::drain) alone sees
+    /// them from here on, those without a tag.
+    ///
+    /// # Errors
+    /// When the interface cannot be opened.
+    pub fn receive_in_order(&mut self) -> anyhow::Result<()> {
+        self.sink = Some(Mutex::new(Sink::open(&self.beyond, "eth0")?));
+        Ok(())
     }
 
     /// Entries of the gateway.
@@ -166,12 +181,18 @@ impl RouteStand {
     /// Numbers at the ends of packets that have come, and their destination addresses.
     pub fn drain(&self, numbers: &mut Vec<u16>) -> Vec<[u8; 6]> {
         let (mut room, mut hops) = ([0; 4096], Vec::new());
-        while let Ok(frame) = self.there.receive_tagged(&mut room) {
-            if frame[6..12] != WAN || !is_routed(&frame) {
-                continue;
+        let mut each = |frame: &[u8]| {
+            if frame[6..12] == WAN && is_routed(frame) {
+                numbers.extend(frame.last_chunk().copied().map(u16::from_be_bytes));
+                hops.extend(frame.first_chunk());
             }
-            numbers.extend(frame.last_chunk().copied().map(u16::from_be_bytes));
-            hops.extend(frame.first_chunk());
+        };
+        if let Some(sink) = &self.sink {
+            sink.lock().unwrap_or_else(PoisonError::into_inner).frames(each);
+            return hops;
+        }
+        while let Ok(frame) = self.there.receive_tagged(&mut room) {
+            each(&frame);
         }
         hops
     }

@@ -1,6 +1,7 @@
 //! A station on a port of a gateway, and its tunnel, whose other end is this process.
 
 use super::packets::{ethernet, mend, udp, v4};
+use super::sink::Sink;
 use super::tunnel_packets::packets;
 use super::{Frames, Stand, Subject, Tell};
 use crate::peers::gateway::Gateway;
@@ -10,6 +11,7 @@ use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use polder_datapath::wire::Checksum;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Ends of the tunnel.
@@ -62,6 +64,9 @@ pub struct TunnelStand {
     is_fast: bool,
     here: PacketSocket,
     far: PacketSocket,
+    /// The stations' namespaces and interfaces: here, and beyond the tunnel.
+    places: [(Namespace, &'static str); 2],
+    sinks: Option<[Mutex<Sink>; 2]>,
     gateway: Gateway,
     /// Addresses of the underlay: ours as the other end, and the gateway's.
     macs: [[u8; 6]; 2],
@@ -103,9 +108,22 @@ impl TunnelStand {
         let open = |namespace: &Namespace, interface: &str| -> anyhow::Result<PacketSocket> {
             Ok(namespace.inside(|| PacketSocket::open(interface))??)
         };
-        let (here, far) = (open(&here, "eth0")?, open(&far, "radio0")?);
+        let places = [(here, "eth0"), (far, "radio0")];
+        let [here, far] = places.each_ref().map(|(namespace, interface)| open(namespace, interface));
+        let (here, far) = (here?, far?);
         let is_fast = subject != Subject::Slow;
-        Ok(Self { kind, is_fast, here, far, gateway, macs, _topology: topology })
+        Ok(Self { kind, is_fast, here, far, places, sinks: None, gateway, macs, _topology: topology })
+    }
+
+    /// Receives in the order in which frames come, also where a veth's other end has none: [`drain`](Self::drain) alone sees
+    /// them from here on.
+    ///
+    /// # Errors
+    /// When an interface cannot be opened.
+    pub fn receive_in_order(&mut self) -> anyhow::Result<()> {
+        let [here, far] = self.places.each_ref().map(|(place, interface)| Sink::open(place, interface));
+        self.sinks = Some([Mutex::new(here?), Mutex::new(far?)]);
+        Ok(())
     }
 
     /// Packets that programs have carried into the tunnel and out of it.
@@ -183,13 +201,19 @@ impl TunnelStand {
 
     /// Adds the numbers of packets that have come.
     pub fn drain(&self, outward: bool, numbers: &mut Vec<u16>) {
+        let mut each = |frame: &[u8]| {
+            // What a kernel answers to an outer packet quotes it.
+            if self.is_of_interest(frame, outward) && frame[frame.len() - 3] == 0x5a {
+                numbers.extend(frame.last_chunk().copied().map(u16::from_be_bytes));
+            }
+        };
+        if let Some(sinks) = &self.sinks {
+            let mut sink = sinks[usize::from(outward)].lock().unwrap_or_else(PoisonError::into_inner);
+            return sink.frames(each);
+        }
         let (socket, mut room) = (if outward { &self.far } else { &self.here }, [0; 4096]);
         while let Ok(length) = socket.receive(&mut room) {
-            let frame = &room[..length];
-            // What a kernel answers to an outer packet quotes it.
-            if self.is_of_interest(frame, outward) && frame[length - 3] == 0x5a {
-                numbers.push(u16::from_be_bytes([frame[length - 2], frame[length - 1]]));
-            }
+            each(&room[..length]);
         }
     }
 

@@ -51,7 +51,10 @@ fn routed_packets_that_go_up_do_not_change_places_with_those_that_are_carried() 
 
 /// Sends packets of one flow, of which one in seven has options.
 fn mix_routed(mode: &str) {
-    let stand = hot(mode);
+    let mut stand = hot(mode);
+    if mode == "native" {
+        stand.receive_in_order().unwrap();
+    }
     let before = stand.ways().unwrap()[0];
     let (flow, mut numbers) = (FLOWS[0], Vec::new());
     let ends = [flow.1, flow.2].map(|text| text.parse().unwrap());

@@ -18,6 +18,9 @@ fn packets_that_go_up_do_not_change_places_with_those_that_are_carried() {
     for (kind, mode) in KINDS.iter().flat_map(|kind| MODES.map(|mode| (kind, mode))) {
         let mut stand = TunnelStand::lay(kind, mode, Subject::Fast).unwrap();
         stand.warm().unwrap();
+        if mode == "native" {
+            stand.receive_in_order().unwrap();
+        }
         for (at, outward) in [true, false].into_iter().enumerate() {
             let before = stand.ways().unwrap()[at];
             let sent = (1..=PACKETS).collect::<Vec<_>>();
