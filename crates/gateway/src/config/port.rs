@@ -66,7 +66,7 @@ section! {
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none twice, networks of ports apart");
         /// Way of attaching the interface.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
-        /// Flows between ports with `mode = "skb"` are carried in the kernel once bridge or router know where they go; see [fast path](#fast-path).
+        /// Flows between interfaces are carried in the kernel once bridge or router know where they go; see [fast path](#fast-path).
         fast_path: FastPathUse = FastPathUse::Auto, Choice(FastPathUse::WORDS) => Live, only(Port::is_interface);
         /// The interface after Polder has ended, however it ended.
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");

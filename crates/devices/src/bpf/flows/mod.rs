@@ -131,7 +131,7 @@ impl FlowTable {
     }
 
     /// True if the program sends by such interfaces alone as [`set_reached`](Self::set_reached) has named.
-    pub fn is_choosy(&self) -> bool {
+    pub fn needs_drivers(&self) -> bool {
         self.reached.is_some()
     }
 

@@ -130,8 +130,8 @@ impl Gateway {
 
     /// Finds out which interfaces take frames that XDP programs send there.
     fn find_reached(&self) {
-        let choosy = || self.flow_tables().filter(|(_, table)| table.is_choosy());
-        if choosy().next().is_none() {
+        let needy = || self.flow_tables().filter(|(_, table)| table.needs_drivers());
+        if needy().next().is_none() {
             return;
         }
         let interfaces = self.flow_tables().map(|(_, table)| table.interface());
@@ -139,7 +139,7 @@ impl Gateway {
             Some(Reached { interface, takes_parts: af_xdp::takes_frames(interface)? })
         });
         let reached = reached.collect::<Vec<_>>();
-        choosy().for_each(|(_, table)| table.set_reached(reached.clone()));
+        needy().for_each(|(_, table)| table.set_reached(reached.clone()));
     }
 
     /// Uses the fast paths of the ports that are open, if there are any.
