@@ -8,7 +8,7 @@ use crate::bpf::flows::entry::{
     CHANGE, CHANGE_VLAN, CUSTOMER_TAG, KEEP, LONGEST, OUTER_BYTES, POP, PUSH, SERVICE_TAG, TAGGED,
 };
 use crate::bpf::flows::hook::Hook;
-use crate::bpf::window::{COMPLETED_AT, FENCED_AT, NUMBER_AT, OVERRUNS_AT, QUEUE_SHIFT};
+use crate::bpf::window::{NUMBER_AT, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
@@ -188,10 +188,6 @@ impl Hook for XdpHook<'_> {
         program.map_value(R7, self.1.windows);
     }
 
-    fn completed(&self, program: &mut Assembler, to: Register) {
-        program.load(Width::Double, to, R7, COMPLETED_AT);
-    }
-
     fn send_up(&self, program: &mut Assembler, mark: i16) {
         program.set(R1, 1);
         program.count(R7, NUMBER_AT, R1);
@@ -200,18 +196,6 @@ impl Hook for XdpHook<'_> {
         program.load(Width::Double, R1, R7, NUMBER_AT);
         program.store(Width::Double, R9, mark, R1);
         self.0.redirect(program);
-    }
-
-    fn fence(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, FENCED_AT, R1);
-        self.discard(program);
-    }
-
-    fn lose(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
-        self.discard(program);
     }
 
     fn discard(&self, program: &mut Assembler) {

@@ -10,7 +10,7 @@ use crate::bpf::flows::entry::{
     TAGGED,
 };
 use crate::bpf::flows::hook::Hook;
-use crate::bpf::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
+use crate::bpf::window::QUEUE_SHIFT;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 impl Hook for ToTap<'_> {
@@ -168,26 +168,10 @@ impl Hook for ToTap<'_> {
         program.map_value(R7, self.windows);
     }
 
-    fn completed(&self, program: &mut Assembler, to: Register) {
-        program.load(Width::Double, to, R7, COMPLETED_AT);
-    }
-
     fn send_up(&self, program: &mut Assembler, mark: i16) {
         program.add_register(R9, R8);
         let drop = program.label();
         self.admit(program, Some(mark), drop);
-    }
-
-    fn fence(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, FENCED_AT, R1);
-        self.discard(program);
-    }
-
-    fn lose(&self, program: &mut Assembler) {
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
-        self.discard(program);
     }
 
     fn discard(&self, program: &mut Assembler) {

@@ -111,7 +111,7 @@ pub struct Reference {
 pub struct Findings {
     /// Packets that were looked at.
     pub packets: usize,
-    /// Those of which something else came than of the reference.
+    /// Packets of which something else came than of the reference.
     pub different: Vec<String>,
 }
 

@@ -1,6 +1,8 @@
 //! The hook of a program that carries flows: what differs between TCX and XDP.
 
-use crate::bpf::assembler::{Assembler, Helper, Label, Register};
+use crate::bpf::assembler::{Assembler, Helper, Label, Register, Width};
+use crate::bpf::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT};
+use Register::{R1, R7};
 
 /// A hook with the queues of its port. The context is in R6; R9 is an entry wherever one is named. Where nothing else is
 /// said, R0 to R5 change and R6 to R9 stay.
@@ -74,17 +76,27 @@ pub(crate) trait Hook {
     fn windows(&self, program: &mut Assembler);
 
     /// Puts the number of packets that the worker is through with, of the window at R7, into `to`.
-    fn completed(&self, program: &mut Assembler, to: Register);
+    fn completed(&self, program: &mut Assembler, to: Register) {
+        program.load(Width::Double, to, R7, COMPLETED_AT);
+    }
 
     /// Sends the packet up by the queue whose window is at R7, and ends the program. The number of packets that were sent
     /// up with it is left at offset `mark` from the sum of R9 and R8.
     fn send_up(&self, program: &mut Assembler, mark: i16);
 
     /// Drops the packet, counted as `fence` in the window at R7, and ends the program.
-    fn fence(&self, program: &mut Assembler);
+    fn fence(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+        program.count(R7, FENCED_AT, R1);
+        self.discard(program);
+    }
 
     /// Drops the packet, counted as overrun in the window at R7, and ends the program.
-    fn lose(&self, program: &mut Assembler);
+    fn lose(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+        program.count(R7, OVERRUNS_AT, R1);
+        self.discard(program);
+    }
 
     /// Drops the packet, and ends the program.
     fn discard(&self, program: &mut Assembler);
