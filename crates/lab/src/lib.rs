@@ -26,3 +26,4 @@ pub mod clock;
 pub mod command;
 pub mod interrupt;
 pub mod screen;
+pub mod skip;

@@ -12,7 +12,6 @@ use polder_lab::peers::polder;
 use polder_lab::topology::{Namespace, Topology, is_root};
 use polder_lab::{clock, command};
 use serde_json::Value;
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,11 +24,7 @@ const ACCESS_POINT: &str = "interface=wlan0\nssid=polder\nhw_mode=g\nchannel=1\n
 
 /// Says loudly that the test cannot run, and leaves a line for the end of the whole run.
 fn skip(reason: impl std::fmt::Display) {
-    let line = format!("skipped: {TEST}: {reason}");
-    println!("{line}");
-    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
+    polder_lab::skip::skip(TEST, reason);
 }
 
 fn available() -> anyhow::Result<Kernel> {

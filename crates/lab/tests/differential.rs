@@ -1,17 +1,8 @@
 //! Odd packets through the kernel's router and through Polder's: what leaves them is the same, or explained.
 #![cfg(test)]
 
+use polder_lab::skip::skip;
 use polder_lab::{clock, differential};
-use std::io::Write as _;
-
-/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
-fn skip(name: &str, reason: impl std::fmt::Display) {
-    let line = format!("skipped: {name}: {reason}");
-    println!("{line}");
-    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
-}
 
 /// Examines every `step`-th case.
 fn examine(name: &str, step: usize, packets: usize) {

@@ -2,18 +2,9 @@
 #![cfg(test)]
 
 use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_lab::skip::skip;
 use polder_lab::topology::{Topology, is_root};
-use std::io::Write as _;
 use std::path::Path;
-
-/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
-fn skip(name: &str, reason: impl std::fmt::Display) {
-    let line = format!("skipped: {name}: {reason}");
-    println!("{line}");
-    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
-}
 
 const COMMON: [Model; 5] = [
     Model::Virtio { queues: 2, offloads: true, platform: false },

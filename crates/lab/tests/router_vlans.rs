@@ -11,9 +11,9 @@
 use polder_lab::clock;
 use polder_lab::guest::agent::{Answer, Request};
 use polder_lab::guest::{Guest, Iommu, Kernel, Options};
+use polder_lab::skip::skip;
 use polder_lab::{command, peers};
 use serde_json::Value;
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,15 +21,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const MODULES: &[&str] = &["veth", "8021q"];
 const PROGRAMS: [&str; 4] = ["ip", "ping", "iperf3", "ethtool"];
-
-/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
-fn skip(name: &str, reason: impl std::fmt::Display) {
-    let line = format!("skipped: {name}: {reason}");
-    println!("{line}");
-    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
-}
 
 /// Fails where the test cannot run.
 fn available() -> anyhow::Result<Kernel> {

@@ -3,17 +3,8 @@
 
 use polder_lab::clock;
 use polder_lab::selftests::{self, Verdict};
-use std::io::Write as _;
+use polder_lab::skip::skip;
 use std::path::Path;
-
-/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
-fn skip(name: &str, reason: impl std::fmt::Display) {
-    let line = format!("skipped: {name}: {reason}");
-    println!("{line}");
-    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
-}
 
 /// Runs the selftests that `wanted` chooses: none fails, and every broken forwarder is found.
 fn examine(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Verdict> {
