@@ -1,14 +1,12 @@
 //! Programs that carry flows, run on frames: what they carry, and how it leaves.
 
 use super::hook::Carrying;
-use super::program::{Action, Sockets, Taken, program};
-use crate::bpf::FlowTable;
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::flows::Frames;
+use super::program::{Action, Sockets};
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
-use crate::bpf::locals::Locals;
 use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run_changed};
+use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::{COMPLETED_AT, Windows};
+use crate::bpf::{FlowTable, Take};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{
@@ -29,30 +27,25 @@ const REDIRECT: u32 = 4;
 struct Bench {
     program: OwnedFd,
     flows: FlowTable,
-    _maps: (TunnelEndpointMap, Locals, Windows, Map),
+    _maps: (TakenMaps, Windows, Map),
 }
 
 impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
-    fn new(frames: Frames, local_senders: bool) -> Option<Self> {
+    fn new(take: &Take, local_senders: bool) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let flows = FlowTable::new(1, 1, frames).ok()?;
-        let (endpoints, locals) = (TunnelEndpointMap::new().ok()?, Locals::new().ok()?);
+        let maps = TakenMaps::new(take).ok()?;
+        let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let carrying =
             Carrying { interface: 1, mac: [2; 6], queues: 1, windows: windows.as_fd(), local_senders };
         let sockets = Sockets { map: map.as_fd(), action: Action::Pass, carrying: Some(carrying) };
-        let taken = match frames {
-            Frames::Bridged => Taken::Whole,
-            Frames::Tunnelled => Taken::Tunnels(endpoints.tables()),
-            Frames::Routed => Taken::Routed(locals.maps(endpoints.tables())),
-        };
-        let program = program(sockets, taken, Some(flows.maps()));
+        let program = maps.taken().program(&sockets, Some((&(sockets, carrying), flows.maps())));
         let program = load(ProgramKind::Xdp, "polder_flows", &program).expect("the verifier takes it");
         windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
         flows.set_version(1);
-        Some(Self { program, flows, _maps: (endpoints, locals, windows, map) })
+        Some(Self { program, flows, _maps: (maps, windows, map) })
     }
 
     fn publish(&self, flow: &FlowKey, tag: TagChange) {
@@ -113,7 +106,7 @@ fn tags_change_as_entries_say() {
         (Some(7), TagChange::Pop, &seven, &[]),
         (Some(7), TagChange::Replace(9), &seven, &[0x81, 0, 0, 9]),
     ] {
-        let Some(bench) = Bench::new(Frames::Bridged, false) else { return };
+        let Some(bench) = Bench::new(&Take::Whole, false) else { return };
         bench.publish(&stations(tag), change);
         let (came, leaves) = (tagged(came, &packet), tagged(leaves, &packet));
         assert_eq!((bench.run(&came), bench.state().2), (None, 0), "{change:?}: its wait begins");
@@ -133,7 +126,7 @@ fn tags_change_as_entries_say() {
 
 #[test]
 fn routed_packets_have_one_hop_less_and_the_addresses_of_the_next_link() {
-    let Some(bench) = Bench::new(Frames::Routed, false) else { return };
+    let Some(bench) = Bench::new(&Take::Routed(Vec::new()), false) else { return };
     for pair in pairs() {
         bench.publish(&FlowKey::Addresses(pair), TagChange::Push(9));
         bench.publish(&FlowKey::Addresses(AddressPair { tag: Some(7), ..pair }), TagChange::Pop);
@@ -202,7 +195,7 @@ fn transports() -> Vec<(Vec<u8>, bool)> {
 #[test]
 fn a_checksum_that_a_local_sender_has_left_to_the_device_is_not_carried() {
     for local_senders in [false, true] {
-        let Some(bench) = Bench::new(Frames::Bridged, local_senders) else { return };
+        let Some(bench) = Bench::new(&Take::Whole, local_senders) else { return };
         bench.publish(&stations(None), TagChange::Keep);
         for (frame, is_left) in transports() {
             let ordinary = tagged(&[], &[0x88, 0xb5, 0, 0]);
@@ -220,7 +213,7 @@ fn a_checksum_that_a_local_sender_has_left_to_the_device_is_not_carried() {
 #[test]
 fn programs_for_tunnels_verify() {
     for local_senders in [false, true] {
-        let Some(bench) = Bench::new(Frames::Tunnelled, local_senders) else { return };
+        let Some(bench) = Bench::new(&Take::Tunnels(Vec::new()), local_senders) else { return };
         assert_eq!(bench.run(&plain()[0]), None);
     }
 }

@@ -164,6 +164,29 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Error of a step of opening.
+    pub(crate) fn at(interface: &str, step: &'static str, errno: Errno) -> Self {
+        let interface = interface.to_owned();
+        match errno {
+            Errno::PERM | Errno::ACCESS => Self::Permission { interface, step },
+            Errno::NODEV => Self::NoInterface(interface),
+            errno => Self::Step { interface, step, errno },
+        }
+    }
+
+    /// Error of loading a program, with the verifier's log.
+    pub(crate) fn loading(interface: &str, (errno, log): (Errno, String)) -> Self {
+        match errno {
+            Errno::PERM | Errno::ACCESS if log.is_empty() => Self::at(interface, "load a BPF program", errno),
+            errno => {
+                let lines = log.lines().rev().take(3).collect::<Vec<_>>();
+                Self::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
+            }
+        }
+    }
+}
+
 /// Reason why an interface cannot be kept closed, or be released.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {

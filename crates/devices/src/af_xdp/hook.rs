@@ -35,6 +35,10 @@ impl Hook for XdpHook<'_> {
     const STORE: Helper = Helper::StoreBytesXdp;
     const MOVES_ETHERNET: bool = false;
 
+    fn if_examined(&self, program: &mut Assembler, examined: Label) {
+        self.1.if_examined(program, examined);
+    }
+
     /// The queue has a socket; the frame's length, all its buffers together, is on the stack from here on.
     fn begin(&self, program: &mut Assembler, rest: Label) {
         program.load(Width::Word, R5, R6, CONTEXT_QUEUE);
@@ -206,7 +210,7 @@ impl Hook for XdpHook<'_> {
 
 impl Carrying<'_> {
     /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface. R0 changes.
-    pub(super) fn if_examined(&self, program: &mut Assembler, examined: Label) {
+    fn if_examined(&self, program: &mut Assembler, examined: Label) {
         program.load(Width::Word, R0, R6, CONTEXT_INTERFACE);
         program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
     }

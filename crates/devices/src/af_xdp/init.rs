@@ -14,7 +14,7 @@ use super::options::{Hook, Mode, OnExit, Options};
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
-use super::program::{self, Action, Sockets, Taken};
+use super::program::{Action, Sockets};
 use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
@@ -22,10 +22,8 @@ use super::sys;
 use super::thread;
 use super::transfer::{VIRTIO, features, first_that_binds, hooks, longest, no_zero_copy, zero_copy_is_whole};
 use super::tx::{Limits, Mute, Transmitter};
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::flows::Frames;
-use crate::bpf::locals::Locals;
 use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
+use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::{Window, Windows};
 use crate::bpf::{FlowTable, Take};
 use crate::{AnyQueue, Interface, Queue};
@@ -56,11 +54,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let offloads = switch_offloads_off(&link, options)?;
     // 2. Maps and program.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
-        .map_err(|errno| denied(&link, "make a BPF map", errno))?;
-    let endpoints = endpoints(&link, options)?;
-    let locals = locals(&link, options)?;
-    let tables = (endpoints.as_ref(), locals.as_ref());
-    let program = load(options, &sockets, tables, None)?;
+        .map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let program = load(options, &sockets, taken.taken(), None)?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let hooks = hooks(options.mode, &driver);
     let (mut attachment, hook) = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
@@ -74,7 +70,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
     // 5. What goes to a socket has its number from the first packet on. A link that was taken over gets the new program;
     // everything comes to us from here on.
-    let carried = setup.carry((hook, transfer), &sockets, tables, &mut notes)?;
+    let carried = setup.carry((hook, transfer), &sockets, taken.taken(), &mut notes)?;
     let (program, carried) = match carried {
         Some((carrying, carried)) => {
             attachment.replace(&link, &carrying)?;
@@ -100,8 +96,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         interface,
         report,
         mtu,
-        endpoints,
-        locals,
+        taken,
         link_dropped: TransmitDrops::since(&link),
         flows: carried.map(|carried| carried.flows),
         program,
@@ -183,51 +178,22 @@ pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenE
     Ok(Used { channels, present: present.receive, known })
 }
 
-fn endpoints(link: &LinkInfo, options: &Options) -> Result<Option<TunnelEndpointMap>, OpenError> {
-    let (Take::Tunnels(wanted) | Take::Routed(wanted)) = &options.take else { return Ok(None) };
-    let endpoints = TunnelEndpointMap::new().map_err(|errno| denied(link, "make a BPF map", errno))?;
-    endpoints.replace(wanted).map_err(|errno| step(link, "enter a endpoint", errno))?;
-    Ok(Some(endpoints))
-}
-
-fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenError> {
-    match options.take {
-        Take::Routed(_) => Locals::new().map(Some).map_err(|errno| denied(link, "make a BPF map", errno)),
-        Take::Whole | Take::Tunnels(_) => Ok(None),
-    }
-}
-
-/// Tables of what a port takes.
-type Tables<'a> = (Option<&'a TunnelEndpointMap>, Option<&'a Locals>);
-
 /// Loads the program of an interface, with flows that it carries if they are given.
 fn load(
     options: &Options,
     sockets: &Map,
-    (endpoints, locals): Tables<'_>,
+    taken: Taken<'_>,
     carrying: Option<(Carrying<'_>, &FlowTable)>,
 ) -> Result<OwnedFd, OpenError> {
     let action = match options.on_exit {
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
-    let (carrying, flows) = carrying.unzip();
-    let sockets = Sockets { map: sockets.as_fd(), action, carrying };
-    let (name, taken) = match (endpoints, locals) {
-        (None, _) => ("polder_whole", Taken::Whole),
-        (Some(endpoints), None) => ("polder_claims", Taken::Tunnels(endpoints.tables())),
-        (Some(endpoints), Some(locals)) => ("polder_router", Taken::Routed(locals.maps(endpoints.tables()))),
-    };
-    let instructions = program::program(sockets, taken, flows.map(FlowTable::maps));
-    bpf::load(ProgramKind::Xdp, name, &instructions).map_err(|(errno, log)| match errno {
-        Errno::PERM | Errno::ACCESS if log.is_empty() => {
-            OpenError::Permission { interface: options.interface.clone(), step: "load an XDP program" }
-        }
-        errno => {
-            let lines = log.lines().rev().take(3).collect::<Vec<_>>();
-            OpenError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
-        }
-    })
+    let sockets = Sockets { map: sockets.as_fd(), action, carrying: carrying.map(|(carrying, _)| carrying) };
+    let hook = carrying.map(|(carrying, flows)| ((sockets, carrying), flows.maps()));
+    let program = taken.program(&sockets, hook.as_ref().map(|(hook, flows)| (hook, *flows)));
+    bpf::load(ProgramKind::Xdp, taken.name(), &program)
+        .map_err(|refused| OpenError::loading(&options.interface, refused))
 }
 
 /// Enters the sockets into the map that the program redirects by.
@@ -388,21 +354,16 @@ impl Setup<'_> {
         &self,
         (hook, transfer): (Hook, Transfer),
         sockets: &Map,
-        tables: Tables<'_>,
+        taken: Taken<'_>,
         notes: &mut Vec<String>,
     ) -> Result<Option<(OwnedFd, Carried)>, OpenError> {
         if !self.options.fast_path || self.options.on_exit == OnExit::Drop || transfer.zero_copy {
             return Ok(None);
         }
-        let frames = match self.options.take {
-            Take::Whole => Frames::Bridged,
-            Take::Tunnels(_) => Frames::Tunnelled,
-            Take::Routed(_) => Frames::Routed,
-        };
-        let map = |errno| denied(self.link, "make a BPF map", errno);
+        let map = |errno| step(self.link, "make a BPF map", errno);
         let receive = self.channels.receive;
         let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
-        let table = FlowTable::new(self.link.index, queues, frames).map_err(map)?;
+        let table = FlowTable::new(self.link.index, queues, taken.frames()).map_err(map)?;
         let carried = Carried {
             flows: Arc::new(table.at_xdp(hook == Hook::Native)),
             windows: Windows::new(queues, WINDOW).map_err(map)?,
@@ -414,7 +375,7 @@ impl Setup<'_> {
             windows: carried.windows.as_fd(),
             local_senders: self.local_senders,
         };
-        match load(self.options, sockets, tables, Some((carrying, &carried.flows))) {
+        match load(self.options, sockets, taken, Some((carrying, &carried.flows))) {
             Ok(program) => Ok(Some((program, carried))),
             // Linux before 5.18 does not know all that it asks for.
             Err(OpenError::Program { log, .. }) => {
@@ -513,16 +474,8 @@ pub(crate) fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
     Ok(socket)
 }
 
-fn denied(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
-    let interface = link.name.clone();
-    match errno {
-        Errno::PERM | Errno::ACCESS => OpenError::Permission { interface, step },
-        errno => OpenError::Step { interface, step, errno },
-    }
-}
-
 fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
-    OpenError::Step { interface: link.name.clone(), step, errno }
+    OpenError::at(&link.name, step, errno)
 }
 
 /// Bytes of windows that only give packets numbers: no program reads them.

@@ -7,8 +7,7 @@ use super::offloads::SwitchedOff;
 use super::report::Report;
 use super::socket::{Core, Refused};
 use crate::bpf::FlowTable;
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::locals::Locals;
+use crate::bpf::taken::TakenMaps;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
 use crate::{Abilities, Interface};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -29,8 +28,7 @@ pub struct Port {
     /// Findings, and the result of opening.
     pub report: Report,
     pub(super) mtu: Arc<AtomicU32>,
-    pub(super) endpoints: Option<TunnelEndpointMap>,
-    pub(super) locals: Option<Locals>,
+    pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
     pub(super) link_dropped: TransmitDrops,
     /// The XDP program, to be asked about frames.
@@ -100,7 +98,7 @@ impl Port {
     /// # Errors
     /// Error of the kernel; `NODEV` for a port that takes everything.
     pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
-        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
+        self.taken.set_endpoints(endpoints)
     }
 
     /// Sets the ingresses of a router's port, and the local prefixes (`lands`) that stay with the kernel.
@@ -108,7 +106,7 @@ impl Port {
     /// # Errors
     /// Error of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
+        self.taken.set_router(ingresses, lands)
     }
 
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.

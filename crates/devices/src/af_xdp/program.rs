@@ -1,16 +1,11 @@
-//! The XDP programs of this driver: what is taken from the kernel, packet by packet.
+//! What the programs of this driver do with a packet that they take from the kernel ([`taken`](crate::bpf::taken)).
 //!
-//! [`whole`] takes everything, for a port of a bridge; what the others take is said in [`classify`](crate::bpf::classify).
-//! All hand the packet to the AF_XDP socket of its queue; where no socket is (before start, after the end of the
-//! process), the `action` decides: to the kernel, or nowhere. Flows that the program carries itself are looked at in front
-//! of all that.
+//! All hand it to the AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
+//! `action` decides: to the kernel, or nowhere.
 
-use super::hook::{Carrying, XdpHook};
-use crate::bpf::assembler::{Assembler, Helper, Label, Register, Width};
-use crate::bpf::classify::{self, RouterMaps, Target};
-use crate::bpf::endpoints::Tables;
-use crate::bpf::flows::program::carry;
-use crate::bpf::flows::{FlowMaps, decapsulate, route};
+use super::hook::Carrying;
+use crate::bpf::assembler::{Assembler, Helper, Register, Width};
+use crate::bpf::classify::Target;
 use Register::{R0, R1, R2, R3, R6};
 use std::os::fd::BorrowedFd;
 
@@ -31,43 +26,6 @@ pub(super) struct Sockets<'a> {
     pub(super) action: Action,
     /// Numbers of packets that go to the sockets, for a program that carries flows.
     pub(super) carrying: Option<Carrying<'a>>,
-}
-
-/// Tables of what a program takes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Taken<'a> {
-    /// Everything.
-    Whole,
-    /// Packets of tunnels.
-    Tunnels(Tables<'a>),
-    /// Those, and packets that a router forwards.
-    Routed(RouterMaps<'a>),
-}
-
-/// The program for what is taken, without the flows that it carries itself.
-pub(super) fn program(sockets: Sockets<'_>, taken: Taken<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    program.copy(R6, R1);
-    if let (Some(carrying), Some(flows)) = (sockets.carrying, flows) {
-        carry_flows(&mut program, (sockets, carrying), taken, flows);
-    }
-    match taken {
-        Taken::Whole => sockets.take(&mut program),
-        Taken::Tunnels(tables) => classify::claim(&mut program, &sockets, tables),
-        Taken::Routed(maps) => classify::route(&mut program, &sockets, maps),
-    }
-    program.finish()
-}
-
-fn carry_flows(program: &mut Assembler, hook: XdpHook<'_>, taken: Taken<'_>, flows: FlowMaps<'_>) {
-    let rest: Label = program.label();
-    hook.1.if_examined(program, rest);
-    match taken {
-        Taken::Whole => carry(program, flows, &hook, rest),
-        Taken::Tunnels(_) => decapsulate::carry(program, flows, &hook, rest),
-        Taken::Routed(_) => route::carry(program, flows, &hook, rest),
-    }
-    program.place(rest);
 }
 
 impl Sockets<'_> {

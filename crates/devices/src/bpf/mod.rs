@@ -11,6 +11,7 @@ pub(crate) mod flows;
 pub(crate) mod locals;
 pub(crate) mod sys;
 mod take;
+pub(crate) mod taken;
 pub(crate) mod window;
 
 pub use flows::{Carried, Entry, FlowTable, Reached};

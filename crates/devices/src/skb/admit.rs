@@ -107,8 +107,9 @@ fn if_stale(program: &mut Assembler, stale: Label) {
 mod tests {
     use super::*;
     use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
+    use crate::bpf::taken::Taken;
     use crate::bpf::window::Windows;
-    use crate::skb::program::{DROP, REDIRECT, whole};
+    use crate::skb::program::{DROP, REDIRECT};
     use core::sync::atomic::Ordering;
     use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -135,8 +136,8 @@ mod tests {
                 window_bytes: WINDOW,
                 whole: &[libc::IPPROTO_TCP],
             };
-            let program =
-                load(ProgramKind::Tcx, "polder_whole", &whole(target, None)).expect("the verifier takes it");
+            let program = Taken::Whole.program(&target, None::<(&ToTap<'_>, _)>);
+            let program = load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
             Some(Self { program, windows })
         }
 

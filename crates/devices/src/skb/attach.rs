@@ -99,25 +99,12 @@ pub(super) fn load(
     instructions: &[u64],
 ) -> Result<OwnedFd, af_xdp::OpenError> {
     let loaded = sys::load(kind, name, instructions).inspect(own);
-    loaded.map_err(|(errno, log)| match errno {
-        Errno::PERM | Errno::ACCESS if log.is_empty() => {
-            af_xdp::OpenError::Permission { interface: link.name.clone(), step: "load a BPF program" }
-        }
-        errno => {
-            let lines = log.lines().rev().take(3).collect::<Vec<_>>();
-            af_xdp::OpenError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
-        }
-    })
+    loaded.map_err(|refused| af_xdp::OpenError::loading(&link.name, refused))
 }
 
 /// An error of a step of opening.
 pub(super) fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> af_xdp::OpenError {
-    let interface = link.name.clone();
-    match errno {
-        Errno::PERM | Errno::ACCESS => af_xdp::OpenError::Permission { interface, step },
-        Errno::NODEV => af_xdp::OpenError::NoInterface(interface),
-        errno => af_xdp::OpenError::Step { interface, step, errno },
-    }
+    af_xdp::OpenError::at(&link.name, step, errno)
 }
 
 #[cfg(test)]

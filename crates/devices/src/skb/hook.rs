@@ -18,6 +18,11 @@ impl Hook for ToTap<'_> {
     const STORE: Helper = Helper::StoreBytes;
     const MOVES_ETHERNET: bool = true;
 
+    fn if_examined(&self, program: &mut Assembler, examined: Label) {
+        program.load(Width::Word, R0, R6, super::program::INTERFACE);
+        program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
+    }
+
     fn begin(&self, _: &mut Assembler, _: Label) {}
 
     fn frame(&self, program: &mut Assembler) {

@@ -12,10 +12,8 @@ use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::flows::Frames;
-use crate::bpf::locals::Locals;
 use crate::bpf::sys::{ProgramKind, Side};
+use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::Windows;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
@@ -51,8 +49,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let tap_programs = tap_programs(&link, index)?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
     // 4. What is taken; from here on packets come.
-    let endpoints = endpoints(&link, options)?;
-    let locals = locals(&link, options)?;
+    let maps = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let taken = maps.taken();
     let target = ToTap {
         interface: link.index,
         tap: index,
@@ -61,8 +59,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         window_bytes: options.window_bytes,
         whole: whole(options, &tap),
     };
-    let flows = flows(&link, options, target.queues)?;
-    let program = load(&link, target, flows.as_deref(), (endpoints.as_ref(), locals.as_ref()))?;
+    let flows = flows(&link, options, (taken, target.queues))?;
+    let program = taken.program(&target, flows.as_deref().map(|flows| (&target, flows.maps())));
+    let program = attach::load(&link, ProgramKind::Tcx, taken.name(), &program)?;
     let mut attachment = attach::to_interface(&link, &program, options.on_exit, &mut notes)?;
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
@@ -80,8 +79,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         udp_segments: tap.udp_segments,
         tunnel_segments: tap.tunnel_segments,
         mtu,
-        endpoints,
-        locals,
+        taken: maps,
         flows,
         program,
         tap: index,
@@ -145,52 +143,18 @@ fn steer(link: &LinkInfo, tap: &Tap) -> Result<(), OpenError> {
     tap.steer(program.as_fd()).map_err(|errno| step(link, "choose queues of the TAP", errno).into())
 }
 
-fn endpoints(link: &LinkInfo, options: &Options) -> Result<Option<TunnelEndpointMap>, OpenError> {
-    let (Take::Tunnels(wanted) | Take::Routed(wanted)) = &options.take else { return Ok(None) };
-    let endpoints = TunnelEndpointMap::new().map_err(|errno| step(link, "make a BPF map", errno))?;
-    endpoints.replace(wanted).map_err(|errno| step(link, "enter a tunnel", errno))?;
-    Ok(Some(endpoints))
-}
-
-fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenError> {
-    match options.take {
-        Take::Routed(_) => Ok(Some(Locals::new().map_err(|errno| step(link, "make a BPF map", errno))?)),
-        Take::Whole | Take::Tunnels(_) => Ok(None),
-    }
-}
-
 /// The table of flows that the program carries itself. A program that outlives this process carries none.
-fn flows(link: &LinkInfo, options: &Options, queues: u16) -> Result<Option<Arc<FlowTable>>, OpenError> {
-    let frames = match options.take {
-        Take::Whole => Frames::Bridged,
-        Take::Tunnels(_) => Frames::Tunnelled,
-        Take::Routed(_) => Frames::Routed,
-    };
+fn flows(
+    link: &LinkInfo,
+    options: &Options,
+    (taken, queues): (Taken<'_>, u16),
+) -> Result<Option<Arc<FlowTable>>, OpenError> {
     if !options.fast_path || options.on_exit == OnExit::Drop {
         return Ok(None);
     }
-    let flows = FlowTable::new(link.index, queues, frames);
+    let flows = FlowTable::new(link.index, queues, taken.frames());
     let flows = flows.map_err(|errno| step(link, "make a BPF map", errno))?;
     Ok(Some(Arc::new(flows)))
-}
-
-fn load(
-    link: &LinkInfo,
-    target: ToTap<'_>,
-    flows: Option<&FlowTable>,
-    (endpoints, locals): (Option<&TunnelEndpointMap>, Option<&Locals>),
-) -> Result<OwnedFd, OpenError> {
-    let (name, instructions) = match (endpoints, locals) {
-        (None, _) => ("polder_whole", program::whole(target, flows.map(FlowTable::maps))),
-        (Some(endpoints), None) => {
-            ("polder_claims", program::claims(target, endpoints.tables(), flows.map(FlowTable::maps)))
-        }
-        (Some(endpoints), Some(locals)) => {
-            let maps = locals.maps(endpoints.tables());
-            ("polder_router", program::router(target, maps, flows.map(FlowTable::maps)))
-        }
-    };
-    Ok(attach::load(link, ProgramKind::Tcx, name, &instructions)?)
 }
 
 /// The TAP's name; the kernel finds a number that is free.

@@ -7,9 +7,8 @@ use crate::Interface;
 use crate::af_xdp::attach::Attachment;
 use crate::af_xdp::link::{self, TransmitDrops, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::locals::Locals;
 use crate::bpf::sys;
+use crate::bpf::taken::TakenMaps;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Instruction, Where};
@@ -40,8 +39,7 @@ pub struct Port {
     /// True if it is a device with a driver.
     pub is_hardware: bool,
     pub(super) mtu: Arc<AtomicU32>,
-    pub(super) endpoints: Option<TunnelEndpointMap>,
-    pub(super) locals: Option<Locals>,
+    pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
     /// The interface's program, to be asked about frames.
     pub(super) program: OwnedFd,
@@ -63,7 +61,7 @@ impl Port {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that takes everything.
     pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
-        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
+        self.taken.set_endpoints(endpoints)
     }
 
     /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
@@ -71,7 +69,7 @@ impl Port {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
+        self.taken.set_router(ingresses, lands)
     }
 
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.

@@ -2,17 +2,14 @@
 //!
 //! | program | at | what it does |
 //! |---|---|---|
-//! | [`whole`], and those of [`classify`](crate::bpf::classify) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`](super::admit)) |
+//! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`](super::admit)) |
 //! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{self, ETHERNET, IPV4, RouterMaps, Target, need, network_order, untag_bytes};
-use crate::bpf::endpoints::Tables;
+use crate::bpf::classify::{ETHERNET, IPV4, Target, need, network_order, untag_bytes};
 use crate::bpf::flows::hook::Hook as _;
-use crate::bpf::flows::program::carry;
-use crate::bpf::flows::{FlowMaps, decapsulate, route};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
 
@@ -31,48 +28,6 @@ pub(super) struct ToTap<'a> {
     pub(super) window_bytes: u32,
     /// Protocols over IP whose super-packets the TAP takes whole.
     pub(super) whole: &'static [i32],
-}
-
-/// Takes everything but the flows that it carries itself.
-pub(super) fn whole(target: ToTap<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    let rest = program.label();
-    program.copy(R6, R1);
-    if let Some(flows) = flows {
-        target.if_examined(&mut program, rest);
-        carry(&mut program, flows, &target, rest);
-    }
-    program.place(rest);
-    target.take(&mut program);
-    program.finish()
-}
-
-/// Takes packets of tunnels but the flows that it carries itself.
-pub(super) fn claims(target: ToTap<'_>, tables: Tables<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    let rest = program.label();
-    program.copy(R6, R1);
-    if let Some(flows) = flows {
-        target.if_examined(&mut program, rest);
-        decapsulate::carry(&mut program, flows, &target, rest);
-    }
-    program.place(rest);
-    classify::claim(&mut program, &target, tables);
-    program.finish()
-}
-
-/// Takes packets of tunnels and those that a router forwards, but the flows that it carries itself.
-pub(super) fn router(target: ToTap<'_>, maps: RouterMaps<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    let rest = program.label();
-    program.copy(R6, R1);
-    if let Some(flows) = flows {
-        target.if_examined(&mut program, rest);
-        route::carry(&mut program, flows, &target, rest);
-    }
-    program.place(rest);
-    classify::route(&mut program, &target, maps);
-    program.finish()
 }
 
 /// Sends everything on by `interface`.
@@ -105,12 +60,6 @@ pub(super) fn queue_of_flow() -> Vec<u64> {
 }
 
 impl ToTap<'_> {
-    /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface.
-    fn if_examined(&self, program: &mut Assembler, examined: Label) {
-        program.load(Width::Word, R0, R6, INTERFACE);
-        program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
-    }
-
     /// Puts the number of packets that the TAP makes of this one into R1: what its header has no word for arrives cut.
     /// R2 to R5 change.
     pub(super) fn pieces(&self, program: &mut Assembler) {
@@ -227,7 +176,7 @@ pub(super) const VLAN_PRESENT: i16 = 20;
 pub(super) const VLAN_TAG: i16 = 24;
 pub(super) const VLAN_PROTOCOL: i16 = 28;
 const INGRESS_INTERFACE: i16 = 36;
-const INTERFACE: i16 = 40;
+pub(super) const INTERFACE: i16 = 40;
 const HASH: i16 = 68;
 pub(super) const DATA: i16 = 76;
 pub(super) const DATA_END: i16 = 80;
@@ -236,12 +185,11 @@ const GSO_SEGMENTS: i16 = 164;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::FlowTable;
-    use crate::bpf::endpoints::TunnelEndpointMap;
-    use crate::bpf::flows::Frames;
-    use crate::bpf::locals::Locals;
+    use crate::bpf::endpoints::Tables;
     use crate::bpf::sys::{ProgramKind, load};
+    use crate::bpf::taken::{Taken, TakenMaps};
     use crate::bpf::window::Windows;
+    use crate::bpf::{FlowTable, Take};
     use std::os::fd::AsFd;
 
     #[test]
@@ -255,7 +203,8 @@ mod tests {
             let target =
                 ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
             let tables = Tables { v4: fd, v6: fd };
-            for program in [whole(target, None), claims(target, tables, None)] {
+            for taken in [Taken::Whole, Taken::Tunnels(tables)] {
+                let program = taken.program(&target, None::<(&ToTap<'_>, _)>);
                 assert!(program.len() < 512, "{} instructions", program.len());
             }
             verifies(target);
@@ -265,19 +214,16 @@ mod tests {
 
     /// The verifier takes the programs that carry flows.
     fn verifies(target: ToTap<'_>) {
-        let table = |frames| FlowTable::new(7, target.queues, frames);
-        let flows = (table(Frames::Bridged), table(Frames::Tunnelled), table(Frames::Routed));
-        let maps = (Windows::new(target.queues, 1 << 20), TunnelEndpointMap::new(), Locals::new());
-        // Without the right to make maps there is no table; the namespace tests say so.
-        let ((Ok(of_device), Ok(of_tunnels), Ok(of_router)), (Ok(windows), Ok(endpoints), Ok(locals))) =
-            (flows, maps)
-        else {
-            return;
-        };
-        let target = ToTap { windows: windows.as_fd(), ..target };
-        let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
-        let router = router(target, locals.maps(endpoints.tables()), Some(of_router.maps()));
-        for program in [whole(target, Some(of_device.maps())), claims, router] {
+        for take in [Take::Whole, Take::Tunnels(Vec::new()), Take::Routed(Vec::new())] {
+            // Without the right to make maps there is no table; the namespace tests say so.
+            let (Ok(windows), Ok(maps)) = (Windows::new(target.queues, 1 << 20), TakenMaps::new(&take))
+            else {
+                return;
+            };
+            let taken = maps.taken();
+            let flows = FlowTable::new(7, target.queues, taken.frames()).expect("maps can be made");
+            let target = ToTap { windows: windows.as_fd(), ..target };
+            let program = taken.program(&target, Some((&target, flows.maps())));
             assert!(program.len() < 1024, "{} instructions", program.len());
             load(ProgramKind::Tcx, "polder_flows", &program).expect("the verifier takes it");
         }

@@ -1,13 +1,11 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
-use super::program::{ToTap, router};
-use crate::bpf::FlowTable;
-use crate::bpf::endpoints::TunnelEndpointMap;
-use crate::bpf::flows::Frames;
+use super::program::ToTap;
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
-use crate::bpf::locals::Locals;
 use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
+use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::{COMPLETED_AT, Windows};
+use crate::bpf::{FlowTable, Take};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{FastPath as _, FlowKey, Forwarding, LinkAddresses, TagChange, Validity};
@@ -21,7 +19,7 @@ const LONGEST: u32 = 214;
 struct Bench {
     program: OwnedFd,
     flows: FlowTable,
-    _locals: (TunnelEndpointMap, Locals, Windows),
+    _maps: (TakenMaps, Windows),
 }
 
 impl Bench {
@@ -32,8 +30,8 @@ impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
     fn with(longest: u32) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let flows = FlowTable::new(1, 1, Frames::Routed).ok()?;
-        let (endpoints, locals) = (TunnelEndpointMap::new().ok()?, Locals::new().ok()?);
+        let maps = TakenMaps::new(&Take::Routed(Vec::new())).ok()?;
+        let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {
             interface: 1,
@@ -43,7 +41,7 @@ impl Bench {
             window_bytes: 1 << 20,
             whole: &[libc::IPPROTO_TCP],
         };
-        let program = router(target, locals.maps(endpoints.tables()), Some(flows.maps()));
+        let program = maps.taken().program(&target, Some((&target, flows.maps())));
         let program = load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");
         // The worker is through with all that it will get.
         windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
@@ -63,7 +61,7 @@ impl Bench {
             };
             flows.publish(&FlowKey::Addresses(pair), &forwarding, validity);
         }
-        Some(Self { program, flows, _locals: (endpoints, locals, windows) })
+        Some(Self { program, flows, _maps: (maps, windows) })
     }
 
     /// Packets carried, and open entries.

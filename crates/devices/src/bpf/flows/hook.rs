@@ -14,6 +14,9 @@ pub(crate) trait Hook {
     /// True if room for outer headers is behind the frame's Ethernet header, which is to be written anew then.
     const MOVES_ETHERNET: bool;
 
+    /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface. R0 changes.
+    fn if_examined(&self, program: &mut Assembler, examined: Label);
+
     /// Begins to look at a frame; jumps to `rest` for one that the program cannot change.
     fn begin(&self, program: &mut Assembler, rest: Label);
 
