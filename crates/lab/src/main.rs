@@ -412,12 +412,13 @@ fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
             screen.line(format!("\n  {} {}: it needs root", screen.bad("skipped:"), scenario.name));
             continue;
         }
-        let report = scenario.run(screen, arguments.quick, &arguments.only)?;
+        let (report, error) = scenario.run(screen, arguments.quick, &arguments.only)?;
         table::print(screen, &report);
         let name = all.then_some(scenario);
         let [json, html] =
             [&arguments.json, &arguments.html].map(|path| path.as_ref().map(|path| file_for(path, name)));
         save(screen, &report, (json.as_deref(), html.as_deref()))?;
+        error.map_or(Ok(()), Err)?;
     }
     Ok(())
 }

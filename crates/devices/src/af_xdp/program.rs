@@ -1,4 +1,4 @@
-//! What the programs of this driver do with a packet that they take from the kernel ([`taken`](crate::bpf::taken)).
+//! End of a program of this driver, for a packet that it takes from the kernel ([`taken`](crate::bpf::taken)).
 //!
 //! All hand it to the AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
 //! `action` decides: to the kernel, or nowhere.

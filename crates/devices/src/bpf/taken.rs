@@ -1,4 +1,4 @@
-//! What the program of an interface takes from the kernel: its tables, and the program itself.
+//! Packets that the program of an interface takes from the kernel: tables, and the program itself.
 
 use super::assembler::{Assembler, Register};
 use super::classify::{self, RouterMaps, Target};
@@ -62,7 +62,7 @@ impl TakenMaps {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, local)
     }
 
-    /// What a program is to take.
+    /// The tables, for a program.
     pub(crate) fn taken(&self) -> Taken<'_> {
         match (&self.endpoints, &self.locals) {
             (None, _) => Taken::Whole,

@@ -83,17 +83,31 @@ const MACHINES: &[Machine] = &[
         iommu: Iommu::WithoutRemapping,
         words: &["does not remap interrupts", "switch interrupt"],
     },
+    Machine {
+        name: "another device of the group is the kernel's",
+        iommu: Iommu::Shared,
+        words: &["has other devices that drivers of the kernel have", "vfio-pci"],
+    },
 ];
 
 /// Wants a message of `polder check`, or of a gateway that cannot open its ports.
 fn is_refused(program: &Path, machine: &Machine) -> anyhow::Result<()> {
     let mut pair = Pair::boot(program, machine.iommu)?;
     pair.configure_bridge(None)?;
-    let program = if machine.iommu == Iommu::None {
-        "check"
-    } else {
-        pair.take()?;
-        "run"
+    let program = match machine.iommu {
+        Iommu::None => "check",
+        Iommu::Shared => {
+            let said = pair.guest.try_ask(&Request::run(&format!("polder check {FILE}")), START)?.text;
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            let other = format!("{} (e1000)", pair.slots[1]);
+            ensure!(said.contains("82545EM at") && said.contains(&other), "{other} is not named: {said}");
+            pair.take_first()?;
+            "run"
+        }
+        Iommu::Translating | Iommu::WithoutRemapping | Iommu::PassThrough => {
+            pair.take()?;
+            "run"
+        }
     };
     let words = ["polder", program, FILE].map(str::to_owned).to_vec();
     pair.process = pair.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;

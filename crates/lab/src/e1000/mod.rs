@@ -7,6 +7,7 @@
 //! (`mutants`), shows that a check finds what it is for.
 
 mod bench;
+mod binding;
 mod checks;
 mod guest;
 mod judge;
@@ -15,7 +16,9 @@ mod machine;
 mod mutants;
 mod offloads;
 mod pair;
+mod served;
 mod volume;
+mod wire;
 
 pub use guest::examine_in_guest;
 pub use judge::{Judgement, available, examine};
@@ -23,4 +26,5 @@ pub use kernel::{examine_model, kernel_available};
 pub use machine::Chip;
 pub use pair::guest_available;
 pub(crate) use pair::{FAR, Pair};
+pub(crate) use served::{CLIENT, Driver, SERVER, Served};
 pub use volume::{Volume, carry, time_each};

@@ -5,6 +5,7 @@
 //!  TAP `far` ═══════ e1000 ─ ? ─ e1000 ═══════ TAP `far`
 //! ```
 
+use super::binding;
 use crate::command;
 use crate::guest::agent::{Answer, Request};
 use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
@@ -68,7 +69,8 @@ impl Pair {
         let mut topology = Topology::new()?;
         let far = [topology.namespace("wan")?, topology.namespace("lan")?];
         let card = |index: usize| Card {
-            model: Model::E1000,
+            // The other chip has another PHY, and is driven alike.
+            model: if index == 1 && iommu == Iommu::Shared { Model::E1000Em } else { Model::E1000 },
             mac: MACS[index],
             far_end: FarEnd::Tap { namespace: &far[index], interface: FAR },
         };
@@ -94,9 +96,7 @@ impl Pair {
 
     fn find_slots(&mut self) -> anyhow::Result<()> {
         for (slot, mac) in self.slots.iter_mut().zip(MACS) {
-            let name = self.guest.interface(mac)?;
-            let link = self.guest.ask(&Request::Link(format!("/sys/class/net/{name}/device")))?;
-            *slot = link.rsplit('/').next().unwrap_or_default().to_owned();
+            *slot = binding::slot(&mut self.guest, mac)?;
         }
         self.load("tun")
     }
@@ -131,25 +131,17 @@ impl Pair {
 
     /// Gives both devices to vfio-pci, as `polder check` says.
     pub(crate) fn take(&mut self) -> anyhow::Result<()> {
-        for module in ["vfio-pci", "vfio_iommu_type1"] {
-            self.load(module)?;
-        }
-        for slot in self.slots.clone() {
-            let device = format!("/sys/bus/pci/devices/{slot}");
-            self.write(&format!("{device}/driver_override"), "vfio-pci")?;
-            self.write(&format!("{device}/driver/unbind"), &slot)?;
-            self.write("/sys/bus/pci/drivers_probe", &slot)?;
-        }
-        Ok(())
+        binding::take(&mut self.guest, &self.slots)
+    }
+
+    /// Gives the first alone to vfio-pci.
+    pub(super) fn take_first(&mut self) -> anyhow::Result<()> {
+        binding::take(&mut self.guest, &self.slots[..1])
     }
 
     /// Gives both devices back to the kernel's driver.
     pub(crate) fn give_back(&mut self) -> anyhow::Result<()> {
-        for slot in self.slots.clone() {
-            let said = self.guest.run(&format!("polder release {slot}"))?;
-            ensure!(said.contains("driver e1000 has it again"), "`polder release` says: {said}");
-        }
-        Ok(())
+        binding::give_back(&mut self.guest, &self.slots)
     }
 
     /// Names of the kernel's interfaces.

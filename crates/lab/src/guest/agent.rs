@@ -28,7 +28,9 @@ pub enum Request {
     Run(Vec<String>),
     /// Start a program and leave it running; the answer is its process.
     Start(Vec<String>),
-    /// End a program that was started, with SIGTERM; the answer is how it ended and what it said.
+    /// Write a line to the standard input of a program that was started.
+    Tell(u32, String),
+    /// End a program that was started, by the end of its input and SIGTERM; the answer is how it ended and what it said.
     Stop(u32),
     /// Load a kernel module and those that it needs.
     Load(String),
@@ -125,6 +127,7 @@ fn obey(request: &Request, state: &mut State) -> anyhow::Result<String> {
     match request {
         Request::Run(words) => run(words),
         Request::Start(words) => start(words, state),
+        Request::Tell(process, line) => tell(*process, line, state).map(|()| String::new()),
         Request::Stop(process) => stop(*process, state),
         Request::Load(name) => load(name).map(|()| String::new()),
         Request::Attach { server, device, port } => attach(*server, device, *port).map(|()| String::new()),
@@ -172,17 +175,26 @@ fn run(words: &[String]) -> anyhow::Result<String> {
 fn start(words: &[String], state: &mut State) -> anyhow::Result<String> {
     let mut command = command(words)?;
     let said = fs::File::create("/tmp/said").context("cannot keep what a program says")?;
-    let child = command.stdout(said.try_clone()?).stderr(said).spawn()?;
+    let child = command.stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said).spawn()?;
     fs::rename("/tmp/said", said_by(child.id()))?;
     let process = child.id().to_string();
     state.children.push(child);
     Ok(process)
 }
 
+/// Writes a line to a program that was started.
+fn tell(process: u32, line: &str, state: &mut State) -> anyhow::Result<()> {
+    let child = state.children.iter_mut().find(|child| child.id() == process);
+    let input = child.and_then(|child| child.stdin.as_mut());
+    writeln!(input.context("nothing was started with that process")?, "{line}")
+        .context("it has closed its input")
+}
+
 /// Ends a program that was started.
 fn stop(process: u32, state: &mut State) -> anyhow::Result<String> {
     let at = state.children.iter().position(|child| child.id() == process);
     let mut child = state.children.swap_remove(at.context("nothing was started with that process")?);
+    drop(child.stdin.take());
     if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {
         // One that has ended by itself is asked how.
         let _ = kill_process(id, Signal::TERM);

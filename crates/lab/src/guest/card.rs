@@ -2,6 +2,7 @@
 
 use super::Namespace;
 use crate::command;
+use std::path::Path;
 use std::process::Command;
 
 /// A network card that QEMU emulates.
@@ -18,6 +19,8 @@ pub enum Model {
     },
     /// Intel 82540EM.
     E1000,
+    /// Intel 82545EM.
+    E1000Em,
     /// Intel 82574L.
     E1000e,
     /// VMware's paravirtual card.
@@ -33,7 +36,7 @@ impl Model {
     pub fn modules(self) -> &'static [&'static str] {
         match self {
             Self::Virtio { .. } => &["virtio_pci", "virtio_net"],
-            Self::E1000 => &["e1000"],
+            Self::E1000 | Self::E1000Em => &["e1000"],
             Self::E1000e => &["e1000e"],
             Self::Vmxnet3 => &["vmxnet3"],
             Self::Rtl8139 => &["8139cp"],
@@ -56,7 +59,7 @@ impl Model {
     pub fn driver(self) -> &'static str {
         match self {
             Self::Virtio { .. } => "virtio_net",
-            Self::E1000 => "e1000",
+            Self::E1000 | Self::E1000Em => "e1000",
             Self::E1000e => "e1000e",
             Self::Vmxnet3 => "vmxnet3",
             Self::Rtl8139 => "8139cp",
@@ -68,6 +71,7 @@ impl Model {
         match self {
             Self::Virtio { .. } => "virtio-net-pci",
             Self::E1000 => "e1000",
+            Self::E1000Em => "e1000-82545em",
             Self::E1000e => "e1000e",
             Self::Vmxnet3 => "vmxnet3",
             Self::Rtl8139 => "rtl8139",
@@ -78,7 +82,7 @@ impl Model {
     fn queues(self) -> u32 {
         match self {
             Self::Virtio { queues, .. } => queues,
-            Self::E1000 | Self::E1000e | Self::Vmxnet3 | Self::Rtl8139 | Self::Igb => 1,
+            Self::E1000 | Self::E1000Em | Self::E1000e | Self::Vmxnet3 | Self::Rtl8139 | Self::Igb => 1,
         }
     }
 
@@ -86,7 +90,7 @@ impl Model {
     fn has_headers(self) -> bool {
         match self {
             Self::Virtio { offloads, .. } => offloads,
-            Self::E1000 | Self::E1000e | Self::Vmxnet3 | Self::Rtl8139 | Self::Igb => true,
+            Self::E1000 | Self::E1000Em | Self::E1000e | Self::Vmxnet3 | Self::Rtl8139 | Self::Igb => true,
         }
     }
 }
@@ -100,6 +104,12 @@ pub enum FarEnd<'a> {
         emulator: u16,
         /// UDP port that the lab listens on.
         ours: u16,
+    },
+    /// A Unix socket that somebody listens on: frames behind their length, of four bytes in network order. What a card has no
+    /// room for is lost in the card.
+    Stream {
+        /// The socket.
+        socket: &'a Path,
     },
     /// A TAP of this machine, in a namespace of its own, up.
     Tap {
@@ -122,8 +132,8 @@ pub struct Card<'a> {
 }
 
 impl Card<'_> {
-    /// Emulator arguments for the card that is number `index` of guest `tag`.
-    pub(super) fn arguments(&self, tag: u16, index: usize) -> Vec<String> {
+    /// Emulator arguments for the card that is number `index` of guest `tag`, on that bus.
+    pub(super) fn arguments(&self, tag: u16, index: usize, bus: Option<&str>) -> Vec<String> {
         let Self { model, mac, far_end } = self;
         let queues = model.queues();
         let netdev = match far_end {
@@ -131,6 +141,9 @@ impl Card<'_> {
                 "dgram,id=card{index},local.type=inet,local.host=127.0.0.1,local.port={emulator},\
                  remote.type=inet,remote.host=127.0.0.1,remote.port={ours}"
             ),
+            FarEnd::Stream { socket } => {
+                format!("stream,id=card{index},server=off,addr.type=unix,addr.path={}", socket.display())
+            }
             FarEnd::Tap { .. } => {
                 let headers = if model.has_headers() { "on" } else { "off" };
                 let name = tap(tag, index);
@@ -139,6 +152,9 @@ impl Card<'_> {
             }
         };
         let mut device = format!("{},netdev=card{index},mac={},romfile=", model.device(), colons(*mac));
+        if let Some(bus) = bus {
+            device += &format!(",bus={bus},addr={}", index + 1);
+        }
         if matches!(model, Model::Virtio { platform: true, .. }) {
             device += ",disable-legacy=on,iommu_platform=on";
         }
@@ -179,6 +195,6 @@ fn tap(tag: u16, index: usize) -> String {
 }
 
 /// A link-layer address as Linux writes it.
-pub(super) fn colons(mac: [u8; 6]) -> String {
+pub(crate) fn colons(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -16,6 +16,7 @@ mod initramfs;
 mod kernel;
 mod remote;
 
+pub(crate) use card::colons;
 pub use card::{Card, FarEnd, Model};
 pub use kernel::Kernel;
 pub use remote::Remote;
@@ -39,6 +40,8 @@ const BOOT: Duration = Duration::from_secs(60);
 /// Time for which one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The bridge behind which cards share a group of the IOMMU.
+const BRIDGE: &str = "conventional";
 /// The socket of the emulator's monitor, among the guest's files.
 const MONITOR: &str = "monitor";
 
@@ -72,6 +75,8 @@ pub enum Iommu {
     Translating,
     /// The same, and interrupts are not remapped.
     WithoutRemapping,
+    /// As the first, and all cards stand behind one bridge: the IOMMU cannot tell them apart, so they share a group.
+    Shared,
     /// The kernel's drivers reach memory directly (`iommu=pt`), which costs them nothing for a packet.
     PassThrough,
 }
@@ -81,7 +86,7 @@ impl Iommu {
     fn parameters(self) -> &'static str {
         match self {
             Self::None => "",
-            Self::Translating | Self::WithoutRemapping => "intel_iommu=on ",
+            Self::Translating | Self::WithoutRemapping | Self::Shared => "intel_iommu=on ",
             Self::PassThrough => "intel_iommu=on iommu=pt ",
         }
     }
@@ -162,6 +167,10 @@ impl Guest {
             let remaps = if options.iommu == Iommu::WithoutRemapping { "off" } else { "on" };
             command.args(["-device", &format!("intel-iommu,intremap={remaps}")]);
         }
+        let bus = (options.iommu == Iommu::Shared).then_some(BRIDGE);
+        if let Some(bus) = bus {
+            command.args(["-device", &format!("pcie-pci-bridge,id={bus}")]);
+        }
         let cards = options.cards.iter().enumerate();
         command
             .args(["-accel", "tcg", "-cpu", "max", "-nodefaults", "-no-reboot"])
@@ -169,7 +178,7 @@ impl Guest {
             .arg(format!("unix:{},server=on,wait=off", directory.join(MONITOR).display()))
             .args(["-smp", &options.processors.to_string(), "-m", &options.memory_mib.to_string()])
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
-            .args(cards.flat_map(|(index, card)| card.arguments(port, index)))
+            .args(cards.flat_map(|(index, card)| card.arguments(port, index, bus)))
             .args(remote.map(Remote::device).unwrap_or_default())
             .arg("-kernel")
             .arg(kernel.image())
@@ -229,7 +238,7 @@ impl Guest {
     /// # Errors
     /// When there is none.
     pub fn interface(&mut self, mac: [u8; 6]) -> anyhow::Result<String> {
-        let wanted = card::colons(mac);
+        let wanted = colons(mac);
         for name in self.ask(&Request::List("/sys/class/net".to_owned()))?.lines() {
             // The file `bonding_masters` stands among the interfaces.
             let address = Request::Read(format!("/sys/class/net/{name}/address"));

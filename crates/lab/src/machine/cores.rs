@@ -1,12 +1,15 @@
-//! Latency between two cores.
+//! Latency between two cores, and what they leave of each other's speed.
 
 use crate::clock;
 use crate::topology::pin_here;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Round trips between two looks at the clock.
 const ROUNDS: u64 = 200;
+/// Steps of a computation between two looks at the clock.
+const STEPS: u64 = 10_000;
 
 /// The least time that a cache line takes from core `a` to core `b` and back, in nanoseconds, tried for
 /// `time`; `None` when a thread cannot run there.
@@ -19,6 +22,37 @@ pub(super) fn round_trip(a: usize, b: usize, time: Duration) -> Option<f64> {
         there.join().ok()?;
         best
     })
+}
+
+/// Speed of core `a` while core `b` computes, too, as a part of its speed while that is idle; `None` when a thread cannot run
+/// there. Each is tried for `time`.
+pub(super) fn speed_together(a: usize, b: usize, time: Duration) -> Option<f64> {
+    let over = AtomicBool::new(false);
+    let alone = std::thread::scope(|scope| scope.spawn(|| compute(a, time, &over)).join().ok()?)?;
+    let together = std::thread::scope(|scope| {
+        let there = scope.spawn(|| compute(b, time * 10, &over));
+        let here = scope.spawn(|| compute(a, time, &over));
+        let here = here.join().ok()?;
+        // Relaxed: the flag orders nothing.
+        over.store(true, Ordering::Relaxed);
+        there.join().ok()?;
+        here
+    })?;
+    Some(together / alone)
+}
+
+/// Steps a second of a computation in registers, on a core, for `time` or until it is over.
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
+fn compute(core: usize, time: Duration, over: &AtomicBool) -> Option<f64> {
+    pin_here(core).ok()?;
+    let (start, mut steps, mut state) = (clock::now(), 0_u64, 1_u64);
+    while clock::now() - start < time && !over.load(Ordering::Relaxed) {
+        for _ in 0..STEPS {
+            state = black_box(state).wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(17) ^ state >> 7;
+        }
+        steps += STEPS;
+    }
+    Some(steps as f64 / (clock::now() - start).as_secs_f64())
 }
 
 /// Cache line that the two cores exchange: odd numbers one way, even ones back.
@@ -86,8 +120,16 @@ mod tests {
         }
     }
 
+    /// The negative control: two threads of one core have half of it each.
+    #[test]
+    fn one_core_is_not_two() {
+        let shared = speed_together(0, 0, TIME * 5).unwrap();
+        assert!((0.2..0.8).contains(&shared), "{shared}");
+    }
+
     #[test]
     fn a_core_that_is_not_there_is_no_distance() {
         assert_eq!(round_trip(0, 1_000, TIME), None);
+        assert_eq!(speed_together(0, 1_000, TIME), None);
     }
 }

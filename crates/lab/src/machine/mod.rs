@@ -32,6 +32,11 @@ pub struct Machine {
     /// everything that two cores share.
     #[serde(default)]
     pub round_trip: Option<f64>,
+    /// Speed of the first core while the last computes, too, as a part of its speed alone; `None` with one core.
+    ///
+    /// Below 1 the cores are threads of one, or share power: whatever loads one slows what is measured on the other.
+    #[serde(default)]
+    pub speed_together: Option<f64>,
     /// Percent of each core that was idle before the run.
     pub cores_idle: Vec<f64>,
 }
@@ -65,18 +70,30 @@ impl Machine {
         let before = CpuReading::take()?;
         interrupt::sleep(LOOK)?;
         let cores_idle = CpuReading::take()?.idle_percent_of_cores_since(&before);
+        let last = cores().checked_sub(1).filter(|&last| last > 0);
         Ok(Self {
             commit: env!("POLDER_COMMIT").to_owned(),
             kernel: kernel(),
             cpu: cpu(),
             mitigations: mitigations(),
             memory: Memory::measure(),
-            round_trip: cores()
-                .checked_sub(1)
-                .filter(|&last| last > 0)
-                .and_then(|last| cores::round_trip(0, last, ROUND_TRIPS)),
+            round_trip: last.and_then(|last| cores::round_trip(0, last, ROUND_TRIPS)),
+            speed_together: last.and_then(|last| cores::speed_together(0, last, ROUND_TRIPS)),
             cores_idle,
         })
+    }
+}
+
+impl Machine {
+    /// Distance of the cores from each other, and what they leave of each other's speed; `None` with one core.
+    pub fn cores_in_words(&self) -> Option<String> {
+        let apart = match self.round_trip? {
+            nanos if nanos < 100.0 => format!("{nanos:.1} ns apart"),
+            nanos => format!("{nanos:.0} ns apart"),
+        };
+        let together =
+            self.speed_together.map(|part| format!(", {:.0} % as fast when both compute", part * 100.0));
+        Some(apart + &together.unwrap_or_default())
     }
 }
 

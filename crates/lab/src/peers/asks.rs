@@ -21,9 +21,9 @@ pub enum Asks {
 /// Cost of a costly request, in microseconds.
 pub const DEAR_US: u32 = 50;
 /// The file that requests are about.
-const FILE: &str = "block";
+pub(crate) const FILE: &str = "block";
 /// Size of the file, and the length of a READ.
-const FILE_BYTES: u32 = 8192;
+pub(crate) const FILE_BYTES: u32 = 8192;
 /// Packets of a reply to READ on a network of 1500 bytes, and of 1600: its 8320 bytes and a UDP header, in
 /// parts of 1480 and 1576.
 const READ_PARTS: u64 = 6;
@@ -81,7 +81,7 @@ impl Asks {
     ///
     /// # Errors
     /// When it has not said what the file's handle is.
-    pub(super) fn request(self, said: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    pub(crate) fn request(self, said: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let handle = || {
             let lines = said.lines().filter_map(|line| line.strip_prefix(HANDLE)?.split_once(' '));
             let hex = lines.into_iter().find(|(_, name)| *name == FILE).map(|(hex, _)| hex);

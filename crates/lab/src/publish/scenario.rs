@@ -60,7 +60,7 @@ fn part(published: &Published, rows: &[&Row]) -> String {
 /// The machine in a phrase.
 pub(super) fn machine(report: &Report) -> String {
     let machine = &report.machine;
-    let apart = machine.round_trip.map_or_else(String::new, |nanos| format!(" {} ns apart", number(nanos)));
+    let apart = machine.cores_in_words().map_or_else(String::new, |words| format!(" {words}"));
     format!("{}, {} cores{apart}, Linux {}", machine.cpu, machine.cores_idle.len(), machine.kernel)
 }
 

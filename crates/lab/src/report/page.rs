@@ -131,6 +131,9 @@ fn facts(page: &mut String, report: &Report) {
     if let Some(nanos) = machine.round_trip {
         fact("first core to last and back", &format!("{} ns", number(nanos)));
     }
+    if let Some(part) = machine.speed_together {
+        fact("speed of the first core while the last computes", &format!("{:.0} % of its own", part * 100.0));
+    }
     fact("cores idle before", &idle.collect::<Vec<_>>().join(", "));
     for place in &report.placement {
         fact(&format!("core {}", place.core), &format!("{} ({})", place.what, place.how));

@@ -13,7 +13,7 @@ pub fn print(screen: Screen, report: &Report) {
     let idle = machine.cores_idle.iter().map(|percent| format!("{percent:.0}"));
     let idle = idle.collect::<Vec<_>>().join(" and ");
     let memory = &machine.memory;
-    let apart = machine.round_trip.map_or_else(String::new, |nanos| format!(", {} ns apart", number(nanos)));
+    let apart = machine.cores_in_words().map_or_else(String::new, |words| format!(", {words}"));
     let state = format!(
         "memory {} GB/s, {} ns · cores {idle} % idle before{apart}",
         number(memory.bandwidth / 1e9),

@@ -86,14 +86,26 @@ impl Scenario {
     }
 
     /// Runs it, or the part for the rows whose names contain one of `only`; notes rows that were
-    /// not filled.
+    /// not filled. An error that ends it after the first row is beside the report of what was measured before.
     ///
     /// # Errors
-    /// When interrupted, or when nothing at all could be measured.
-    pub fn run(&self, screen: Screen, quick: bool, only: &[String]) -> anyhow::Result<Report> {
+    /// When nothing at all could be measured.
+    pub fn run(
+        &self,
+        screen: Screen,
+        quick: bool,
+        only: &[String],
+    ) -> anyhow::Result<(Report, Option<anyhow::Error>)> {
         let mut run = Run::start(screen, self.name, self.promises, (quick, only))?;
-        (self.measure)(&mut run).with_context(|| format!("the scenario {} could not be run", self.name))?;
-        Ok(run.finish())
+        let ended = (self.measure)(&mut run);
+        match ended.with_context(|| format!("the scenario {} could not be run to its end", self.name)) {
+            Ok(()) => Ok((run.finish(), None)),
+            Err(error) if run.has_rows() => {
+                run.leave_out(format!("{error:#}"));
+                Ok((run.finish(), Some(error)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Judges the rows of a report that was put together from several: what a goal is made of may come from
@@ -109,6 +121,26 @@ mod tests {
     use crate::publish::pattern;
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    #[test]
+    fn what_was_measured_before_an_error_is_in_the_report() {
+        const ROW: Promise =
+            Promise { name: "meters.lost", unit: "", better: crate::report::Better::Lower, goal: Goal::None };
+        fn scenario(measure: fn(&mut Run) -> anyhow::Result<()>) -> Scenario {
+            Scenario { name: "meters", about: "", needs_root: false, promises: &[ROW], measure }
+        }
+        let (report, error) = scenario(|run| {
+            run.record_one(ROW.name, 17.0);
+            anyhow::bail!("the wire broke")
+        })
+        .run(Screen::new(), true, &[])
+        .unwrap();
+        assert_eq!(report.rows[0].value, Some(17.0));
+        assert!(report.left_out[0].contains("the wire broke"), "{:?}", report.left_out);
+        assert!(error.is_some_and(|error| error.root_cause().to_string() == "the wire broke"));
+        let nothing = scenario(|_| anyhow::bail!("no wire"));
+        assert!(nothing.run(Screen::new(), true, &[]).is_err());
+    }
 
     fn document(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path);

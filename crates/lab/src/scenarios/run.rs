@@ -101,6 +101,11 @@ impl Run {
         self.screen
     }
 
+    /// True if a row was filled, or has a reason why not.
+    pub(super) fn has_rows(&self) -> bool {
+        !self.report.rows.is_empty()
+    }
+
     /// True if to be quick.
     pub fn is_quick(&self) -> bool {
         self.report.quick

@@ -146,7 +146,7 @@ impl Template {
     }
 
     /// True if its packets are requests.
-    pub(super) fn is_request(&self) -> bool {
+    pub(crate) fn is_request(&self) -> bool {
         self.varies == XID_BYTES
     }
 

@@ -1,0 +1,145 @@
+//! Far end of a wire that the emulator has as a stream ([`FarEnd::Stream`](crate::guest::FarEnd)).
+
+use crate::{clock, interrupt};
+use anyhow::{Context as _, bail, ensure};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of a frame's length.
+const LENGTH: usize = 4;
+/// The longest frame that an e1000 sends.
+const LONGEST: usize = 16_384;
+/// Bytes that are read at once.
+const ROOM: usize = 65_536;
+/// Time within which the emulator connects.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Frames to and from a card.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: UnixStream,
+    /// Bytes that the stream has not taken yet, and how many of them it has.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// Bytes of which no whole frame has come.
+    incoming: Vec<u8>,
+}
+
+impl Wire {
+    /// A socket at `path` that the emulator connects to.
+    pub(super) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+        let listener =
+            UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// The wire of an emulator that has started.
+    pub(super) fn accept(listener: &UnixListener) -> anyhow::Result<Self> {
+        let end = clock::now() + PATIENCE;
+        let stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot accept the emulator's connection"),
+            }
+            ensure!(clock::now() < end, "the emulator does not connect");
+            interrupt::sleep(Duration::from_millis(10))?;
+        };
+        stream.set_nonblocking(true)?;
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new() }
+    }
+
+    /// Adds a frame to those that are to be sent.
+    pub(crate) fn put(&mut self, frame: &[u8]) {
+        let length = u32::try_from(frame.len()).expect("a frame is short");
+        self.outgoing.extend(length.to_be_bytes());
+        self.outgoing.extend(frame);
+    }
+
+    /// Sends what the emulator takes; true if nothing is left to be sent.
+    pub(crate) fn flush(&mut self) -> anyhow::Result<bool> {
+        while let Some(rest) = self.outgoing.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(bytes) => self.written += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error).context("the emulator has closed the wire"),
+            }
+        }
+        self.outgoing.clear();
+        self.written = 0;
+        Ok(true)
+    }
+
+    /// Shows the frames that have come to `each`; gives their number.
+    pub(crate) fn take(&mut self, mut each: impl FnMut(&[u8])) -> anyhow::Result<u64> {
+        let (mut room, mut frames) = ([0; ROOM], 0);
+        loop {
+            match self.stream.read(&mut room) {
+                Ok(0) => bail!("the emulator has closed the wire"),
+                Ok(bytes) => self.incoming.extend(&room[..bytes]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(frames),
+                Err(error) => return Err(error).context("cannot read from the wire"),
+            }
+            let mut rest = &self.incoming[..];
+            while let Some((frame, behind)) = first_frame(rest)? {
+                each(frame);
+                (rest, frames) = (behind, frames + 1);
+            }
+            let used = self.incoming.len() - rest.len();
+            self.incoming.drain(..used);
+        }
+    }
+}
+
+/// The frame at the beginning, and what is behind it; `None` if not all of it has come.
+fn first_frame(bytes: &[u8]) -> anyhow::Result<Option<(&[u8], &[u8])>> {
+    let Some((length, behind)) = bytes.split_first_chunk::<LENGTH>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    ensure!(length <= LONGEST, "a frame of {length} bytes");
+    Ok(behind.split_at_checked(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_whole_however_the_stream_cuts_them() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut wire = Wire::over(ours);
+        let frames = [vec![1; 60], vec![2; 1514], vec![3; 61]];
+        frames.iter().for_each(|frame| wire.put(frame));
+        assert!(wire.flush().unwrap());
+        let mut bytes = vec![0; 60 + 1514 + 61 + 3 * LENGTH];
+        theirs.read_exact(&mut bytes).unwrap();
+        assert_eq!((&bytes[..4], &bytes[64..68]), (&[0, 0, 0, 60][..], &1514_u32.to_be_bytes()[..]));
+        let mut seen = Vec::new();
+        for piece in bytes.chunks(67) {
+            theirs.write_all(piece).unwrap();
+            wire.take(|frame| seen.push(frame.to_vec())).unwrap();
+        }
+        assert_eq!(seen, frames);
+    }
+
+    #[test]
+    fn a_wire_that_is_full_or_lies_says_so() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut wire = Wire::over(ours);
+        let frame = [0; 1514];
+        (0..10_000).for_each(|_| wire.put(&frame));
+        assert!(!wire.flush().unwrap(), "nobody reads");
+        theirs.write_all(&u32::MAX.to_be_bytes()).unwrap();
+        assert!(wire.take(|_| {}).unwrap_err().to_string().contains("a frame of"));
+        drop(theirs);
+        assert!(wire.take(|_| {}).is_err());
+    }
+}
