@@ -151,14 +151,15 @@ fn settle(served: &mut Served) -> anyhow::Result<()> {
 
 /// Number of the request in its trial that a frame answers; `None` for any other frame.
 fn answer(frame: &[u8], template: &Template, first: u64) -> Option<u64> {
-    let ports = frame.get(PROBE_AT - 8..PROBE_AT - 4)?;
-    if frame[12..14] != [0x08, 0x00] || ports != [7008_u16.to_be_bytes(), 7007_u16.to_be_bytes()].concat() {
+    let (head, payload) = frame.split_at_checked(PROBE_AT)?;
+    let ports = [7008_u16.to_be_bytes(), 7007_u16.to_be_bytes()].concat();
+    if head[12..14] != [0x08, 0x00] || head[PROBE_AT - 8..PROBE_AT - 4] != ports {
         return None;
     }
     let number = if template.is_request() {
-        u64::from(u32::from_be_bytes(*frame[PROBE_AT..].first_chunk()?)) | first & !u64::from(u32::MAX)
+        u64::from(u32::from_be_bytes(*payload.first_chunk()?)) | first & !u64::from(u32::MAX)
     } else {
-        Probe::read(&frame[PROBE_AT..])?.number
+        Probe::read(payload)?.number
     };
     number.checked_sub(first).filter(|number| *number < 1 << NUMBER_BITS)
 }
