@@ -3,7 +3,7 @@
 use super::Seeds;
 use polder_devices::lan78xx::descriptor::{self, Chip};
 use polder_devices::lan78xx::frame::{RxStatus, TxCommand, rx_a};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 
 /// A bulk-in transfer of frames of these lengths.
 fn transfer(lengths: &[u32], bits: u32) -> Vec<u8> {
@@ -61,7 +61,7 @@ pub(super) fn descriptors() -> Seeds {
         ("configuration-cut", high[..30].to_vec()),
         ("length-zero", endless),
         ("configuration-high", high),
-        ("store", descriptor::bos().to_vec()),
+        ("store", polder_devices::usb::descriptor::bos().to_vec()),
         ("empty", Vec::new()),
     ]
 }

@@ -9,6 +9,7 @@
 //! | [`af_xdp`] | any Linux interface, through shared rings |
 //! | [`skb`] | any Linux interface, through a TAP that keeps checksums, segments and VLAN tags |
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
+//! | [`usb`] | what drivers of USB network functions share: transports, URBs, packing |
 //! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
 //! | [`e1000`] | PCI controllers 82540EM and 82545EM, by way of [`pci`], and a model of them |
 //! | [`pair`] | another port of this process: an in-memory cable |
@@ -51,6 +52,8 @@ pub mod pci;
 pub mod skb;
 #[cfg(feature = "tap")]
 pub mod tap;
+#[cfg(feature = "usb")]
+pub mod usb;
 
 #[cfg(feature = "models")]
 pub mod fault;

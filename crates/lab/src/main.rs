@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Timing};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};

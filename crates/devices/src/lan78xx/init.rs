@@ -1,7 +1,6 @@
 //! Bringing the adapter up, as a numbered list, and putting it to rest.
 
-use super::control::{ControlError, Pipe};
-use super::descriptor::{self, Chip, DescriptorError, Endpoints, parse_configuration, parse_device};
+use super::descriptor::{Chip, parse_configuration, parse_device};
 use super::phy::{self, Phy};
 use super::regs::{
     BULK_IN_DLY, BURST_CAP, DP_ADDR, DP_CMD, DP_DATA, DP_SEL, DP_WRITE, E2P_CMD, E2P_DATA, EEPROM_SIGNATURE,
@@ -13,7 +12,9 @@ use super::regs::{
     maf_lo, pmt_ctl, rfe_ctl, usb_cfg0,
 };
 use super::statistics::Block;
-use super::usb::Setup;
+use crate::usb::Setup;
+use crate::usb::control::{ControlError, Pipe};
+use crate::usb::descriptor::{CONFIGURATION, DEVICE, DescriptorError, Endpoints};
 
 /// Bytes of a frame beside its network packet: Ethernet header, a VLAN tag, FCS.
 const OVERHEAD: u32 = 14 + 4 + 4;
@@ -40,8 +41,6 @@ pub(super) struct Wanted {
     pub(super) gather_us: u16,
     /// Used when the adapter has no address of its own.
     pub(super) random: [u8; 6],
-    /// True if the transport has set the configuration itself.
-    pub(super) configured: bool,
 }
 
 /// Frames that an adapter receives.
@@ -109,13 +108,11 @@ pub enum InitError {
 pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitError> {
     let pipe = &pipe;
     // 1. What it is.
-    let device = pipe.get(get_descriptor(descriptor::DEVICE, 18)).await?;
+    let device = pipe.descriptor(DEVICE, 0, 18).await?;
     let chip = parse_device(&device)?;
-    let configuration = pipe.get(get_descriptor(descriptor::CONFIGURATION, 255)).await?;
+    let configuration = pipe.descriptor(CONFIGURATION, 0, 255).await?;
     let endpoints = parse_configuration(&configuration)?;
-    if !wanted.configured {
-        pipe.set(Setup { kind: 0, request: 9, value: 1, index: 0, length: 0 }).await?;
-    }
+    pipe.set_configuration(1).await?;
     // 2. Silence, reset, identity.
     pipe.write(INT_EP_CTL, 0).await?;
     pipe.modify(HW_CFG, 0, hw_cfg::LITE_RESET).await?;
@@ -181,15 +178,6 @@ pub(super) async fn read_statistics(pipe: &Pipe) -> Result<Block, ControlError> 
     let bytes = pipe.get(setup).await?;
     let block = bytes.first_chunk().map(Block::read);
     block.ok_or(ControlError::Length { expected: STATISTICS_BYTES, found: bytes.len() })
-}
-
-/// Lets a halted endpoint go on (USB 2.0, 9.4.1).
-pub(super) async fn clear_halt(pipe: &Pipe, endpoint: u8) -> Result<(), ControlError> {
-    pipe.set(Setup { kind: 2, request: 1, value: 0, index: u16::from(endpoint), length: 0 }).await
-}
-
-const fn get_descriptor(kind: u8, length: u16) -> Setup {
-    Setup { kind: Setup::IN, request: 6, value: u16::from_be_bytes([kind, 0]), index: 0, length }
 }
 
 async fn identify(pipe: &Pipe, chip: Chip) -> Result<u16, InitError> {

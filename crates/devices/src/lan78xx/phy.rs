@@ -1,6 +1,5 @@
 //! The PHY: who it is, what it offers, what the link has become.
 
-use super::control::{ControlError, Pipe};
 use super::descriptor::Chip;
 use super::regs::{
     ADVERTISE, BMCR, BMSR, CONTROL_1000, FCT_FLOW, FLOW, HW_CFG, INT_STS, MAC_CR, MAC_RGMII_ID, MMD_CONTROL,
@@ -8,8 +7,9 @@ use super::regs::{
     RGMII_TX_DLL, STATUS_1000, ability, bmcr, bmsr, flow, gigabit, hw_cfg, int_sts, mac_cr, mac_rgmii_id,
     phy_interrupt,
 };
-use super::usb::Speed;
 use crate::Link;
+use crate::usb::Speed;
+use crate::usb::control::{ControlError, Pipe};
 
 /// Value of a register at an MDIO address without a PHY.
 const NOBODY: u16 = 0xffff;

@@ -3,20 +3,20 @@
 use polder_buffers::{Region, RegionOptions};
 use polder_datapath::units::Nanos;
 use polder_devices::conformance::Wire;
-use polder_devices::lan78xx::local::{Clock, Host, Local, connect};
 use polder_devices::lan78xx::model::{Adapter, Bench, Options};
 use polder_devices::lan78xx::statistics::Statistic;
+use polder_devices::usb::local::{Clock, Host, Local, connect};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The other side of a port: the model's host, and with it its wire.
 #[derive(Clone)]
 pub(crate) struct Side {
-    host: Arc<Mutex<Host>>,
+    host: Arc<Mutex<Host<Adapter>>>,
     clock: Clock,
 }
 
 impl Side {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Host> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Host<Adapter>> {
         self.host.lock().unwrap()
     }
 

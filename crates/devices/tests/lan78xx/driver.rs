@@ -4,15 +4,15 @@ use crate::bench::{Side, plug_in};
 use crate::hand::frame;
 use polder_buffers::{Batch, ChecksumState, Packet, Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Budget, Turn};
 use polder_datapath::units::Nanos;
+use polder_devices::AnyQueue;
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Partner};
 use polder_devices::lan78xx::statistics::Statistic;
-use polder_devices::lan78xx::usb::Speed;
 use polder_devices::lan78xx::{self, Lan78xx, MacSource, Options, ReceiveFilter, Techniques};
-use polder_devices::{AnyQueue, Queue};
+use polder_devices::usb::Speed;
 use std::time::Duration;
 
 struct Adapters {
@@ -35,8 +35,7 @@ impl Fixture for Adapters {
     fn open(&mut self, _region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
         let (local, side) = plug_in(self.model.clone());
         let port = lan78xx::open(Box::new(local), &self.options).map_err(|error| error.to_string())?;
-        let Queue { rx, tx } = port.queue;
-        Ok((Queue { rx, tx }.boxed(), Box::new(side)))
+        Ok((port.queue, Box::new(side)))
     }
 }
 

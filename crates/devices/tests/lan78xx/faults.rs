@@ -4,12 +4,12 @@ use crate::driver::Stand;
 use crate::hand::frame;
 use polder_buffers::{Batch, ChecksumState, Packet};
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Budget, RxQueue, TxQueue};
+use polder_datapath::port::Budget;
 use polder_devices::conformance::Wire;
 use polder_devices::lan78xx::Options;
 use polder_devices::lan78xx::frame::rx_a;
 use polder_devices::lan78xx::model::{self, Fault};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 
 /// Counters of a sending end: transmitted, bytes of those, drops as `tx-error` and as `port-down`, in flight.
 fn sent_counters(stand: &Stand) -> [u64; 5] {
@@ -132,11 +132,11 @@ fn wrong_checksums_are_delivered_and_counted() {
     }
     assert_eq!(states, [ChecksumState::Unknown, ChecksumState::Unknown, ChecksumState::Verified]);
     assert_eq!(stand.port.queue.rx.counters().drops.total(), 0);
-    assert_eq!(stand.port.status.checksum_errors.get(), 2);
+    assert_eq!(stand.port.status.function.checksums.errors.get(), 2);
     stand.side.lock().bench.adapter.plan(Fault::Checksum);
     stand.side.inject(&good);
     assert_eq!(stand.settle().len(), 1);
-    assert_eq!(stand.port.status.checksum_mismatches.get(), 1);
+    assert_eq!(stand.port.status.function.checksums.mismatches.get(), 1);
 }
 
 /// Whatever stands beside it, an error of the MAC means that the frame is not the one that was sent.

@@ -3,7 +3,7 @@
 use crate::oracle;
 use polder_devices::lan78xx::descriptor;
 use polder_devices::lan78xx::frame::{RxCursor, RxStatus, TxCommand, TxCursor};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 use proptest::prelude::*;
 
 /// A transfer of honest frames; then some of its bytes are changed, and it is cut.

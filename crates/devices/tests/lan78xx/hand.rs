@@ -9,7 +9,7 @@ use polder_devices::lan78xx::regs::{
     MII_REGISTER_SHIFT, PhyRegister, READ_REGISTER, RFE_CTL, Register, USB_CFG0, WRITE_REGISTER, fct, hw_cfg,
     int_sts, mac_rx, mac_tx, maf_hi, maf_lo, mii_acc, rfe_ctl, usb_cfg0,
 };
-use polder_devices::lan78xx::usb::{Completion, Setup, Status, Urb, UrbBuffer};
+use polder_devices::usb::{Completion, Setup, Status, Urb, UrbBuffer};
 
 pub(crate) struct Hand {
     pub(crate) adapter: Adapter,

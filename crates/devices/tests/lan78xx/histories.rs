@@ -4,13 +4,13 @@
 use crate::driver::Stand;
 use crate::hand::frame;
 use polder_buffers::{Batch, Packet};
-use polder_datapath::port::{RxQueue, Turn, TxQueue};
+use polder_datapath::port::Turn;
 use polder_datapath::units::Nanos;
 use polder_devices::Receiving;
 use polder_devices::conformance::Wire;
 use polder_devices::lan78xx::model::{self, Fault, Partner};
-use polder_devices::lan78xx::usb::Speed;
 use polder_devices::lan78xx::{Options, Techniques};
+use polder_devices::usb::Speed;
 use proptest::prelude::*;
 
 /// One step of a history.

@@ -12,7 +12,7 @@ use polder_devices::lan78xx::regs::{
     bmsr, dp_sel, e2p_cmd, fct, flow, gigabit, hw_cfg, int_sts, phy_interrupt, rfe_ctl,
 };
 use polder_devices::lan78xx::statistics::Statistic;
-use polder_devices::lan78xx::usb::{Setup, Speed, Status};
+use polder_devices::usb::{Setup, Speed, Status};
 use std::net::Ipv4Addr;
 
 const BROADCAST: [u8; 6] = [0xff; 6];

@@ -2,9 +2,9 @@
 
 use crate::usbip::Shown;
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
-use polder_devices::lan78xx::usbip::{Client, ServerAddress};
+use polder_datapath::port::{Budget, Turn};
 use polder_devices::lan78xx::{self, Options, model};
+use polder_devices::usb::usbip::{Client, ServerAddress};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::Write as _;
 use std::net::TcpListener;

@@ -3,10 +3,10 @@
 use crate::driver::Stand;
 use crate::hand::frame;
 use polder_buffers::Batch;
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Budget, Turn};
 use polder_devices::conformance::Wire;
-use polder_devices::lan78xx::usb::Speed;
 use polder_devices::lan78xx::{Options, Techniques, model};
+use polder_devices::usb::Speed;
 
 /// A port with so many bulk-in URBs.
 fn stand(techniques: Techniques, urbs: usize) -> Stand {

@@ -1,11 +1,11 @@
 //! Our driver on a model behind a USB/IP server, in two threads and with a socket in between.
 
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Budget, RxQueue as _, Turn, TxQueue as _};
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use polder_devices::lan78xx::model::{self, Adapter, Bench};
-use polder_devices::lan78xx::usbip::{Client, ClientError, Server, ServerAddress, Stopper};
 use polder_devices::lan78xx::{self, Options};
+use polder_devices::usb::usbip::{Client, ClientError, Server, ServerAddress, Stopper};
 use polder_devices::{AnyQueue, Queue, pair};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -126,8 +126,7 @@ impl Fixture for Sockets {
         let client = Client::attach(&shown.address, "1-1").map_err(|error| error.to_string())?;
         let options = Options { receive_urbs: Some(60), ..Options::default() };
         let port = lan78xx::open(Box::new(client), &options).map_err(|error| error.to_string())?;
-        let Queue { rx, tx } = port.queue;
-        Ok((Queue { rx, tx }.boxed(), Box::new(shown)))
+        Ok((port.queue, Box::new(shown)))
     }
 }
 

@@ -10,17 +10,18 @@ use anyhow::{Context as _, Result};
 use polder_buffers::Region;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
-use polder_devices::lan78xx::usb::{Speed, Transport};
-use polder_devices::lan78xx::usbfs::{self, Access, UsbError, Usbfs};
-use polder_devices::lan78xx::usbip::{self, Client, ClientError, Listed, ServerAddress};
-use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus, UrbMemory};
-use polder_devices::{Queue, Receiving};
+use polder_devices::Receiving;
+use polder_devices::lan78xx::descriptor::Chip;
+use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
+use polder_devices::usb::usbfs::{self, Access, UsbError, Usbfs};
+use polder_devices::usb::usbip::{self, Client, ClientError, Listed, ServerAddress};
+use polder_devices::usb::{self, Connection, Speed, Transport, UrbMemory};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for the answer of a USB/IP server.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A USB adapter of that configuration.
 pub(super) struct UsbAdapter<'a>(pub(super) &'a Adapter);
@@ -47,9 +48,19 @@ impl Driver for UsbAdapter<'_> {
 }
 
 fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort> {
-    let transport = reach(&adapter.place)?;
+    let place = adapter.place.to_string();
+    open_over(reach(&adapter.place)?, place, adapter.options(port.mtu), port, receiving)
+}
+
+/// Opens the adapter behind `transport`.
+pub(super) fn open_over(
+    transport: Box<dyn Transport>,
+    place: String,
+    options: lan78xx::Options,
+    port: &Port,
+    receiving: Receiving,
+) -> Result<OpenPort> {
     let speed = transport.speed();
-    let options = adapter.options(port.mtu);
     // An adapter has few transfers in flight, each of many packets: when they go back is a setting of its own.
     let refill_below_percent = options.receiving.refill_below_percent;
     let receiving = Receiving { refill_below_percent, ..receiving };
@@ -57,7 +68,7 @@ fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort
     let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let facts = Facts {
-        interface: adapter.place.to_string(),
+        interface: place,
         mac: MacAddress(opened.mac),
         mtu: u32::from(opened.mtu),
         takes: Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() },
@@ -65,7 +76,7 @@ fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort
         mode: format!("{chip}, {}", bus(speed)),
         mode_reason: None,
     };
-    let queues = vec![Queue::boxed(opened.queue)];
+    let queues = vec![opened.queue];
     let handle: Box<dyn Handle> = Box::new(opened.status);
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
 }
@@ -88,22 +99,27 @@ impl Handle for Arc<PortStatus> {
     }
 
     fn transfers(&self, port: &str) -> Vec<TransferRow> {
-        let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
-            let (total, free) = (memory.all.get(), memory.free.get());
-            TransferRow {
-                port: port.to_owned(),
-                direction: direction.to_owned(),
-                buffer_bytes: memory.bytes.get(),
-                total,
-                free,
-                in_flight,
-                // What is neither free nor with the bus: read at slightly different moments.
-                held: total.saturating_sub(free + in_flight),
-            }
-        };
-        let received = row("in", &self.receive_memory, self.receiving.get());
-        vec![received, row("out", &self.send_memory, self.sending.get())]
+        transfers(self, port)
     }
+}
+
+/// Memory of transfers in both directions.
+pub(super) fn transfers<S>(status: &usb::PortStatus<S>, port: &str) -> Vec<TransferRow> {
+    let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
+        let (total, free) = (memory.all.get(), memory.free.get());
+        TransferRow {
+            port: port.to_owned(),
+            direction: direction.to_owned(),
+            buffer_bytes: memory.bytes.get(),
+            total,
+            free,
+            in_flight,
+            // What is neither free nor with the bus: read at slightly different moments.
+            held: total.saturating_sub(free + in_flight),
+        }
+    };
+    let received = row("in", &status.receive_memory, status.receiving.get());
+    vec![received, row("out", &status.send_memory, status.sending.get())]
 }
 
 /// The missing adapter, when an opening failed because it is not there and may come.
@@ -115,7 +131,7 @@ pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     adapter.map(ToString::to_string).or_else(|| remote.map(ToString::to_string))
 }
 
-fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
+pub(super) fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
     Ok(match place {
         AdapterLocation::Usb(port) => Box::new(Usbfs::open(port)?),
         AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. } => {
@@ -125,7 +141,7 @@ fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
     })
 }
 
-fn server(place: &AdapterLocation) -> Option<ServerAddress> {
+pub(super) fn server(place: &AdapterLocation) -> Option<ServerAddress> {
     match place {
         AdapterLocation::Usb(_) => None,
         AdapterLocation::Tcp { server, .. } => Some(ServerAddress::Tcp(server.clone())),
@@ -133,7 +149,7 @@ fn server(place: &AdapterLocation) -> Option<ServerAddress> {
     }
 }
 
-const fn bus(speed: Speed) -> &'static str {
+pub(super) const fn bus(speed: Speed) -> &'static str {
     match speed {
         Speed::High => "USB 2",
         Speed::Super => "USB 3",
@@ -141,25 +157,27 @@ const fn bus(speed: Speed) -> &'static str {
 }
 
 /// One finding: severity, topic, and text with the remedy.
-type Found = (Severity, &'static str, String);
+pub(super) type Found = (Severity, &'static str, String);
 
 /// Findings about the connection of this machine to an adapter, which is not touched.
 fn inspect(place: &AdapterLocation) -> Vec<Found> {
     match place {
-        AdapterLocation::Usb(port) => inspect_local(port, usbfs::adapters()),
+        AdapterLocation::Usb(port) => inspect_local(port, usbfs::devices()),
         place @ (AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. }) => server(place)
             .map(|server| inspect_remote(busid, &server, usbip::list(&server, PATIENCE)))
             .unwrap_or_default(),
     }
 }
 
-fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) -> Vec<Found> {
-    let adapters = match adapters {
-        Ok(adapters) => adapters,
+fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<Found> {
+    let devices = match devices {
+        Ok(devices) => devices,
         Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
     };
-    let Some(found) = adapters.iter().find(|adapter| adapter.place == port) else {
-        let others = adapters.iter().map(|adapter| format!("{} at {}", adapter.chip.name(), adapter.place));
+    let adapters =
+        || devices.iter().filter_map(|device| Some((Chip::of(device.vendor, device.product)?, device)));
+    let Some((chip, found)) = adapters().find(|(_, device)| device.place == port) else {
+        let others = adapters().map(|(chip, device)| format!("{} at {}", chip.name(), device.place));
         let others = others.collect::<Vec<_>>();
         let seen = match others.as_slice() {
             [] => "none is plugged in that this process can see".to_owned(),
@@ -169,7 +187,7 @@ fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) ->
             format!("no LAN78xx is at USB port {port}; {seen}: `lsusb -d 0424:`; the port waits for it");
         return vec![(Severity::Warning, "adapter", text)];
     };
-    let mut findings = vec![(Severity::Fine, "adapter", format!("{} at USB port {port}", found.chip.name()))];
+    let mut findings = vec![(Severity::Fine, "adapter", format!("{} at USB port {port}", chip.name()))];
     findings.extend(slow(found.speed));
     match found.access {
         Access::Granted => {}
@@ -186,7 +204,7 @@ fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) ->
 }
 
 /// Finding about an adapter in use: by the kernel's driver, which lets go when asked, or another program.
-fn held(port: &str, driver: &str) -> Found {
+pub(super) fn held(port: &str, driver: &str) -> Found {
     if driver == "usbfs" {
         let text = format!(
             "another program has the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or take another port than {port}"
@@ -201,7 +219,7 @@ fn held(port: &str, driver: &str) -> Found {
 }
 
 /// A bus that is slower than the adapter.
-fn slow(speed: Option<Speed>) -> Option<Found> {
+pub(super) fn slow(speed: Option<Speed>) -> Option<Found> {
     match speed {
         Some(Speed::Super) => None,
         Some(Speed::High) => Some((
@@ -232,8 +250,9 @@ fn inspect_remote(
         let error = ClientError::NoDevice(server.clone(), busid.to_owned());
         return vec![awaited(&error)];
     };
-    let Some(chip) = found.chip else {
-        let ours = listed.iter().filter(|device| device.chip.is_some()).map(|device| device.busid.as_str());
+    let Some(chip) = Chip::of(found.vendor, found.product) else {
+        let ours = listed.iter().filter(|device| Chip::of(device.vendor, device.product).is_some());
+        let ours = ours.map(|device| device.busid.as_str());
         let ours = ours.collect::<Vec<_>>();
         let ours = if ours.is_empty() { "none".to_owned() } else { ours.join(", ") };
         let text = format!("the device {busid} of {server} is no LAN78xx; of those it has: {ours}");
@@ -244,7 +263,7 @@ fn inspect_remote(
 }
 
 /// An adapter that is not there, and may come.
-fn awaited(error: &ClientError) -> Found {
+pub(super) fn awaited(error: &ClientError) -> Found {
     (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
@@ -260,16 +279,32 @@ fn row(status: &PortStatus) -> AdapterRow {
         MacSource::Random => "random",
     });
     AdapterRow {
-        place: facts.place,
         chip: facts.chip.map(|(name, revision)| format!("{name} revision {revision}")),
-        bus: facts.bus.map(|speed| bus(speed).to_owned()),
         mac_source: source.map(str::to_owned),
         phy: facts.phy.map(|phy| format!("{:04x}:{:04x} at {}", phy.id >> 16, phy.id & 0xffff, phy.address)),
-        link_up: facts.link.up,
-        link_mbit: facts.link.up.then_some(facts.link.speed),
-        full_duplex: facts.link.up.then_some(facts.link.full_duplex),
-        pause_transmit: facts.link.pause_transmit,
-        pause_receive: facts.link.pause_receive,
+        checksum_errors: status.function.checksums.errors.get(),
+        checksum_mismatches: status.function.checksums.mismatches.get(),
+        statistics: facts
+            .statistics
+            .iter()
+            .flat_map(|totals| totals.counted())
+            .map(|(statistic, count)| (statistic.name().to_owned(), count))
+            .collect(),
+        ..common_row(status)
+    }
+}
+
+/// What every USB port shows.
+pub(super) fn common_row<S>(status: &usb::PortStatus<S>) -> AdapterRow {
+    let Connection { place, bus: speed, link, .. } = status.connection();
+    AdapterRow {
+        place,
+        bus: speed.map(|speed| bus(speed).to_owned()),
+        link_up: link.up,
+        link_mbit: link.up.then_some(link.speed),
+        full_duplex: link.up.then_some(link.full_duplex),
+        pause_transmit: link.pause_transmit,
+        pause_receive: link.pause_receive,
         receive_urbs: status.receiving.get(),
         send_urbs: status.sending.get(),
         waiting_urbs: status.filled.get(),
@@ -283,26 +318,20 @@ fn row(status: &PortStatus) -> AdapterRow {
         bad_transfers: status.bad_transfers.get(),
         bad_requests: status.bad_requests.get(),
         lost_bytes: status.lost_bytes.get(),
-        checksum_errors: status.checksum_errors.get(),
-        checksum_mismatches: status.checksum_mismatches.get(),
-        statistics: facts
-            .statistics
-            .iter()
-            .flat_map(|totals| totals.counted())
-            .map(|(statistic, count)| (statistic.name().to_owned(), count))
-            .collect(),
+        ..AdapterRow::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polder_devices::lan78xx::descriptor::Chip;
 
-    fn plugged_in() -> usbfs::Adapter {
-        usbfs::Adapter {
+    fn plugged_in() -> usbfs::Device {
+        usbfs::Device {
             place: "2-1.4".to_owned(),
-            chip: Chip::Lan7801,
+            vendor: 0x0424,
+            product: Chip::Lan7801.product(),
+            interfaces: vec![[255, 0, 255]],
             speed: Some(Speed::Super),
             driver: None,
             access: Access::Granted,
@@ -310,7 +339,7 @@ mod tests {
     }
 
     /// Findings about an adapter beside its presence.
-    fn found(adapter: usbfs::Adapter) -> Vec<Found> {
+    fn found(adapter: usbfs::Device) -> Vec<Found> {
         let mut findings = inspect_local("2-1.4", Ok(vec![adapter]));
         let (severity, _, text) = findings.remove(0);
         assert_eq!(severity, Severity::Fine);
@@ -331,17 +360,16 @@ mod tests {
 
     #[test]
     fn no_permission_names_the_rule_and_the_group() {
-        let findings = found(usbfs::Adapter { access: Access::Denied, ..plugged_in() });
+        let findings = found(usbfs::Device { access: Access::Denied, ..plugged_in() });
         let words = ["no permission", "2-1.4", "packaging/70-polder-usb.rules", "group `polder`"];
         assert_found(&findings, Severity::Problem, "rights", &words);
-        let findings = found(usbfs::Adapter { access: Access::Missing, ..plugged_in() });
+        let findings = found(usbfs::Device { access: Access::Missing, ..plugged_in() });
         assert_found(&findings, Severity::Problem, "rights", &["/dev/bus/usb", "container", "--device"]);
     }
 
     #[test]
     fn a_driver_of_the_kernel_lets_go_and_another_program_does_not() {
-        let held_by =
-            |driver: &str| found(usbfs::Adapter { driver: Some(driver.to_owned()), ..plugged_in() });
+        let held_by = |driver: &str| found(usbfs::Device { driver: Some(driver.to_owned()), ..plugged_in() });
         let words = ["kernel's driver lan78xx", "echo 2-1.4:1.0 > /sys/bus/usb/drivers/lan78xx/unbind"];
         assert_found(&held_by("lan78xx"), Severity::Warning, "driver", &words);
         let words = ["another program", "fuser", "stop it"];
@@ -350,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_bus_that_is_too_slow_names_the_right_port() {
-        let on = |speed| found(usbfs::Adapter { speed, ..plugged_in() });
+        let on = |speed| found(usbfs::Device { speed, ..plugged_in() });
         assert_found(
             &on(Some(Speed::High)),
             Severity::Warning,

@@ -319,7 +319,7 @@ fn receiving(configuration: &Configuration) -> Receiving {
 mod tests {
     use super::*;
     use polder_devices::af_xdp::OpenError;
-    use polder_devices::lan78xx::usbfs::UsbError;
+    use polder_devices::usb::usbfs::UsbError;
 
     #[test]
     fn only_what_may_come_is_missing() {

@@ -5,7 +5,7 @@ use super::trunk;
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::lan78xx::model::{Adapter, Bench, Options};
-use polder_devices::lan78xx::usbip::{Server, Stopper};
+use polder_devices::usb::usbip::{Server, Stopper};
 use polder_devices::{AnyQueue, tap};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;

@@ -6,9 +6,9 @@ use super::trunk;
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};
 use polder_datapath::units::Nanos;
-use polder_devices::lan78xx::local::{Clock, Host, connect};
 use polder_devices::lan78xx::model::{Adapter, Bench, Options};
 use polder_devices::lan78xx::{self, LARGEST_MTU};
+use polder_devices::usb::local::{Clock, Host, connect};
 use polder_devices::{AnyQueue, Queue, pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ impl Joined {
             .spawn(move || run_host(&mut host, &flag))?;
         let options = lan78xx::Options { mtu: LARGEST_MTU, ..lan78xx::Options::default() };
         let port = lan78xx::open(Box::new(local), &options)?;
-        let ours = port.queue.boxed();
+        let ours = port.queue;
         let stack = trunk::join(plain(&region)?, tagged(&region)?, vlan)?;
         let forwarder = Forwarder::start(ours, stack, region.pool())?;
         let near = near.into_iter().next().map(Queue::boxed).context("a cable has a queue")?;
@@ -61,7 +61,7 @@ impl Joined {
 }
 
 /// Runs the model until it is told to stop, or its driver is gone.
-fn run_host(host: &mut Host, stop: &AtomicBool) {
+fn run_host(host: &mut Host<Adapter>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) && !host.is_abandoned() {
         let pause = if host.step(Clock::Monotonic.now()) { Duration::ZERO } else { IDLE };
         std::thread::sleep(pause);

@@ -214,8 +214,7 @@ fn what_stands_in_the_way_of_an_adapter_is_told() {
     assert!(text.contains("usbip bind -b 1-7"), "{text}");
     drop(shown);
 
-    let slow =
-        model::Options { speed: polder_devices::lan78xx::usb::Speed::High, ..model::Options::default() };
+    let slow = model::Options { speed: polder_devices::usb::Speed::High, ..model::Options::default() };
     let shown = Shown::start(slow, Wire::None, socket(&path), "1-1").unwrap();
     let (code, text) = check(&here);
     assert_eq!(code, Some(0), "{text}");

@@ -11,7 +11,7 @@ use super::{Adapter, Fault};
 use crate::lan78xx::frame::{TX_COMMAND_BYTES, TxCursor};
 use crate::lan78xx::regs::{BULK_IN_DLY, BURST_CAP, FCT_TX_CTL, HW_CFG, USB_CFG0, fct, hw_cfg, usb_cfg0};
 use crate::lan78xx::statistics::Statistic;
-use crate::lan78xx::usb::{Speed, Status, Urb};
+use crate::usb::{Speed, Status, Urb};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 

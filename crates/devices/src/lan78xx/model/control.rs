@@ -1,11 +1,12 @@
 //! Endpoint 0: standard requests, vendor requests, and the interrupt endpoint.
 
 use super::{Adapter, Fault};
-use crate::lan78xx::descriptor::{self, BOS, CONFIGURATION, DEVICE, ENDPOINTS, STRING};
+use crate::lan78xx::descriptor::{self, ENDPOINTS};
 use crate::lan78xx::regs::{
     GET_STATISTICS, INT_EP_CTL, INT_STS, READ_REGISTER, STATISTICS_BYTES, WRITE_REGISTER, int_sts,
 };
-use crate::lan78xx::usb::{Setup, Status, Urb};
+use crate::usb::descriptor::{BOS, CONFIGURATION, DEVICE, STRING, bos, string};
+use crate::usb::{Setup, Status, Urb};
 
 /// Standard requests (USB 2.0, 9.4).
 const GET_STATUS: u8 = 0;
@@ -99,11 +100,11 @@ impl Adapter {
         let mut bytes = match (kind, index) {
             (DEVICE, 0) => descriptor::device(chip, speed).to_vec(),
             (CONFIGURATION, 0) => descriptor::configuration(speed),
-            (BOS, 0) => descriptor::bos().to_vec(),
-            (STRING, 0) => descriptor::string(None),
-            (STRING, 1) => descriptor::string(Some("Microchip")),
-            (STRING, 2) => descriptor::string(Some(chip.name())),
-            (STRING, 3) => descriptor::string(Some("model")),
+            (BOS, 0) => bos().to_vec(),
+            (STRING, 0) => string(None),
+            (STRING, 1) => string(Some("Microchip")),
+            (STRING, 2) => string(Some(chip.name())),
+            (STRING, 3) => string(Some("model")),
             _ => return None,
         };
         if let Some(Fault::Descriptor { at, value }) =

@@ -11,13 +11,11 @@
 //! | `offload` | checksums and segments of frames to be sent |
 //! | `bulk` | FIFOs of 12 KiB, URBs, the time that the bus takes |
 //! | `faulty` | what a broken adapter does |
-//! | `bench` | an adapter whose wire is a port of the datapath |
 //!
 //! [`Adapter`] is one device without a clock and without threads: URBs and frames go in, completions
 //! and frames come out, time is an argument. docs/hardware/lan78xx.md says which of its behaviour is
 //! fact and which is assumption.
 
-mod bench;
 mod bulk;
 mod control;
 mod faulty;
@@ -28,15 +26,16 @@ mod offload;
 mod phy;
 mod registers;
 
-pub use bench::{Bench, WireCounters};
+pub use crate::usb::model::WireCounters;
 pub use bulk::Timing;
 pub use faulty::{Fault, FaultyDevice};
 pub use phy::Partner;
 
-use super::descriptor::{Chip, ENDPOINTS};
+use super::descriptor::{Chip, ENDPOINTS, VENDOR};
 use super::regs::Register;
 use super::statistics::{Block, Statistic};
-use super::usb::{Completion, Speed, Status, Urb};
+use crate::usb::model::{Identity, Model};
+use crate::usb::{Completion, Speed, Status, Urb};
 use bulk::Bulk;
 use mac::Mac;
 use memory::Memory;
@@ -97,6 +96,9 @@ impl Default for Options {
         }
     }
 }
+
+/// An adapter whose wire is a port of the datapath.
+pub type Bench = crate::usb::model::Bench<Adapter>;
 
 /// One device.
 #[derive(Debug)]
@@ -267,6 +269,75 @@ impl Adapter {
 
     fn finish(&mut self, urb: Urb, status: Status, actual: usize) {
         self.completions.push_back(Completion { urb, status, actual });
+    }
+}
+
+impl Model for Adapter {
+    fn identity(&self) -> Identity {
+        Identity {
+            vendor: VENDOR,
+            product: self.options.chip.product(),
+            speed: self.options.speed,
+            class: [255, 0, 255],
+            interfaces: &[[255, 0, 255]],
+            interrupt: ENDPOINTS.interrupt,
+        }
+    }
+
+    fn submit(&mut self, urb: Urb) {
+        self.submit(urb);
+    }
+
+    fn cancel(&mut self, id: u32) -> bool {
+        self.cancel(id)
+    }
+
+    fn cancel_endpoint(&mut self, endpoint: u8) {
+        self.cancel_endpoint(endpoint);
+    }
+
+    fn complete(&mut self) -> Option<Completion> {
+        self.complete()
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        self.advance(now);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.next_event()
+    }
+
+    fn is_plugged(&self) -> bool {
+        self.is_plugged()
+    }
+
+    fn plug(&mut self) {
+        self.plug();
+    }
+
+    fn unplug(&mut self) {
+        self.unplug();
+    }
+
+    fn is_paced(&self) -> bool {
+        self.options.timing.paced
+    }
+
+    fn wire_free_at(&self) -> Nanos {
+        self.wire_free_at()
+    }
+
+    fn holds_partner(&self) -> bool {
+        self.holds_partner()
+    }
+
+    fn wire_in(&mut self, frame: &[u8], start: Nanos) -> bool {
+        self.wire_in(frame, start)
+    }
+
+    fn wire_out(&mut self) -> Option<Vec<u8>> {
+        self.wire_out()
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::model::{AddressSource, FaultyDevice};
 use polder_devices::lan78xx::statistics::Statistic;
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 use std::time::Duration;
 
 /// Payloads of pings: the shortest, around the padding of short frames, odd ones, the longest, and one

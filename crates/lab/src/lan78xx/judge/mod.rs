@@ -20,7 +20,7 @@ use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{AddressSource, FaultyDevice, Options, Partner};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;

@@ -12,12 +12,12 @@ use crate::clock;
 use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
-use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Armed, Budget, Turn};
 use polder_datapath::units::Nanos;
-use polder_devices::lan78xx::local::{Clock, Host, connect};
 use polder_devices::lan78xx::model::{self, Adapter, Bench, Timing};
-use polder_devices::lan78xx::usb::Speed;
 use polder_devices::lan78xx::{self, Lan78xx, Techniques};
+use polder_devices::usb::Speed;
+use polder_devices::usb::local::{Clock, Host, connect};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -181,7 +181,7 @@ pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
 }
 
 /// The hardware: model, wire and link partner.
-fn far(mut host: Host, mut end: End, shared: &Shared) {
+fn far(mut host: Host<Adapter>, mut end: End, shared: &Shared) {
     let mut time = now();
     while !shared.stop.load(RELAXED) {
         let clock = now();
@@ -200,7 +200,7 @@ fn far(mut host: Host, mut end: End, shared: &Shared) {
 }
 
 /// Lets the hardware run until `time`.
-fn advance(host: &mut Host, end: &mut End, shared: &Shared, time: Nanos) {
+fn advance(host: &mut Host<Adapter>, end: &mut End, shared: &Shared, time: Nanos) {
     host.step(time);
     let go = shared.go.load(RELAXED);
     let adapter = &mut host.bench.adapter;

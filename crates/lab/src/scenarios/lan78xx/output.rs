@@ -15,7 +15,7 @@ use crate::traffic::sockets::wait_for_ping;
 use anyhow::{Context as _, bail, ensure};
 use polder_devices::lan78xx::Techniques;
 use polder_devices::lan78xx::model::{self, Timing};
-use polder_devices::lan78xx::usb::Speed;
+use polder_devices::usb::Speed;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;

@@ -1,4 +1,4 @@
-//! Interface of the driver to a USB host.
+//! Interface of a driver to a USB host.
 //!
 //! A [`Transport`] carries [`Urb`]s to one device and [`Completion`]s back. Three exist: the model in
 //! this process, a USB/IP connection, and a device of this machine. None of them waits, except where
@@ -29,6 +29,12 @@ impl Speed {
     }
 }
 
+/// Standard requests (USB 2.0, 9.4).
+pub(crate) const CLEAR_FEATURE: u8 = 1;
+pub(crate) const GET_DESCRIPTOR: u8 = 6;
+pub(crate) const SET_CONFIGURATION: u8 = 9;
+pub(crate) const SET_INTERFACE: u8 = 11;
+
 /// The first stage of a control transfer (USB 2.0, 9.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
@@ -49,6 +55,12 @@ impl Setup {
     pub const IN: u8 = 0x80;
     /// The request is the vendor's own.
     pub const VENDOR: u8 = 0x40;
+    /// The request is of the interface's class.
+    pub const CLASS: u8 = 0x20;
+    /// The recipient is an interface.
+    pub const TO_INTERFACE: u8 = 1;
+    /// The recipient is an endpoint.
+    pub const TO_ENDPOINT: u8 = 2;
 
     /// True if data goes to the host.
     pub const fn is_in(self) -> bool {
@@ -207,6 +219,9 @@ impl Completion {
     }
 }
 
+/// Error of a host that does not give an interface.
+pub type ClaimError = Box<dyn core::error::Error + Send + Sync>;
+
 /// The way to one USB device.
 pub trait Transport: Send {
     /// Speed of the bus.
@@ -247,6 +262,14 @@ pub trait Transport: Send {
 
     /// Bus and address of the device, for people.
     fn place(&self) -> String;
+
+    /// Takes interfaces of a configuration from their drivers, where the host has drivers.
+    ///
+    /// # Errors
+    /// When another driver or program has one of them.
+    fn claim(&mut self, _configuration: u8, _interfaces: &[u8]) -> Result<(), ClaimError> {
+        Ok(())
+    }
 
     /// Memory for URBs of a bulk endpoint, if the transport has better one than the buffer manager.
     fn allocate(&mut self, _endpoint: u8, _bytes: usize) -> Option<UrbBuffer> {

@@ -1,6 +1,6 @@
 //! The messages of the protocol, big-endian, version 1.1.1.
 
-use crate::lan78xx::usb::{Speed, Status};
+use crate::usb::{Speed, Status};
 
 /// Version in front of set-up messages.
 pub(super) const VERSION: u16 = 0x0111;

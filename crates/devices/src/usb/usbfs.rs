@@ -4,9 +4,11 @@
 //! Memory of bulk URBs is the kernel's, where it gives it, so that the host controller reads and writes
 //! it without a copy. A kernel driver that holds the device is asked to let go of it.
 
-use super::descriptor::{Chip, ENDPOINTS, Endpoints, VENDOR};
 use super::monotonic;
-use super::usb::{Completion, Setup, Speed, Status, Transport, Urb, UrbBuffer};
+use super::transport::{
+    CLEAR_FEATURE, ClaimError, Completion, SET_CONFIGURATION, SET_INTERFACE, Setup, Speed, Status, Transport,
+    Urb, UrbBuffer,
+};
 use core::future::{Future, IntoFuture};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -29,15 +31,12 @@ use std::task::Wake;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Name of a transfer without data, which ends the one in front of it; no URB of the driver has it.
 const ZERO_PACKET: u32 = u32::MAX;
-/// Standard requests that the kernel must hear of (USB 2.0, 9.4).
-const CLEAR_FEATURE: u8 = 1;
-const SET_CONFIGURATION: u8 = 9;
 
 /// Reason why a device of this machine could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum UsbError {
     /// There is none of that name.
-    #[error("there is no LAN78xx adapter at USB port {0}; `lsusb -d 0424:` lists those that there are")]
+    #[error("there is no USB device {0}; `lsusb` and `ls /sys/bus/usb/devices` list those that there are")]
     Missing(String),
     /// Devices cannot be listed.
     #[error("cannot list USB devices: {0}; mount /sys, and in a container pass it in")]
@@ -50,13 +49,15 @@ pub enum UsbError {
     Permission(String),
     /// Another driver or program has the device.
     #[error(
-        "the USB device {place} is in use{holder}: stop what uses it, or `echo {interface} > /sys/bus/usb/drivers/lan78xx/unbind`"
+        "the USB device {place} is in use{holder}: stop what uses it, or `echo {interface} > /sys/bus/usb/drivers/{driver}/unbind`"
     )]
     Busy {
         /// Bus and address of the device.
         place: String,
         /// Driver or program that has it, if known.
         holder: String,
+        /// The kernel's driver that has it, or a word for one.
+        driver: String,
         /// Its interface, as the kernel calls it.
         interface: String,
     },
@@ -78,16 +79,20 @@ pub enum UsbError {
     Event(rustix::io::Errno),
 }
 
-/// An adapter that this machine has.
+/// A device of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adapter {
+pub struct Device {
     /// The port that it is plugged into (`1-1.4`).
     pub place: String,
-    /// Its chip.
-    pub chip: Chip,
+    /// Its vendor.
+    pub vendor: u16,
+    /// Its product.
+    pub product: u16,
+    /// Class, subclass and protocol of the interfaces of its active configuration.
+    pub interfaces: Vec<[u8; 3]>,
     /// The bus, if it is fast enough.
     pub speed: Option<Speed>,
-    /// The kernel's driver that holds it.
+    /// The kernel's driver that holds one of its interfaces.
     pub driver: Option<String>,
     /// Access of this process to it.
     pub access: Access,
@@ -104,28 +109,35 @@ pub enum Access {
     Missing,
 }
 
-/// The adapters of this machine.
+/// The devices of this machine.
 ///
 /// # Errors
 /// When devices cannot be listed.
-pub fn adapters() -> Result<Vec<Adapter>, UsbError> {
-    Ok(list()?.map(|(chip, info)| adapter(chip, &info)).collect())
+pub fn devices() -> Result<Vec<Device>, UsbError> {
+    Ok(list()?.map(|info| describe(&info)).collect())
 }
 
-fn list() -> Result<impl Iterator<Item = (Chip, DeviceInfo)>, UsbError> {
-    let devices = nusb::list_devices().wait().map_err(UsbError::List)?;
-    Ok(devices.filter_map(|info| {
-        let chip = Chip::of_product(info.product_id()).filter(|_| info.vendor_id() == VENDOR)?;
-        Some((chip, info))
-    }))
+fn list() -> Result<impl Iterator<Item = DeviceInfo>, UsbError> {
+    nusb::list_devices().wait().map_err(UsbError::List)
 }
 
-fn adapter(chip: Chip, info: &DeviceInfo) -> Adapter {
+fn describe(info: &DeviceInfo) -> Device {
     let place = place(info);
-    let driver = std::fs::read_link(info.sysfs_path().join(format!("{place}:1.0/driver")));
-    let driver =
-        driver.ok().and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-    Adapter { place, chip, speed: speed(info), driver, access: access(info) }
+    let driver = info.interfaces().find_map(|interface| {
+        let name = format!("{place}:1.{}/driver", interface.interface_number());
+        let driver = std::fs::read_link(info.sysfs_path().join(name)).ok()?;
+        driver.file_name().map(|name| name.to_string_lossy().into_owned())
+    });
+    let class = |one: &nusb::InterfaceInfo| [one.class(), one.subclass(), one.protocol()];
+    Device {
+        place,
+        vendor: info.vendor_id(),
+        product: info.product_id(),
+        interfaces: info.interfaces().map(class).collect(),
+        speed: speed(info),
+        driver,
+        access: access(info),
+    }
 }
 
 /// Asks, and opens nothing.
@@ -176,61 +188,93 @@ type Request = Pin<Box<dyn Future<Output = Answer> + Send>>;
 /// Names and lengths of URBs that `nusb` has, in the order in which they end.
 type InFlight = VecDeque<(u32, usize)>;
 
-/// An adapter of this machine.
+/// An endpoint of a claimed interface.
+enum Opened {
+    BulkIn(Endpoint<Bulk, In>),
+    BulkOut(Endpoint<Bulk, Out>),
+    Interrupt(Endpoint<Interrupt, In>),
+}
+
+/// An endpoint and its URBs.
+struct Open {
+    address: u8,
+    endpoint: Opened,
+    in_flight: InFlight,
+}
+
+/// A device of this machine.
 pub struct Usbfs {
     device: nusb::Device,
-    bulk_in: Endpoint<Bulk, In>,
-    bulk_out: Endpoint<Bulk, Out>,
-    interrupt: Endpoint<Interrupt, In>,
-    in_flight: [InFlight; 3],
+    seen: Device,
+    interfaces: Vec<nusb::Interface>,
+    endpoints: Vec<Open>,
     request: Option<(Urb, Request)>,
     done: VecDeque<Completion>,
     ringer: Arc<Ringer>,
     waker: Waker,
     speed: Speed,
-    place: String,
     gone: bool,
 }
 
 impl core::fmt::Debug for Usbfs {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Usbfs").field("place", &self.place).finish_non_exhaustive()
+        formatter.debug_struct("Usbfs").field("place", &self.seen.place).finish_non_exhaustive()
     }
 }
 
 impl Usbfs {
-    /// Opens the adapter at a port (`1-1.4`), and takes it from the kernel's driver.
+    /// Opens the device at a port (`1-1.4`); its interfaces are claimed by [`Transport::claim`].
     ///
     /// # Errors
     /// [`UsbError`] says what to do next.
     pub fn open(at: &str) -> Result<Self, UsbError> {
-        let found = list()?.find(|(_, info)| place(info) == at);
-        let (chip, info) = found.ok_or_else(|| UsbError::Missing(at.to_owned()))?;
+        let found = list()?.find(|info| place(info) == at);
+        let info = found.ok_or_else(|| UsbError::Missing(at.to_owned()))?;
         let speed = speed(&info).ok_or_else(|| UsbError::Slow(at.to_owned()))?;
-        let failed = |step| {
-            let seen = adapter(chip, &info);
-            move |error: nusb::Error| explain(step, seen, error)
-        };
-        let device = info.open().wait().map_err(failed("open"))?;
-        let interface = device.detach_and_claim_interface(0).wait().map_err(failed("claim the interface"))?;
-        let Endpoints { bulk_in, bulk_out, interrupt, .. } = ENDPOINTS;
+        let seen = describe(&info);
+        let device = info.open().wait().map_err(|error| explain("open", &seen, 0, error))?;
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let event = event.map_err(UsbError::Event)?;
         let ringer = Arc::new(Ringer { event, rung: AtomicBool::new(false) });
         Ok(Self {
-            bulk_in: interface.endpoint(bulk_in).map_err(failed("use the bulk-in endpoint"))?,
-            bulk_out: interface.endpoint(bulk_out).map_err(failed("use the bulk-out endpoint"))?,
-            interrupt: interface.endpoint(interrupt).map_err(failed("use the interrupt endpoint"))?,
             device,
-            in_flight: Default::default(),
+            seen,
+            interfaces: Vec::new(),
+            endpoints: Vec::new(),
             request: None,
             done: VecDeque::new(),
             waker: Waker::from(Arc::clone(&ringer)),
             ringer,
             speed,
-            place: at.to_owned(),
             gone: false,
         })
+    }
+
+    /// The endpoint of an address, in the alternate setting that its interface has.
+    fn endpoint(&mut self, address: u8) -> Option<&mut Open> {
+        if let Some(at) = self.endpoints.iter().position(|open| open.address == address) {
+            return self.endpoints.get_mut(at);
+        }
+        let endpoint = self.interfaces.iter().find_map(|interface| open_endpoint(interface, address))?;
+        self.endpoints.push(Open { address, endpoint, in_flight: InFlight::new() });
+        self.endpoints.last_mut()
+    }
+
+    /// Selects an alternate setting. Endpoints of the former one must be idle.
+    fn set_interface(&mut self, urb: Urb, number: u16, setting: u16) {
+        let Self { interfaces, endpoints, .. } = self;
+        let found = interfaces.iter().find(|interface| u16::from(interface.interface_number()) == number);
+        let result = found.zip(u8::try_from(setting).ok()).map(|(interface, setting)| {
+            let own = |open: &Open| {
+                interface.descriptor().is_some_and(|descriptor| {
+                    descriptor.endpoints().any(|endpoint| endpoint.address() == open.address)
+                })
+            };
+            endpoints.retain(|open| !own(open));
+            interface.set_alt_setting(setting).wait()
+        });
+        let status = if matches!(result, Some(Ok(()))) { Status::Done } else { Status::Stall };
+        self.done.push_back(Completion { urb, status, actual: 0 });
     }
 
     /// Takes rings back, so that the next one is heard.
@@ -252,25 +296,29 @@ impl Usbfs {
         {
             self.done.push_back(control_done(urb, answer));
         }
-        let [receive, send, listen] = &mut self.in_flight;
-        take_ended(&mut self.bulk_in, receive, &mut self.done, &mut context);
-        take_ended(&mut self.bulk_out, send, &mut self.done, &mut context);
-        take_ended(&mut self.interrupt, listen, &mut self.done, &mut context);
+        for Open { endpoint, in_flight, .. } in &mut self.endpoints {
+            match endpoint {
+                Opened::BulkIn(endpoint) => take_ended(endpoint, in_flight, &mut self.done, &mut context),
+                Opened::BulkOut(endpoint) => take_ended(endpoint, in_flight, &mut self.done, &mut context),
+                Opened::Interrupt(endpoint) => take_ended(endpoint, in_flight, &mut self.done, &mut context),
+            }
+        }
         self.gone |= self.done.iter().any(|done| done.status == Status::Gone);
     }
 
     fn control(&mut self, urb: Urb) {
         let Setup { kind, request, value, index, length } = urb.setup;
-        if kind == 2 && request == CLEAR_FEATURE {
+        if kind == Setup::TO_ENDPOINT && request == CLEAR_FEATURE {
             return self.clear_halt(urb, index);
+        }
+        if kind == Setup::TO_INTERFACE && request == SET_INTERFACE {
+            return self.set_interface(urb, index, value);
         }
         if kind == 0 && request == SET_CONFIGURATION {
             // The kernel has set it when the device was plugged in.
             return self.done.push_back(Completion { urb, status: Status::Done, actual: 0 });
         }
-        let control_type =
-            if kind & Setup::VENDOR != 0 { ControlType::Vendor } else { ControlType::Standard };
-        let recipient = Recipient::Device;
+        let (control_type, recipient) = (control_type(kind), recipient(kind));
         let future: Request = if urb.setup.is_in() {
             let data = ControlIn { control_type, recipient, request, value, index, length };
             let future = self.device.control_in(data, CONTROL_TIMEOUT).into_future();
@@ -286,13 +334,38 @@ impl Usbfs {
 
     /// The kernel keeps a state of its own for a halted endpoint.
     fn clear_halt(&mut self, urb: Urb, endpoint: u16) {
-        let result = match u8::try_from(endpoint) {
-            Ok(address) if address == ENDPOINTS.bulk_in => self.bulk_in.clear_halt().wait(),
-            Ok(address) if address == ENDPOINTS.bulk_out => self.bulk_out.clear_halt().wait(),
-            _ => self.interrupt.clear_halt().wait(),
-        };
-        let status = if result.is_ok() { Status::Done } else { Status::Error };
+        let open = u8::try_from(endpoint).ok().and_then(|address| self.endpoint(address));
+        let result = open.map(|open| match &mut open.endpoint {
+            Opened::BulkIn(endpoint) => endpoint.clear_halt().wait(),
+            Opened::BulkOut(endpoint) => endpoint.clear_halt().wait(),
+            Opened::Interrupt(endpoint) => endpoint.clear_halt().wait(),
+        });
+        let status = if matches!(result, Some(Ok(()))) { Status::Done } else { Status::Error };
         self.done.push_back(Completion { urb, status, actual: 0 });
+    }
+}
+
+fn open_endpoint(interface: &nusb::Interface, address: u8) -> Option<Opened> {
+    if address & Setup::IN == 0 {
+        return interface.endpoint(address).ok().map(Opened::BulkOut);
+    }
+    let bulk = interface.endpoint(address).ok().map(Opened::BulkIn);
+    bulk.or_else(|| interface.endpoint(address).ok().map(Opened::Interrupt))
+}
+
+const fn control_type(kind: u8) -> ControlType {
+    match kind & (Setup::VENDOR | Setup::CLASS) {
+        Setup::VENDOR => ControlType::Vendor,
+        Setup::CLASS => ControlType::Class,
+        _ => ControlType::Standard,
+    }
+}
+
+const fn recipient(kind: u8) -> Recipient {
+    match kind & 0x1f {
+        Setup::TO_INTERFACE => Recipient::Interface,
+        Setup::TO_ENDPOINT => Recipient::Endpoint,
+        _ => Recipient::Device,
     }
 }
 
@@ -363,14 +436,16 @@ const fn status_of(error: TransferError) -> Status {
     }
 }
 
-fn explain(step: &'static str, seen: Adapter, error: nusb::Error) -> UsbError {
-    let place = seen.place;
+fn explain(step: &'static str, seen: &Device, interface: u8, error: nusb::Error) -> UsbError {
+    let place = seen.place.clone();
     if error.kind() == ErrorKind::PermissionDenied {
         return UsbError::Permission(place);
     }
     if error.kind() == ErrorKind::Busy {
-        let holder = seen.driver.map(|name| format!(" by the driver {name}")).unwrap_or_default();
-        return UsbError::Busy { holder, interface: format!("{place}:1.0"), place };
+        let driver = seen.driver.clone();
+        let holder = driver.as_ref().map(|name| format!(" by the driver {name}")).unwrap_or_default();
+        let driver = driver.unwrap_or_else(|| "DRIVER".to_owned());
+        return UsbError::Busy { holder, driver, interface: format!("{place}:1.{interface}"), place };
     }
     UsbError::Step { step, place, error }
 }
@@ -384,39 +459,57 @@ impl Transport for Usbfs {
         if self.gone {
             return self.done.push_back(Completion::gone(urb));
         }
-        let Urb { id, endpoint, length, .. } = urb;
+        let Urb { id, endpoint, length, zero_packet, .. } = urb;
+        if endpoint == 0 {
+            return self.control(urb);
+        }
+        let ends_whole = zero_packet && length.is_multiple_of(self.speed.bulk_packet());
+        let Some(Open { endpoint, in_flight, .. }) = self.endpoint(endpoint) else {
+            return self.done.push_back(Completion { urb, status: Status::Error, actual: 0 });
+        };
+        in_flight.push_back((id, length));
         match endpoint {
-            0 => self.control(urb),
-            address if address == ENDPOINTS.bulk_in => {
-                self.in_flight[0].push_back((id, length));
-                self.bulk_in.submit(buffer_in(urb.buffer, length));
-            }
-            address if address == ENDPOINTS.bulk_out => {
-                self.in_flight[1].push_back((id, length));
-                self.bulk_out.submit(buffer_out(urb.buffer, length));
-                if urb.zero_packet && length.is_multiple_of(self.speed.bulk_packet()) {
-                    self.in_flight[1].push_back((ZERO_PACKET, 0));
-                    self.bulk_out.submit(Buffer::new(0));
+            Opened::BulkIn(endpoint) => endpoint.submit(buffer_in(urb.buffer, length)),
+            Opened::Interrupt(endpoint) => endpoint.submit(buffer_in(urb.buffer, length)),
+            Opened::BulkOut(endpoint) => {
+                endpoint.submit(buffer_out(urb.buffer, length));
+                if ends_whole {
+                    in_flight.push_back((ZERO_PACKET, 0));
+                    endpoint.submit(Buffer::new(0));
                 }
-            }
-            _ => {
-                self.in_flight[2].push_back((id, length));
-                self.interrupt.submit(buffer_in(urb.buffer, length));
             }
         }
     }
 
+    fn claim(&mut self, configuration: u8, interfaces: &[u8]) -> Result<(), ClaimError> {
+        let active = self.device.active_configuration().map(|active| active.configuration_value());
+        if active.ok() != Some(configuration) {
+            let set = self.device.set_configuration(configuration).wait();
+            set.map_err(|error| explain("set the configuration", &self.seen, 0, error))?;
+        }
+        for &number in interfaces {
+            let claimed = self.device.detach_and_claim_interface(number).wait();
+            let claimed =
+                claimed.map_err(|error| explain("claim an interface", &self.seen, number, error))?;
+            self.interfaces.push(claimed);
+        }
+        Ok(())
+    }
+
     fn cancel(&mut self, endpoint: u8) {
-        match endpoint {
-            0 => {
-                // Dropping the request cancels it.
-                if let Some((urb, _)) = self.request.take() {
-                    self.done.push_back(Completion { urb, status: Status::Cancelled, actual: 0 });
-                }
+        if endpoint == 0 {
+            // Dropping the request cancels it.
+            if let Some((urb, _)) = self.request.take() {
+                self.done.push_back(Completion { urb, status: Status::Cancelled, actual: 0 });
             }
-            address if address == ENDPOINTS.bulk_in => self.bulk_in.cancel_all(),
-            address if address == ENDPOINTS.bulk_out => self.bulk_out.cancel_all(),
-            _ => self.interrupt.cancel_all(),
+            return;
+        }
+        let open = self.endpoints.iter_mut().find(|open| open.address == endpoint);
+        match open.map(|open| &mut open.endpoint) {
+            Some(Opened::BulkIn(endpoint)) => endpoint.cancel_all(),
+            Some(Opened::BulkOut(endpoint)) => endpoint.cancel_all(),
+            Some(Opened::Interrupt(endpoint)) => endpoint.cancel_all(),
+            None => {}
         }
     }
 
@@ -456,15 +549,14 @@ impl Transport for Usbfs {
     }
 
     fn place(&self) -> String {
-        format!("USB port {}", self.place)
+        format!("USB port {}", self.seen.place)
     }
 
     fn allocate(&mut self, endpoint: u8, bytes: usize) -> Option<UrbBuffer> {
-        let buffer = if endpoint == ENDPOINTS.bulk_in {
-            self.bulk_in.allocate(bytes)
-        } else {
-            self.bulk_out.allocate(bytes)
-        };
-        Some(UrbBuffer::Mapped(buffer))
+        match &self.endpoint(endpoint)?.endpoint {
+            Opened::BulkIn(endpoint) => Some(UrbBuffer::Mapped(endpoint.allocate(bytes))),
+            Opened::BulkOut(endpoint) => Some(UrbBuffer::Mapped(endpoint.allocate(bytes))),
+            Opened::Interrupt(_) => None,
+        }
     }
 }

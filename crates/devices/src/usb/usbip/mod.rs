@@ -1,7 +1,7 @@
 //! USB/IP: a USB device over a stream, between processes or machines.
 //!
 //! [`Server`] shows a model to whoever connects, Linux's `vhci_hcd` or our own client; [`Client`] is a
-//! [`Transport`](super::usb::Transport) to a device that Linux's `usbip-host` or a model shows. Own
+//! [`Transport`](crate::usb::Transport) to a device that Linux's `usbip-host` or a model shows. Own
 //! code, because the protocol has two messages to set up and four to transfer.
 //!
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.

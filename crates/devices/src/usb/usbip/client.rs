@@ -9,8 +9,8 @@ use super::message::{
     FLAG_IN, FLAG_ZERO_PACKET, HEADER_BYTES, Header, NAME_BYTES, SUBMIT, SUBMITTED, UNLINK, UNLINKED,
 };
 use super::outgoing::{Outgoing, PIECES, Pending, gather, message_bytes};
-use crate::lan78xx::monotonic;
-use crate::lan78xx::usb::{Completion, Speed, Status, Transport, Urb};
+use crate::usb::monotonic;
+use crate::usb::{Completion, Speed, Status, Transport, Urb};
 use core::time::Duration;
 use polder_datapath::port::Armed;
 use polder_datapath::units::Nanos;

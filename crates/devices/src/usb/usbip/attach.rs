@@ -3,7 +3,7 @@
 use super::message::{
     DEVICE_BYTES, Described, NAME_BYTES, REPLY_IMPORT, REQUEST_IMPORT, SETUP_BYTES, VERSION, setup_head,
 };
-use crate::lan78xx::monotonic;
+use crate::usb::monotonic;
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -1,7 +1,7 @@
 //! Output queue of a client, with as few system calls as possible.
 
 use super::message::HEADER_BYTES;
-use crate::lan78xx::usb::Urb;
+use crate::usb::Urb;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
@@ -76,7 +76,7 @@ pub(super) fn gather<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lan78xx::usb::{Setup, UrbBuffer};
+    use crate::usb::{Setup, UrbBuffer};
 
     /// Every place at which the socket can have stopped taking bytes.
     #[test]

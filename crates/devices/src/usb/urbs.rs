@@ -1,18 +1,13 @@
 //! Memory for URBs: slots of the buffer manager, each large enough for a full transfer (A2).
 
-use super::usb::{Speed, Transport, UrbBuffer};
+use super::transport::{Transport, UrbBuffer};
 use polder_buffers::{Pool, Region, RegionError, RegionOptions};
 
-/// Bytes of a full transfer.
-pub(super) const fn transfer_bytes(speed: Speed) -> usize {
-    match speed {
-        Speed::High => 16 * 1024,
-        Speed::Super => 32 * 1024,
-    }
-}
+/// Smallest memory of a URB.
+const SHORTEST: u32 = 2048;
 
 /// Source of the URBs' memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Buffers {
     /// The pool, unless A2 is off: then every URB has memory of its own, for its life.
     pool: Option<Pool>,
@@ -28,16 +23,15 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Memory for `count` URBs of `speed`.
-    pub(super) fn new(speed: Speed, count: usize, pooled: bool) -> Result<Self, RegionError> {
-        let bytes = transfer_bytes(speed);
+    /// Memory for `count` URBs of `bytes`.
+    pub(super) fn new(bytes: usize, count: usize, pooled: bool) -> Result<Self, RegionError> {
         let mut buffers =
             Self { pool: None, mapped: Vec::new(), is_mapped: false, grows: false, bytes, all: 0, free: 0 };
         if !pooled {
             return Ok(buffers);
         }
         let slots = u32::try_from(count).unwrap_or(u32::MAX);
-        let slot_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let slot_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(SHORTEST).next_power_of_two();
         let region = Region::new(RegionOptions { slots, slot_bytes })?;
         buffers.pool = Some(region.pool());
         (buffers.all, buffers.free) = (count, count);

@@ -5,8 +5,7 @@ use super::message::{
     DEVICE_BYTES, Described, INTERFACE_BYTES, NAME_AT, NAME_BYTES, REPLY_LIST, REQUEST_LIST, SETUP_BYTES,
     setup_head,
 };
-use crate::lan78xx::descriptor::{Chip, VENDOR};
-use crate::lan78xx::usb::Speed;
+use crate::usb::Speed;
 use core::time::Duration;
 use std::io::{Read, Write};
 use std::sync::atomic::AtomicBool;
@@ -19,8 +18,12 @@ const MOST_DEVICES: u32 = 1024;
 pub struct Listed {
     /// Its name there.
     pub busid: String,
-    /// Its chip, if it is a LAN78xx.
-    pub chip: Option<Chip>,
+    /// Its vendor.
+    pub vendor: u16,
+    /// Its product.
+    pub product: u16,
+    /// Class, subclass and protocol of each interface.
+    pub interfaces: Vec<[u8; 3]>,
     /// Its bus, if it is fast enough.
     pub speed: Option<Speed>,
 }
@@ -54,20 +57,25 @@ fn ask(stream: &mut (impl Read + Write), server: &ServerAddress) -> Result<Vec<L
 fn read(stream: &mut impl Read) -> std::io::Result<Listed> {
     let mut record = [0; DEVICE_BYTES];
     stream.read_exact(&mut record)?;
+    let mut interfaces = Vec::new();
     for _ in 0..record[DEVICE_BYTES - 1] {
-        stream.read_exact(&mut [0; INTERFACE_BYTES])?;
+        let mut interface = [0; INTERFACE_BYTES];
+        stream.read_exact(&mut interface)?;
+        let [class, subclass, protocol, _] = interface;
+        interfaces.push([class, subclass, protocol]);
     }
     let described = Described::read(&record);
     let name = &record[NAME_AT..NAME_AT + NAME_BYTES];
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    let chip = Chip::of_product(described.product).filter(|_| described.vendor == VENDOR);
-    Ok(Listed { busid: String::from_utf8_lossy(name).into_owned(), chip, speed: described.speed })
+    let Described { vendor, product, speed, .. } = described;
+    Ok(Listed { busid: String::from_utf8_lossy(name).into_owned(), vendor, product, interfaces, speed })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::describe;
+    use super::super::answer::{DEVICE, describe};
     use super::*;
+    use crate::usb::model::Identity;
     use std::io::Cursor;
 
     /// Server with a prepared output, which reads nothing.
@@ -95,17 +103,24 @@ mod tests {
 
     #[test]
     fn devices_follow_each_other_with_their_interfaces() {
-        let mut other = describe(Chip::Lan7800, Speed::High, "1-2");
+        let mut other = describe(&DEVICE, "1-2");
         other[302] = 0x99;
         other[DEVICE_BYTES - 1] = 3;
-        let ours = describe(Chip::Lan7850, Speed::Super, "2-1.4");
-        let interfaces = |count: usize| vec![0; INTERFACE_BYTES * count];
+        let ours = describe(&Identity { product: 0x7850, speed: Speed::Super, ..DEVICE }, "2-1.4");
+        let interfaces = |count: usize| [2, 13, 0, 0].repeat(count);
         let head = setup_head(REPLY_LIST, 0);
         let whole = [&head[..], &[0, 0, 0, 2], &other, &interfaces(3), &ours, &interfaces(1)].concat();
         let found = listed(whole.clone()).unwrap();
-        assert_eq!(found[0], Listed { busid: "1-2".to_owned(), chip: None, speed: Some(Speed::High) });
-        let ours = (found[1].busid.as_str(), found[1].chip, found[1].speed);
-        assert_eq!(ours, ("2-1.4", Some(Chip::Lan7850), Some(Speed::Super)));
+        let other = Listed {
+            busid: "1-2".to_owned(),
+            vendor: 0x0424,
+            product: 0x9901,
+            interfaces: vec![[2, 13, 0]; 3],
+            speed: Some(Speed::High),
+        };
+        assert_eq!(found[0], other);
+        let ours = (found[1].busid.as_str(), found[1].product, found[1].speed, found[1].interfaces.len());
+        assert_eq!(ours, ("2-1.4", 0x7850, Some(Speed::Super), 1));
         for end in 0..whole.len() {
             assert!(listed(whole[..end].to_vec()).is_err(), "{end}");
         }

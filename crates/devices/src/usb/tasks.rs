@@ -1,48 +1,44 @@
-//! Control tasks of a port: bringing the adapter up, the link, statistics, halted endpoints,
+//! Control tasks of a port: bringing the device up, the link, statistics, halted endpoints,
 //! putting it to rest. One task at a time, one control request at a time.
 
 use super::control::{CONTROL_BYTES, ControlError};
-use super::init::{self, Found};
-use super::phy;
+use super::function::Function;
 use super::port::{Core, Kind, REST};
-use super::usb::Urb;
-use crate::Link;
+use super::transport::Urb;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 
-/// Time for which bringing an adapter up may take in all. Its some 200 requests may each take 50 ms, as
+/// Time for which bringing a device up may take in all. The some 200 requests of a LAN78xx may each take 50 ms, as
 /// behind a distant server, and longer when filters are set.
 pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 /// Time for which a control request may take on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
 /// Between two looks at the link that no interrupt asks for.
 pub(super) const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
-/// Between two readings of the statistics: the shortest frames at 1 Gbit/s wrap a counter of 20 bits after
-/// 0.70 s, and a look at the link may come between.
-const STATISTICS_PERIOD: Nanos = Nanos::from_millis(400);
 
 /// Result of a task.
-pub(super) enum Outcome {
-    Found(Box<Found>),
-    Link(Link),
-    Statistics(super::statistics::Block),
+pub(super) enum Outcome<F: Function> {
+    Found(Box<F::Found>),
+    Report(F::Report),
     Cleared(u8),
     AtRest,
 }
 
 /// Reason why a task has failed.
 #[derive(Debug)]
-pub(super) enum TaskError {
-    Init(init::InitError),
+pub(super) enum TaskError<E> {
+    Init(E),
     Control(ControlError),
 }
 
-pub(super) type Task = Pin<Box<dyn Future<Output = Result<Outcome, TaskError>> + Send>>;
+type Ended<F> = Result<Outcome<F>, TaskError<<F as Function>::Error>>;
 
-impl Core {
+pub(super) type Task<F> = Pin<Box<dyn Future<Output = Ended<F>> + Send>>;
+
+impl<F: Function> Core<F> {
     /// Waits until the task that is under way has ended, the time is over, or it is `cancelled`.
     pub(super) fn drive(&mut self, limit: Nanos, cancelled: impl Fn() -> bool) {
         let end = self.transport.now() + limit;
@@ -120,45 +116,33 @@ impl Core {
         self.transport.flush();
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        let found = self.found.filter(|_| !self.closed)?;
+    fn next_task(&mut self) -> Option<Task<F>> {
+        let found = self.found.as_ref().filter(|_| !self.closed)?;
         let pipe = self.pipe.clone();
         let now = self.transport.now();
         if let Some(endpoint) = self.halted.front().copied() {
             return Some(Box::pin(async move {
-                let result = init::clear_halt(&pipe, endpoint).await;
+                let result = pipe.clear_halt(endpoint).await;
                 result.map(|()| Outcome::Cleared(endpoint)).map_err(TaskError::Control)
             }));
         }
-        if core::mem::take(&mut self.link_wanted) {
+        let dialogue = if core::mem::take(&mut self.link_wanted) {
             self.link_looked = now;
-            let (speed, pause) = (self.transport.speed(), self.pause);
-            return Some(Box::pin(async move {
-                let link = phy::look(&pipe, (found.chip, found.phy), speed, pause).await;
-                link.map(Outcome::Link).map_err(TaskError::Control)
-            }));
-        }
-        if now.since(self.statistics_read) > STATISTICS_PERIOD || self.status.takes_refresh() {
-            self.statistics_read = now;
-            return Some(Box::pin(async move {
-                let block = init::read_statistics(&pipe).await;
-                block.map(Outcome::Statistics).map_err(TaskError::Control)
-            }));
-        }
-        None
+            self.function.look(pipe, found, self.transport.speed())
+        } else {
+            self.function.next_task(pipe, now, &self.status)?
+        };
+        Some(Box::pin(async move { dialogue.await.map(Outcome::Report).map_err(TaskError::Control) }))
     }
 
-    fn task_ended(&mut self, result: Result<Outcome, TaskError>) {
+    fn task_ended(&mut self, result: Ended<F>) {
         match result {
-            Ok(Outcome::Found(found)) => {
-                self.status.set_found(*found, self.transport.speed(), self.transport.place());
-                self.found = Some(*found);
+            Ok(Outcome::Found(found)) => self.is_up(*found),
+            Ok(Outcome::Report(report)) => {
+                if let Some(link) = self.function.reported(report, &self.status) {
+                    self.set_link(link);
+                }
             }
-            Ok(Outcome::Link(link)) => {
-                self.link = link;
-                self.status.set_link(link);
-            }
-            Ok(Outcome::Statistics(block)) => self.status.update_statistics(block),
             Ok(Outcome::Cleared(endpoint)) => self.cleared(endpoint),
             Ok(Outcome::AtRest) => {}
             Err(error) => {
@@ -181,17 +165,16 @@ impl Core {
         self.transport.flush();
     }
 
-    /// Puts the adapter to rest, as far as that can be had in time.
+    /// Puts the device to rest, as far as that can be had in time.
     pub(super) fn rest(&mut self) {
-        if self.found.is_none() || self.closed {
-            return;
-        }
+        let Some(found) = self.found.as_ref().filter(|_| !self.closed) else { return };
         let pipe = self.pipe.clone();
         self.halted.clear();
         if self.control_since.is_none() {
             self.pipe.clear();
+            let dialogue = self.function.put_to_rest(pipe, found);
             self.task = Some(Box::pin(async move {
-                init::put_to_rest(pipe).await.map(|()| Outcome::AtRest).map_err(TaskError::Control)
+                dialogue.await.map(|()| Outcome::AtRest).map_err(TaskError::Control)
             }));
             self.receive_urbs = 0;
             self.link_wanted = false;

@@ -1,8 +1,8 @@
 //! The messages of a server.
 
 use super::message::{DEVICE_BYTES, ECONNRESET, ENODEV, EOVERFLOW, EPIPE, Header, SUBMITTED, UNLINKED};
-use crate::lan78xx::descriptor::{Chip, VENDOR};
-use crate::lan78xx::usb::{Speed, Status};
+use crate::usb::model::Identity;
+use crate::usb::{Speed, Status};
 
 /// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
 pub(super) const DEVICE_ID: u32 = 1 << 16 | 2;
@@ -37,20 +37,22 @@ const fn error(status: Status) -> i32 {
 }
 
 /// Description of a device by its server.
-pub(super) fn describe(chip: Chip, speed: Speed, name: &str) -> [u8; DEVICE_BYTES] {
+pub(super) fn describe(identity: &Identity, name: &str) -> [u8; DEVICE_BYTES] {
     let mut bytes = [0; DEVICE_BYTES];
     let path = format!("/polder/model/{name}");
     put(&mut bytes[..256], path.as_bytes());
     put(&mut bytes[256..288], name.as_bytes());
     let (bus, device) = (DEVICE_ID >> 16, DEVICE_ID & 0xffff);
-    for (at, word) in [(288, bus), (292, device), (296, speed_number(speed))] {
+    for (at, word) in [(288, bus), (292, device), (296, speed_number(identity.speed))] {
         put(&mut bytes[at..], &word.to_be_bytes());
     }
-    for (at, half) in [(300, VENDOR), (302, chip.product()), (304, 0x0300_u16)] {
+    for (at, half) in [(300, identity.vendor), (302, identity.product), (304, 0x0300_u16)] {
         put(&mut bytes[at..], &half.to_be_bytes());
     }
     // Class, subclass, protocol, the configuration that is set, configurations, interfaces.
-    put(&mut bytes[306..], &[255, 0, 255, 0, 1, 1]);
+    let [class, subclass, protocol] = identity.class;
+    let interfaces = u8::try_from(identity.interfaces.len()).unwrap_or(u8::MAX);
+    put(&mut bytes[306..], &[class, subclass, protocol, 1, 1, interfaces]);
     bytes
 }
 
@@ -65,6 +67,17 @@ const fn speed_number(speed: Speed) -> u32 {
 fn put(target: &mut [u8], bytes: &[u8]) {
     target[..bytes.len()].copy_from_slice(bytes);
 }
+
+/// A device of the tests.
+#[cfg(test)]
+pub(super) const DEVICE: Identity = Identity {
+    vendor: 0x0424,
+    product: 0x7801,
+    speed: Speed::High,
+    class: [255, 0, 255],
+    interfaces: &[[255, 0, 255]],
+    interrupt: 0x83,
+};
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_device_is_described() {
-        let bytes = describe(Chip::Lan7801, Speed::High, "1-1");
+        let bytes = describe(&DEVICE, "1-1");
         let described = Described::read(&bytes);
         assert_eq!(described.device, 0x1_0002);
         assert_eq!((described.vendor, described.product), (0x0424, 0x7801));

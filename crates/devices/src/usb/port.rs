@@ -5,15 +5,15 @@
 //! bulk-out URB is filled from the pending queue at once (A3).
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
-use super::init::{self, Found, Wanted};
-use super::regs::int_sts;
+use super::descriptor::Endpoints;
+use super::function::{Function, Transfers};
 use super::rx::Filled;
 use super::status::PortStatus;
 use super::tasks::{BRING_UP, Outcome, Task, TaskError};
+use super::transport::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
 use super::tx::Sending;
 use super::urbs::Buffers;
-use super::usb::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
-use super::{OpenError, Options, Techniques};
+use super::{OpenError, Settings, Techniques};
 use crate::Link;
 use core::time::Duration;
 use polder_buffers::Pool;
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Time for which putting the adapter to rest may take.
+/// Time for which putting the device to rest may take.
 pub(super) const REST: Nanos = Nanos::from_millis(300);
 /// Transfers in a row that may fail before the port is given up.
 const FAILURES: u32 = 64;
@@ -33,8 +33,8 @@ const FETCHED: usize = 512;
 const FIRST_LOOK: Nanos = Nanos::from_millis(500);
 /// Buffers of bulk-in URBs beside those in flight: for transfers that wait for a turn.
 const SPARE_BUFFERS: usize = 2;
-/// Bytes of an interrupt transfer.
-const INTERRUPT_BYTES: usize = 16;
+/// Bytes of an interrupt transfer: a packet of its endpoint, within these bounds.
+const INTERRUPT_BYTES: (u16, u16) = (8, 64);
 
 /// First bit of a URB's place in its name.
 const PLACE_SHIFT: u32 = 2;
@@ -81,11 +81,13 @@ impl Kind {
 }
 
 /// Both ends' common state.
-pub(super) struct Core {
+pub(super) struct Core<F: Function> {
     pub(super) transport: Box<dyn Transport>,
+    pub(super) function: F,
     pub(super) techniques: Techniques,
-    pub(super) found: Option<Found>,
-    pub(super) status: Arc<PortStatus>,
+    pub(super) found: Option<F::Found>,
+    pub(super) transfers: Option<Transfers>,
+    pub(super) status: Arc<PortStatus<F::Status>>,
     pub(super) link: Link,
     pub(super) closed: bool,
     /// Memory of bulk-in URBs, and how many are wanted in flight.
@@ -97,11 +99,11 @@ pub(super) struct Core {
     /// Of the receiving end; written under the core's lock alone.
     pub(super) receive_counters: Arc<QueueCounters>,
     /// Bulk-in transfers that have ended, oldest first (A4).
-    pub(super) filled: VecDeque<Filled>,
+    pub(super) filled: VecDeque<Filled<F::Reader>>,
     /// The sending side.
-    pub(super) sending: Sending,
+    pub(super) sending: Sending<F::Writer>,
     pub(super) pipe: Pipe,
-    pub(super) task: Option<Task>,
+    pub(super) task: Option<Task<F>>,
     pub(super) control_since: Option<Nanos>,
     pub(super) control_buffer: Option<UrbBuffer>,
     /// Time at which a transfer ended last.
@@ -109,49 +111,43 @@ pub(super) struct Core {
     interrupt_in_flight: bool,
     pub(super) link_wanted: bool,
     pub(super) link_looked: Nanos,
-    pub(super) statistics_read: Nanos,
     pub(super) halted: VecDeque<u8>,
     pub(super) failures: u32,
-    pub(super) pause: bool,
     /// The last failure of a task while the port was being opened.
-    pub(super) error: Option<TaskError>,
+    pub(super) error: Option<TaskError<F::Error>>,
 }
 
-impl Core {
-    /// Brings the adapter up; waits for it.
+impl<F: Function> Core<F> {
+    /// Brings the device up; waits for it.
     pub(super) fn open(
         transport: Box<dyn Transport>,
-        options: &Options,
-        wanted: Wanted,
-    ) -> Result<Self, OpenError> {
-        let speed = transport.speed();
-        let techniques = options.techniques;
-        let (receive_urbs, send_urbs) = options.urbs(speed);
-        let receive_buffers = Buffers::new(speed, receive_urbs + SPARE_BUFFERS, techniques.urb_pools)
-            .map_err(OpenError::Memory)?
-            .growing(!techniques.resubmit_in_cycle);
+        function: F,
+        settings: &Settings,
+    ) -> Result<Self, OpenError<F::Error>> {
+        let techniques = settings.techniques;
+        let receive_urbs = settings.receive_urbs;
         // With A4 off every URB goes back when it completes (C5 has nothing to say).
         let receive_mark = if techniques.resubmit_in_cycle {
-            options.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX)) as usize
+            settings.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX)) as usize
         } else {
             receive_urbs
         };
-        let send_buffers = Buffers::new(speed, send_urbs, techniques.urb_pools).map_err(OpenError::Memory)?;
-        let pause = wanted.pause;
         let mut core = Self {
             transport,
+            function,
             techniques,
             found: None,
+            transfers: None,
             status: Arc::default(),
             link: Link::default(),
             closed: false,
-            receive_buffers,
+            receive_buffers: Buffers::default(),
             receive_urbs,
             receive_mark,
             receiving: 0,
             receive_counters: Arc::default(),
             filled: VecDeque::with_capacity(2 * receive_urbs),
-            sending: Sending::new(send_buffers, send_urbs, options),
+            sending: Sending::new(settings),
             pipe: Pipe::default(),
             task: None,
             control_since: None,
@@ -160,24 +156,22 @@ impl Core {
             interrupt_in_flight: false,
             link_wanted: false,
             link_looked: Nanos(0),
-            statistics_read: Nanos(0),
             halted: VecDeque::new(),
             failures: 0,
-            pause,
             error: None,
         };
-        let pipe = core.pipe.clone();
+        let dialogue = core.function.bring_up(core.pipe.clone(), core.transport.speed());
         core.task = Some(Box::pin(async move {
-            let found = init::bring_up(pipe, wanted).await.map_err(TaskError::Init)?;
+            let found = dialogue.await.map_err(TaskError::Init)?;
             Ok(Outcome::Found(Box::new(found)))
         }));
-        core.wait_until_up(&options.cancelled)?;
-        core.begin();
+        core.wait_until_up(&settings.cancelled)?;
+        core.begin().map_err(OpenError::Memory)?;
         Ok(core)
     }
 
-    /// Waits until the adapter has been brought up, within bounds.
-    fn wait_until_up(&mut self, cancelled: &AtomicBool) -> Result<(), OpenError> {
+    /// Waits until the device has been brought up, within bounds.
+    fn wait_until_up(&mut self, cancelled: &AtomicBool) -> Result<(), OpenError<F::Error>> {
         // Relaxed: a wish that is seen later is fulfilled later.
         let cancelled = || cancelled.load(Ordering::Relaxed);
         self.drive(BRING_UP, cancelled);
@@ -196,20 +190,40 @@ impl Core {
         }
     }
 
-    /// The first URBs, and a first look at the link.
-    fn begin(&mut self) {
-        let now = self.transport.now();
-        (self.link_looked, self.statistics_read) = (now, now);
-        self.link_wanted = true;
-        if let Some(endpoints) = self.found.map(|found| found.endpoints) {
+    /// The device is up.
+    pub(super) fn is_up(&mut self, found: F::Found) {
+        let (speed, now) = (self.transport.speed(), self.transport.now());
+        self.status.set_place(speed, self.transport.place());
+        self.function.is_up(&found, now, &self.status);
+        self.transfers = Some(self.function.transfers(&found, speed));
+        self.found = Some(found);
+    }
+
+    /// Memory, the first URBs, and a first look at the link.
+    fn begin(&mut self) -> Result<(), polder_buffers::RegionError> {
+        if let (Some(transfers), Some(found)) = (self.transfers, &self.found) {
+            let Transfers { endpoints, receive_bytes, send_bytes, .. } = transfers;
+            let (pooled, grows) = (self.techniques.urb_pools, !self.techniques.resubmit_in_cycle);
             let count = self.receive_urbs + SPARE_BUFFERS;
+            self.receive_buffers = Buffers::new(receive_bytes, count, pooled)?.growing(grows);
             self.receive_buffers.map(&mut *self.transport, endpoints.bulk_in, count);
+            let writer = self.function.writer(found);
+            self.sending.begin(writer, send_bytes, self.techniques)?;
             self.sending.map(&mut *self.transport, endpoints.bulk_out);
         }
+        self.link_looked = self.transport.now();
+        self.link_wanted = true;
         self.sending.show(&self.status);
         self.fill_receive_urbs();
         self.listen();
         self.drive(FIRST_LOOK, || false);
+        Ok(())
+    }
+
+    /// The link has been read, or told.
+    pub(super) fn set_link(&mut self, link: Link) {
+        self.link = link;
+        self.status.set_link(link);
     }
 
     /// Fetches completed transfers and lets the work go on that waits for them. Frames of packets that
@@ -251,8 +265,7 @@ impl Core {
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.task = None;
-        self.link = Link::default();
-        self.status.set_link(self.link);
+        self.set_link(Link::default());
         self.status.set_closed();
     }
 
@@ -272,11 +285,16 @@ impl Core {
 
     fn interrupt_ended(&mut self, done: Completion) {
         self.interrupt_in_flight = false;
-        let word = done.received().first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
         match done.status {
-            Status::Done => self.link_wanted |= word & int_sts::PHY != 0,
+            Status::Done => {
+                let mut link = self.link;
+                self.link_wanted |= self.function.notified(done.received(), &mut link);
+                if link != self.link {
+                    self.set_link(link);
+                }
+            }
             Status::Gone => return self.close(),
-            Status::Stall => self.halted.extend(self.found.map(|found| found.endpoints.interrupt)),
+            Status::Stall => self.halted.extend(self.transfers.map(|found| found.endpoints.interrupt)),
             Status::Cancelled | Status::Babble | Status::Error => self.failed(),
         }
         if done.status != Status::Stall {
@@ -285,12 +303,16 @@ impl Core {
     }
 
     pub(super) fn listen(&mut self) {
-        let Some(found) = self.found.filter(|_| !self.interrupt_in_flight && !self.closed) else { return };
+        let Some(transfers) = self.transfers.filter(|_| !self.interrupt_in_flight && !self.closed) else {
+            return;
+        };
+        let endpoints = transfers.endpoints;
         self.interrupt_in_flight = true;
-        let (id, endpoint) = (Kind::Interrupt.id(), found.endpoints.interrupt);
-        let buffer = UrbBuffer::heap(INTERRUPT_BYTES);
-        let urb = Urb::new(id, endpoint, Setup::default(), buffer, INTERRUPT_BYTES);
-        self.transport.submit(Urb { interval: found.endpoints.microframes(), ..urb });
+        let (id, endpoint) = (Kind::Interrupt.id(), endpoints.interrupt);
+        let packet = endpoints.interrupt_packet.clamp(INTERRUPT_BYTES.0, INTERRUPT_BYTES.1);
+        let length = usize::from(packet);
+        let urb = Urb::new(id, endpoint, Setup::default(), UrbBuffer::heap(length), length);
+        self.transport.submit(Urb { interval: endpoints.microframes(), ..urb });
     }
 
     fn send_ended(&mut self, done: Completion) {
@@ -298,7 +320,7 @@ impl Core {
         let taken_whole = self.sending.ended(done);
         match status {
             Status::Done if taken_whole => self.failures = 0,
-            Status::Stall => self.halt(|found| found.endpoints.bulk_out),
+            Status::Stall => self.halt(|endpoints| endpoints.bulk_out),
             Status::Done | Status::Babble | Status::Error => {
                 self.status.count_bad_transfer();
                 self.failed();
@@ -311,9 +333,9 @@ impl Core {
     }
 
     /// A halt ends all URBs of its endpoint, and is one failure.
-    pub(super) fn halt(&mut self, endpoint: impl Fn(&Found) -> u8) {
+    pub(super) fn halt(&mut self, endpoint: impl Fn(Endpoints) -> u8) {
         self.status.count_bad_transfer();
-        let Some(endpoint) = self.found.as_ref().map(endpoint) else { return };
+        let Some(endpoint) = self.transfers.map(|found| endpoint(found.endpoints)) else { return };
         if !self.halted.contains(&endpoint) {
             self.halted.push_back(endpoint);
             self.failed();
@@ -335,7 +357,7 @@ impl Core {
     /// Takes all URBs back, as far as that can be had in time: their memory goes with the port.
     fn take_back(&mut self) {
         self.closed = true;
-        for endpoint in self.found.iter().flat_map(|found| found.endpoints.all()) {
+        for endpoint in self.transfers.iter().flat_map(|found| found.endpoints.all()) {
             self.transport.cancel(endpoint);
         }
         let end = self.transport.now() + REST;
@@ -356,7 +378,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl<F: Function> Drop for Core<F> {
     fn drop(&mut self) {
         self.rest();
         self.take_back();

@@ -1,15 +1,15 @@
 //! Bulk-in transfers: asked for, ended, and what is lost with those that fail.
 
-use super::frame::most_frames;
+use super::function::Function;
 use super::port::{Core, Kind};
 use super::rx::Filled;
-use super::usb::{Completion, Setup, Status, Urb, UrbBuffer};
+use super::transport::{Completion, Setup, Status, Urb, UrbBuffer};
 use polder_datapath::drops::DropReason;
 
 /// Received transfers that wait for a turn, at most, before URBs that complete are not resubmitted (A4 off).
 const MOST_FILLED: usize = 512;
 
-impl Core {
+impl<F: Function> Core<F> {
     pub(super) fn receive_ended(&mut self, done: Completion) {
         self.receiving -= 1;
         self.status.receiving.set(self.receiving as u64);
@@ -18,13 +18,13 @@ impl Core {
             self.failures = 0;
             return self.received(done);
         }
-        // A transfer that fails had begun: the adapter answers NAK while it has nothing.
+        // A transfer that fails had begun: the device answers NAK while it has nothing.
         let at_least = usize::from(matches!(status, Status::Babble | Status::Error));
         self.lose_frames(done.actual.min(done.urb.length), at_least);
         self.receive_buffers.give(done.urb.buffer);
         match status {
             Status::Done | Status::Cancelled => {}
-            Status::Stall => self.halt(|found| found.endpoints.bulk_in),
+            Status::Stall => self.halt(|endpoints| endpoints.bulk_in),
             Status::Babble | Status::Error => {
                 self.status.count_bad_transfer();
                 self.failed();
@@ -38,7 +38,7 @@ impl Core {
 
     /// Counts the frames that so many bytes of a bulk-in transfer can have held as dropped.
     pub(super) fn lose_frames(&self, bytes: usize, at_least: usize) {
-        let frames = most_frames(bytes).max(at_least) as u64;
+        let frames = F::most_frames(bytes).max(at_least) as u64;
         self.receive_counters.received.add(frames);
         self.receive_counters.drops.count(DropReason::DeviceError, frames);
         self.status.lost_bytes.add(bytes as u64);
@@ -57,14 +57,16 @@ impl Core {
 
     /// Puts as many bulk-in URBs in flight as are wanted, when too few are.
     pub(super) fn fill_receive_urbs(&mut self) {
-        let Some(found) = self.found.filter(|_| !self.closed && self.halted.is_empty()) else { return };
+        let Some(transfers) = self.transfers.filter(|_| !self.closed && self.halted.is_empty()) else {
+            return;
+        };
         if self.receiving >= self.receive_mark {
             return;
         }
         while self.receiving < self.receive_urbs {
             let wanted = self.receive_buffers.bytes();
             let Some(buffer) = self.receive_buffers.take(wanted) else { break };
-            self.submit_receive(found.endpoints.bulk_in, buffer);
+            self.submit_receive(transfers.endpoints.bulk_in, buffer);
         }
         self.status.set_receiving(self.receiving, &self.receive_buffers);
     }
@@ -79,8 +81,8 @@ impl Core {
     pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
         let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;
         let again = again && self.techniques.resubmit_in_cycle && self.receive_buffers.reuses();
-        match self.found.filter(|_| again) {
-            Some(found) => self.submit_receive(found.endpoints.bulk_in, buffer),
+        match self.transfers.filter(|_| again) {
+            Some(transfers) => self.submit_receive(transfers.endpoints.bulk_in, buffer),
             None => {
                 self.receive_buffers.give(buffer);
                 self.fill_receive_urbs();

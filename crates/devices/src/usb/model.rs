@@ -1,6 +1,6 @@
-//! An adapter whose wire is a port of the datapath, so that real traffic flows.
+//! Models of USB devices, and a device whose wire is a port of the datapath, so that real traffic flows.
 
-use super::Adapter;
+use super::transport::{Completion, Speed, Urb};
 use crate::AnyQueue;
 use polder_buffers::{BATCH, Batch, Packet, Pool};
 use polder_datapath::port::{Armed, Budget, Turn};
@@ -9,6 +9,72 @@ use polder_datapath::units::Nanos;
 /// Maximum lag of a frame behind the clock on a paced wire. Time beyond it was lost to the thread, not
 /// to the link, and is not made up for.
 const SLACK: Nanos = Nanos(50_000);
+
+/// Identity of a device, for a server that shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its vendor.
+    pub vendor: u16,
+    /// Its product.
+    pub product: u16,
+    /// The bus it is on.
+    pub speed: Speed,
+    /// Class, subclass and protocol of the device.
+    pub class: [u8; 3],
+    /// Class, subclass and protocol of each interface.
+    pub interfaces: &'static [[u8; 3]],
+    /// Address of its interrupt endpoint.
+    pub interrupt: u8,
+}
+
+/// A device in software, without a clock and without threads: URBs and frames go in, completions and frames
+/// come out, time is an argument.
+pub trait Model: Send {
+    /// Identity of the device.
+    fn identity(&self) -> Identity;
+
+    /// Takes a URB from the host; it completes at once, later, or never.
+    fn submit(&mut self, urb: Urb);
+
+    /// Ends a URB early; `false` when it is not (or no longer) pending.
+    fn cancel(&mut self, id: u32) -> bool;
+
+    /// Ends all URBs of an endpoint early.
+    fn cancel_endpoint(&mut self, endpoint: u8);
+
+    /// Takes the next transfer that has ended.
+    fn complete(&mut self) -> Option<Completion>;
+
+    /// Lets time pass, and everything happen that is due.
+    fn advance(&mut self, now: Nanos);
+
+    /// Time of the next event without any input from outside; `None` when there is none.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// True if the device is there.
+    fn is_plugged(&self) -> bool;
+
+    /// Plugs the device in again: fresh out of reset.
+    fn plug(&mut self);
+
+    /// Takes the device away: every URB ends, and none is taken any more.
+    fn unplug(&mut self);
+
+    /// True if frames take their time on the wire.
+    fn is_paced(&self) -> bool;
+
+    /// Time at which the wire towards the device is free.
+    fn wire_free_at(&self) -> Nanos;
+
+    /// True if the device holds its link partner back.
+    fn holds_partner(&self) -> bool;
+
+    /// A frame from the wire, which began at `start`; `false` without a link.
+    fn wire_in(&mut self, frame: &[u8], start: Nanos) -> bool;
+
+    /// The next frame to the wire.
+    fn wire_out(&mut self) -> Option<Vec<u8>>;
+}
 
 /// Counters of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,10 +89,10 @@ pub struct WireCounters {
     pub refused: u64,
 }
 
-/// An adapter and the port that is its wire.
-pub struct Bench {
+/// A device and the port that is its wire.
+pub struct Bench<M> {
     /// The device.
-    pub adapter: Adapter,
+    pub adapter: M,
     wire: Option<AnyQueue>,
     pool: Pool,
     incoming: Batch,
@@ -34,16 +100,16 @@ pub struct Bench {
     counters: WireCounters,
 }
 
-impl core::fmt::Debug for Bench {
+impl<M: core::fmt::Debug> core::fmt::Debug for Bench<M> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter.debug_struct("Bench").field("adapter", &self.adapter).finish_non_exhaustive()
     }
 }
 
-impl Bench {
+impl<M: Model> Bench<M> {
     /// Connects `adapter` to `wire`; frames come from `pool`. Without a wire frames go in and out of
     /// the adapter by hand.
-    pub fn new(adapter: Adapter, wire: Option<AnyQueue>, pool: Pool) -> Self {
+    pub fn new(adapter: M, wire: Option<AnyQueue>, pool: Pool) -> Self {
         Self {
             adapter,
             wire,
@@ -74,7 +140,7 @@ impl Bench {
     }
 
     fn bring_in(&mut self, now: Nanos) -> bool {
-        let paced = self.adapter.options().timing.paced;
+        let paced = self.adapter.is_paced();
         for _ in 0..4 * BATCH {
             if self.adapter.holds_partner() || paced && self.adapter.wire_free_at() > now {
                 return false;
@@ -149,7 +215,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl<M> Drop for Bench<M> {
     fn drop(&mut self) {
         self.pool.release(&mut self.incoming);
         self.pool.release(&mut self.outgoing);

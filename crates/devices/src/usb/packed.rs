@@ -49,6 +49,13 @@ impl PackedFrames {
         self.frames += 1;
     }
 
+    /// The transfer in `place` has `used` bytes, and the device takes it as a whole or not at all.
+    pub(super) fn join(&mut self, place: usize, used: usize) {
+        for frame in &mut self.transfers[place] {
+            frame.end = used;
+        }
+    }
+
     /// The transfer in `place` has ended, and the device has taken `actual` bytes of it.
     pub(super) fn end(&mut self, place: usize, actual: usize) -> Taken {
         let Some(transfer) = self.transfers.get_mut(place) else { return Taken::default() };

@@ -5,10 +5,9 @@ use super::message::{
     self, FLAG_ZERO_PACKET, HEADER_BYTES, Header, NAME_BYTES, REPLY_IMPORT, REPLY_LIST, REQUEST_IMPORT,
     REQUEST_LIST, SETUP_BYTES, SUBMIT, UNLINK,
 };
-use crate::lan78xx::descriptor::ENDPOINTS;
-use crate::lan78xx::model::{Adapter, Bench};
-use crate::lan78xx::monotonic;
-use crate::lan78xx::usb::{Setup, Urb, UrbBuffer};
+use crate::usb::model::{Bench, Model};
+use crate::usb::monotonic;
+use crate::usb::{Setup, Urb, UrbBuffer};
 use polder_datapath::port::Armed;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -77,10 +76,9 @@ impl Listener {
 }
 
 /// Shows one model to clients.
-#[derive(Debug)]
-pub struct Server {
+pub struct Server<M> {
     listener: Listener,
-    bench: Arc<Mutex<Bench>>,
+    bench: Arc<Mutex<Bench<M>>>,
     name: String,
     stop: Arc<OwnedFd>,
 }
@@ -117,7 +115,7 @@ enum Progress {
     Ended,
 }
 
-impl Server {
+impl<M: Model> Server<M> {
     /// A server on a TCP socket; the device is called `name` (`1-1`).
     ///
     /// # Errors
@@ -125,7 +123,7 @@ impl Server {
     pub fn tcp(
         listener: TcpListener,
         name: impl Into<String>,
-        bench: Arc<Mutex<Bench>>,
+        bench: Arc<Mutex<Bench<M>>>,
     ) -> Result<Self, ServerError> {
         listener.set_nonblocking(true).map_err(failed("prepare the socket"))?;
         Self::new(Listener::Tcp(listener), name.into(), bench)
@@ -138,13 +136,13 @@ impl Server {
     pub fn unix(
         listener: UnixListener,
         name: impl Into<String>,
-        bench: Arc<Mutex<Bench>>,
+        bench: Arc<Mutex<Bench<M>>>,
     ) -> Result<Self, ServerError> {
         listener.set_nonblocking(true).map_err(failed("prepare the socket"))?;
         Self::new(Listener::Unix(listener), name.into(), bench)
     }
 
-    fn new(listener: Listener, name: String, bench: Arc<Mutex<Bench>>) -> Result<Self, ServerError> {
+    fn new(listener: Listener, name: String, bench: Arc<Mutex<Bench<M>>>) -> Result<Self, ServerError> {
         let stop = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(failed("make an event"))?;
         Ok(Self { listener, bench, name, stop: Arc::new(stop) })
@@ -185,7 +183,7 @@ impl Server {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bench> {
+    fn lock(&self) -> MutexGuard<'_, Bench<M>> {
         self.bench.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -204,7 +202,7 @@ impl Server {
     /// Sleeps until there is work, without holding the model.
     fn wait(
         &self,
-        mut guard: MutexGuard<'_, Bench>,
+        mut guard: MutexGuard<'_, Bench<M>>,
         session: Option<&Session>,
         timeout: u64,
     ) -> Result<(), ServerError> {
@@ -243,7 +241,7 @@ impl Session {
     }
 
     /// Reads received requests, and hands them to the model.
-    fn exchange(&mut self, bench: &mut Bench, name: &str) -> Progress {
+    fn exchange(&mut self, bench: &mut Bench<impl Model>, name: &str) -> Progress {
         if !bench.adapter.is_plugged() || self.read().is_err() {
             return Progress::Ended;
         }
@@ -283,16 +281,21 @@ impl Session {
     }
 
     /// A message of the set-up; `false` when the connection is to end.
-    fn take_setup(&mut self, message: &[u8], adapter: &Adapter, name: &str) -> bool {
-        let options = adapter.options();
-        let device = describe(options.chip, options.speed, name);
+    fn take_setup(&mut self, message: &[u8], adapter: &impl Model, name: &str) -> bool {
+        let identity = adapter.identity();
+        let device = describe(&identity, name);
         let code = u16::from_be_bytes([message[2], message[3]]);
         if code == REQUEST_LIST {
             self.output.extend(message::setup_head(REPLY_LIST, 0));
             self.output.extend(1_u32.to_be_bytes());
             self.output.extend(device);
-            // Class, subclass and protocol of the one interface.
-            self.output.extend([255, 0, 255, 0]);
+            // Class, subclass and protocol, and a byte of padding.
+            self.output.extend(
+                identity
+                    .interfaces
+                    .iter()
+                    .flat_map(|&[class, subclass, protocol]| [class, subclass, protocol, 0]),
+            );
             return true;
         }
         let asked = &message[SETUP_BYTES..];
@@ -307,7 +310,7 @@ impl Session {
     }
 
     /// Hands a transfer to the model. What Linux's `usbip-host` refuses ends the session, as it does there.
-    fn take_transfer(&mut self, message: &[u8], adapter: &mut Adapter) -> Progress {
+    fn take_transfer(&mut self, message: &[u8], adapter: &mut impl Model) -> Progress {
         let Some(header) = message.first_chunk().map(Header::read) else { return Progress::Ended };
         if header.device != DEVICE_ID {
             return Progress::Ended;
@@ -326,7 +329,7 @@ impl Session {
         let is_in = header.direction == 1;
         let endpoint = u8::try_from(header.endpoint & 0xf).unwrap_or(0);
         let direction = if is_in && endpoint != 0 { Setup::IN } else { 0 };
-        let is_interrupt = endpoint | direction == ENDPOINTS.interrupt;
+        let is_interrupt = endpoint | direction == adapter.identity().interrupt;
         if is_interrupt && !(1..=LONGEST_INTERVAL).contains(&interval) {
             return Progress::Ended;
         }
@@ -343,7 +346,7 @@ impl Session {
     }
 
     /// Sends completions; returns true if there were any.
-    fn answer(&mut self, adapter: &mut Adapter) -> bool {
+    fn answer(&mut self, adapter: &mut impl Model) -> bool {
         let mut some = false;
         while let Some(done) = adapter.complete() {
             // Cancelled transfers have been answered when they were.

@@ -4,9 +4,9 @@
 //! runs on a thread of its own, as a USB host does; or the driver's end pumps it ([`Local::pumped`]),
 //! so that one thread runs both and a test is the same every time.
 
-use super::model::Bench;
+use super::model::{Bench, Model};
 use super::monotonic;
-use super::usb::{Completion, Speed, Transport, Urb};
+use super::transport::{Completion, Speed, Transport, Urb};
 use crate::wakeup::{Wakeup, WakeupReceiver};
 use core::time::Duration;
 use polder_buffers::ring::{self, Consumer, Producer};
@@ -62,9 +62,9 @@ enum Order {
 
 /// The host's end: the model, and what comes and goes.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<M: Model> {
     /// The model with its wire.
-    pub bench: Bench,
+    pub bench: Bench<M>,
     orders: Consumer<Order>,
     done: Producer<Completion>,
     /// Completed transfers for which the ring had no room.
@@ -74,7 +74,7 @@ pub struct Host {
     unplugs_after: Option<u32>,
 }
 
-impl Host {
+impl<M: Model> Host<M> {
     /// Takes the device away after `transfers` more transfers.
     pub fn unplug_after(&mut self, transfers: u32) {
         self.unplugs_after = Some(transfers);
@@ -121,15 +121,25 @@ impl Host {
     }
 }
 
+/// A host of any model.
+trait Step: Send {
+    fn step_to(&mut self, now: Nanos);
+}
+
+impl<M: Model> Step for Host<M> {
+    fn step_to(&mut self, now: Nanos) {
+        self.step(now);
+    }
+}
+
 /// The driver's end.
-#[derive(Debug)]
 pub struct Local {
     orders: Producer<Order>,
     /// Orders that found no room.
     held: VecDeque<Order>,
     done: Consumer<Completion>,
     receiver: WakeupReceiver,
-    pump: Option<Arc<Mutex<Host>>>,
+    pump: Option<Arc<Mutex<dyn Step>>>,
     clock: Clock,
     speed: Speed,
     /// Processor time for each URB, as on a real host.
@@ -142,11 +152,11 @@ pub struct Local {
 ///
 /// # Errors
 /// When the process may open no more files.
-pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(Local, Host)> {
+pub fn connect<M: Model>(bench: Bench<M>, clock: Clock, cost: Nanos) -> rustix::io::Result<(Local, Host<M>)> {
     let wakeup = Arc::new(Wakeup::new()?);
     let (orders_in, orders) = ring::channel(RING);
     let (done_in, done) = ring::channel(RING);
-    let speed = bench.adapter.options().speed;
+    let speed = bench.adapter.identity().speed;
     let host = Host {
         bench,
         orders,
@@ -169,10 +179,16 @@ pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(L
     Ok((local, host))
 }
 
+impl core::fmt::Debug for Local {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Local").field("speed", &self.speed).finish_non_exhaustive()
+    }
+}
+
 impl Local {
     /// Lets the driver's end run the host whenever it polls.
     #[must_use]
-    pub fn pumped(mut self, host: Arc<Mutex<Host>>) -> Self {
+    pub fn pumped<M: Model + 'static>(mut self, host: Arc<Mutex<Host<M>>>) -> Self {
         self.pump = Some(host);
         self
     }
@@ -182,8 +198,8 @@ impl Local {
             let now = self.clock.now();
             let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
             // Twice: what was found first may let more be done.
-            host.step(now);
-            host.step(now);
+            host.step_to(now);
+            host.step_to(now);
         }
     }
 
@@ -273,7 +289,7 @@ impl Transport for Local {
     }
 }
 
-impl Drop for Host {
+impl<M: Model> Drop for Host<M> {
     fn drop(&mut self) {
         // URBs that the model holds go back to their owner's memory with it.
         self.bench.adapter.unplug();

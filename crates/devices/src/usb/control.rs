@@ -1,0 +1,138 @@
+//! Endpoint 0: control requests, as code that reads from top to bottom and never blocks.
+//!
+//! Bringing a device up, following its link and reading its statistics are `async` functions over a
+//! [`Pipe`]; the port polls the one that is under way whenever it has a turn, so that a request that takes a
+//! millisecond delays no packet. Opening a port waits for the same functions.
+
+use super::descriptor::STRING;
+use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, Setup, Status};
+use core::future::poll_fn;
+use core::task::Poll;
+use polder_datapath::units::Nanos;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most bytes of a control transfer.
+pub(crate) const CONTROL_BYTES: usize = 512;
+
+/// Language of strings: English, United States.
+const ENGLISH: u16 = 0x0409;
+
+/// Reason why a control request to the adapter failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// A request did not end as it should.
+    #[error("a control request failed: {0:?}")]
+    Failed(Status),
+    /// A request did not end in time.
+    #[error("a control request was not answered in time")]
+    Timeout,
+    /// A request gave another number of bytes.
+    #[error("a control request gave {found} bytes where {expected} were expected")]
+    Length {
+        /// Expected number of bytes.
+        expected: usize,
+        /// Number of bytes in the answer.
+        found: usize,
+    },
+    /// The adapter did not finish an operation in time.
+    #[error("the adapter's {0} did not become ready in time")]
+    Busy(&'static str),
+}
+
+/// A request to be carried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) setup: Setup,
+    pub(crate) data: [u8; CONTROL_BYTES],
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    now: Nanos,
+    request: Option<Request>,
+    outcome: Option<Result<Vec<u8>, ControlError>>,
+}
+
+/// The way of the `async` functions to endpoint 0. One of them is under way at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pipe(Arc<Mutex<Cell>>);
+
+impl Pipe {
+    fn cell(&self) -> MutexGuard<'_, Cell> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the time.
+    pub(crate) fn set_now(&self, now: Nanos) {
+        self.cell().now = now;
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.cell().now
+    }
+
+    /// Takes the request that waits to be carried.
+    pub(crate) fn take_request(&self) -> Option<Request> {
+        self.cell().request.take()
+    }
+
+    /// Says how the request ended.
+    pub(crate) fn set_outcome(&self, outcome: Result<Vec<u8>, ControlError>) {
+        self.cell().outcome = Some(outcome);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let mut cell = self.cell();
+        cell.request = None;
+        cell.outcome = None;
+    }
+
+    async fn carry(&self, setup: Setup, data: &[u8]) -> Result<Vec<u8>, ControlError> {
+        let mut request = Request { setup, data: [0; CONTROL_BYTES] };
+        request.data[..data.len()].copy_from_slice(data);
+        self.cell().request = Some(request);
+        poll_fn(|_| self.cell().outcome.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// Waits for `time`.
+    pub(crate) async fn pause(&self, time: Nanos) {
+        let end = self.now() + time;
+        poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// A request that gives data.
+    pub(crate) async fn get(&self, setup: Setup) -> Result<Vec<u8>, ControlError> {
+        self.carry(Setup { kind: setup.kind | Setup::IN, ..setup }, &[]).await
+    }
+
+    /// A request without data.
+    pub(crate) async fn set(&self, setup: Setup) -> Result<(), ControlError> {
+        self.carry(setup, &[]).await.map(drop)
+    }
+
+    /// A request with data for the device.
+    pub(crate) async fn put(&self, setup: Setup, data: &[u8]) -> Result<(), ControlError> {
+        self.carry(setup, data).await.map(drop)
+    }
+
+    /// Reads a descriptor (USB 2.0, 9.4.3).
+    pub(crate) async fn descriptor(&self, kind: u8, index: u8, length: u16) -> Result<Vec<u8>, ControlError> {
+        let value = u16::from_be_bytes([kind, index]);
+        let language = if kind == STRING { ENGLISH } else { 0 };
+        self.get(Setup { kind: Setup::IN, request: GET_DESCRIPTOR, value, index: language, length }).await
+    }
+
+    /// Selects a configuration (USB 2.0, 9.4.7).
+    pub(crate) async fn set_configuration(&self, value: u8) -> Result<(), ControlError> {
+        let value = u16::from(value);
+        self.set(Setup { kind: 0, request: SET_CONFIGURATION, value, index: 0, length: 0 }).await
+    }
+
+    /// Lets a halted endpoint go on (USB 2.0, 9.4.1).
+    pub(crate) async fn clear_halt(&self, endpoint: u8) -> Result<(), ControlError> {
+        let kind = Setup::TO_ENDPOINT;
+        self.set(Setup { kind, request: CLEAR_FEATURE, value: 0, index: u16::from(endpoint), length: 0 })
+            .await
+    }
+}
