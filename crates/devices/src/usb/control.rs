@@ -5,7 +5,7 @@
 //! millisecond delays no packet. Opening a port waits for the same functions.
 
 use super::descriptor::STRING;
-use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, Setup, Status};
+use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, SET_INTERFACE, Setup, Status};
 use core::future::poll_fn;
 use core::task::Poll;
 use polder_datapath::units::Nanos;
@@ -127,6 +127,13 @@ impl Pipe {
     pub(crate) async fn set_configuration(&self, value: u8) -> Result<(), ControlError> {
         let value = u16::from(value);
         self.set(Setup { kind: 0, request: SET_CONFIGURATION, value, index: 0, length: 0 }).await
+    }
+
+    /// Selects an alternate setting of an interface (USB 2.0, 9.4.10).
+    pub(crate) async fn set_interface(&self, interface: u8, setting: u8) -> Result<(), ControlError> {
+        let (value, index) = (u16::from(setting), u16::from(interface));
+        let kind = Setup::TO_INTERFACE;
+        self.set(Setup { kind, request: SET_INTERFACE, value, index, length: 0 }).await
     }
 
     /// Lets a halted endpoint go on (USB 2.0, 9.4.1).

@@ -1,0 +1,187 @@
+//! Network functions of a device, as its configurations describe them (CDC 1.2, section 5; NCM 1.0, section 5).
+
+use crate::usb::descriptor::{
+    CLASS_INTERFACE, DescriptorError, Descriptors, ENDPOINT, Endpoints, FoundEndpoints, INTERFACE,
+};
+
+/// Class of a control interface (CDC 1.2, table 1).
+pub const COMMUNICATIONS: u8 = 2;
+/// Class of a data interface.
+pub const DATA: u8 = 10;
+/// Subclass of Ethernet Control Model.
+pub const ECM: u8 = 6;
+/// Subclass of Network Control Model.
+pub const NCM: u8 = 13;
+
+/// Functional descriptors (CDC 1.2, table 13).
+pub(super) const UNION_FUNCTIONAL: u8 = 6;
+pub(super) const ETHERNET_FUNCTIONAL: u8 = 15;
+pub(super) const NCM_FUNCTIONAL: u8 = 26;
+
+/// Bits of `bmNetworkCapabilities` of an NCM function (NCM 1.0, table 5-2).
+pub mod capability {
+    /// SET_ETHERNET_PACKET_FILTER.
+    pub const PACKET_FILTER: u8 = 1;
+    /// GET_NET_ADDRESS and SET_NET_ADDRESS.
+    pub const NET_ADDRESS: u8 = 1 << 1;
+    /// GET_MAX_DATAGRAM_SIZE and SET_MAX_DATAGRAM_SIZE.
+    pub const MAX_DATAGRAM_SIZE: u8 = 1 << 3;
+    /// GET_CRC_MODE and SET_CRC_MODE.
+    pub const CRC_MODE: u8 = 1 << 4;
+    /// SET_NTB_INPUT_SIZE with eight bytes.
+    pub const NTB_INPUT_SIZE_8: u8 = 1 << 5;
+}
+
+/// Subclass of a network function that the driver knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subclass {
+    /// Network Control Model: many frames in a transfer.
+    Ncm,
+    /// Ethernet Control Model: a frame in a transfer.
+    Ecm,
+}
+
+impl Subclass {
+    /// The subclass of an interface with that class, subclass and protocol.
+    pub const fn of([class, subclass, _]: [u8; 3]) -> Option<Self> {
+        match (class, subclass) {
+            (COMMUNICATIONS, NCM) => Some(Self::Ncm),
+            (COMMUNICATIONS, ECM) => Some(Self::Ecm),
+            _ => None,
+        }
+    }
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ncm => "CDC-NCM",
+            Self::Ecm => "CDC-ECM",
+        }
+    }
+}
+
+/// A network function of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkFunction {
+    /// Its subclass.
+    pub subclass: Subclass,
+    /// Value of its configuration.
+    pub configuration: u8,
+    /// Number of the control interface.
+    pub control: u8,
+    /// Number of the data interface.
+    pub data: u8,
+    /// Alternate setting of the data interface that has endpoints.
+    pub setting: u8,
+    /// Its endpoints.
+    pub endpoints: Endpoints,
+    /// Index of the string with its MAC address.
+    pub mac_string: u8,
+    /// Longest frame, Ethernet header included, FCS excluded.
+    pub longest: u16,
+    /// Optional requests of an NCM function: bits of [`capability`].
+    pub capabilities: u8,
+}
+
+/// What is gathered of a control interface.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    subclass: Subclass,
+    control: u8,
+    data: Option<u8>,
+    ethernet: Option<(u8, u16)>,
+    capabilities: u8,
+    endpoints: FoundEndpoints,
+}
+
+/// The first network function of a configuration that the driver knows; NCM before ECM.
+///
+/// # Errors
+/// [`DescriptorError`] when the configuration is malformed, or its function lacks an endpoint.
+pub fn network_function(configuration: &[u8]) -> Result<Option<NetworkFunction>, DescriptorError> {
+    let mut gathered = Vec::new();
+    for descriptor in Descriptors::of(configuration)? {
+        let descriptor = descriptor?;
+        match *descriptor {
+            [_, INTERFACE, number, 0, _, class, subclass, protocol, ..] => {
+                let subclass = Subclass::of([class, subclass, protocol]);
+                gathered.push(subclass.map(|subclass| Gathered::new(subclass, number)));
+            }
+            [_, INTERFACE, ..] => gathered.push(None),
+            [_, CLASS_INTERFACE, ..] => {
+                if let Some(Some(function)) = gathered.last_mut() {
+                    function.add(descriptor);
+                }
+            }
+            [_, ENDPOINT, ..] => {
+                if let Some(Some(function)) = gathered.last_mut() {
+                    function.endpoints.add(descriptor)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    let value = *configuration.get(5).ok_or(DescriptorError::Malformed)?;
+    let first = gathered.into_iter().flatten().min_by_key(|function| function.subclass);
+    first.map(|function| function.complete(configuration, value)).transpose()
+}
+
+impl Gathered {
+    fn new(subclass: Subclass, control: u8) -> Self {
+        let endpoints = FoundEndpoints::default();
+        Self { subclass, control, data: None, ethernet: None, capabilities: 0, endpoints }
+    }
+
+    /// Takes a functional descriptor into account.
+    fn add(&mut self, descriptor: &[u8]) {
+        match *descriptor {
+            [_, _, UNION_FUNCTIONAL, _, data, ..] => self.data = Some(data),
+            [_, _, ETHERNET_FUNCTIONAL, mac, _, _, _, _, low, high, ..] => {
+                self.ethernet = Some((mac, u16::from_le_bytes([low, high])));
+            }
+            [_, _, NCM_FUNCTIONAL, _, _, capabilities, ..] => self.capabilities = capabilities,
+            _ => {}
+        }
+    }
+
+    fn complete(self, configuration: &[u8], value: u8) -> Result<NetworkFunction, DescriptorError> {
+        // Without a union the data interface is the next one.
+        let data = self.data.unwrap_or(self.control.wrapping_add(1));
+        let (mac_string, longest) = self.ethernet.ok_or(DescriptorError::Malformed)?;
+        let (setting, endpoints) = data_endpoints(configuration, data, self.endpoints)?;
+        Ok(NetworkFunction {
+            subclass: self.subclass,
+            configuration: value,
+            control: self.control,
+            data,
+            setting,
+            endpoints: endpoints.complete()?,
+            mac_string,
+            longest,
+            capabilities: self.capabilities,
+        })
+    }
+}
+
+/// The first alternate setting of an interface that has endpoints, and these with those that are known.
+fn data_endpoints(
+    configuration: &[u8],
+    data: u8,
+    known: FoundEndpoints,
+) -> Result<(u8, FoundEndpoints), DescriptorError> {
+    let mut found = known;
+    let mut chosen = None;
+    let mut current = None;
+    for descriptor in Descriptors::of(configuration)? {
+        let descriptor = descriptor?;
+        match *descriptor {
+            [_, INTERFACE, number, setting, ..] => current = (number == data).then_some(setting),
+            [_, ENDPOINT, ..] if current.is_some() && (chosen.is_none() || chosen == current) => {
+                chosen = current;
+                found.add(descriptor)?;
+            }
+            _ => {}
+        }
+    }
+    Ok((chosen.ok_or(DescriptorError::Endpoint("bulk-in"))?, found))
+}

@@ -1,0 +1,140 @@
+//! A CDC network function over the USB port: dialogues, notifications, shapes of transfers.
+
+use super::descriptor::NetworkFunction;
+use super::frames::{FrameReader, FrameWriter, SHORTEST};
+use super::init::{self, Found, InitError, Wanted};
+use super::ntb::{Block, Packer, Shape, Signatures};
+use super::request::Notifications;
+use super::status::{FunctionStatus, PortStatus};
+use crate::Link;
+use crate::usb::control::{ControlError, Pipe};
+use crate::usb::function::{Dialogue, Function, Transfers};
+use crate::usb::{HEADERS, Speed};
+use polder_datapath::units::Nanos;
+use std::sync::Arc;
+
+/// Speed of a function that has told none, in Mbit/s.
+const UNKNOWN_SPEED: u16 = 100;
+/// Most datagrams of a block, where the device has no limit of its own.
+const MOST_DATAGRAMS: usize = 256;
+
+/// A CDC network function.
+pub(super) struct CdcFunction {
+    function: NetworkFunction,
+    identity: (u16, u16),
+    wanted: Wanted,
+    notifications: Notifications,
+    speed: Speed,
+}
+
+impl CdcFunction {
+    pub(super) fn new(function: NetworkFunction, identity: (u16, u16), wanted: Wanted, speed: Speed) -> Self {
+        Self { function, identity, wanted, notifications: Notifications::default(), speed }
+    }
+}
+
+/// Longest frame of a function, a tag included where it can carry one.
+fn longest(found: &Found) -> usize {
+    usize::from(found.function.longest.min(found.mtu + HEADERS))
+}
+
+impl Function for CdcFunction {
+    type Found = Found;
+    type Report = ();
+    type Error = InitError;
+    type Status = FunctionStatus;
+    type Reader = FrameReader;
+    type Writer = FrameWriter;
+
+    fn configuration(&self) -> u8 {
+        self.function.configuration
+    }
+
+    fn interfaces(&self) -> Vec<u8> {
+        vec![self.function.control, self.function.data]
+    }
+
+    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Found, InitError> {
+        Box::pin(init::bring_up(pipe, self.function, self.identity, self.wanted.clone(), speed))
+    }
+
+    fn is_up(&mut self, found: &Found, _now: Nanos, status: &PortStatus) {
+        status.function.set_found(found);
+    }
+
+    fn transfers(&self, found: &Found, speed: Speed) -> Transfers {
+        let packet = speed.bulk_packet();
+        let longest = longest(found);
+        let (receive_bytes, send_bytes) = match found.ntb {
+            Some(ntb) => ((ntb.in_bytes as usize).next_multiple_of(packet), ntb.out_bytes as usize),
+            // Room for a byte more than the longest frame, so that a short packet ends every transfer.
+            None => ((longest + 1).next_multiple_of(packet), longest),
+        };
+        Transfers { endpoints: found.function.endpoints, receive_bytes, send_bytes, longest }
+    }
+
+    fn reader(&self, found: &Found, status: &PortStatus) -> FrameReader {
+        let block = found.ntb.map(|ntb| Block {
+            format: ntb.format,
+            signatures: Signatures::ncm(ntb.format),
+            shortest: SHORTEST,
+        });
+        FrameReader { block, longest: longest(found), counters: Arc::clone(&status.function.blocks) }
+    }
+
+    fn writer(&self, found: &Found) -> FrameWriter {
+        let packer = found.ntb.map(|ntb| {
+            let (divisor, remainder, alignment) = ntb.parameters.out_shape();
+            let most = usize::from(ntb.parameters.out_datagrams);
+            Packer::new(Shape {
+                format: ntb.format,
+                signatures: Signatures::ncm(ntb.format),
+                has_crc: ntb.has_crc,
+                divisor,
+                // The remainder is that of what stands behind the Ethernet header (NCM 1.0, 3.3.4).
+                remainder: (remainder + divisor - SHORTEST % divisor) % divisor,
+                alignment,
+                most_datagrams: if most == 0 { MOST_DATAGRAMS } else { most.min(MOST_DATAGRAMS) },
+                largest: ntb.parameters.out_bytes as usize,
+                packet: self.speed.bulk_packet(),
+                zero_packet: found.quirks.zero_packet,
+                table_at_end: found.quirks.table_at_end,
+            })
+        });
+        FrameWriter { packer }
+    }
+
+    fn notified(&mut self, bytes: &[u8], link: &mut Link) -> bool {
+        self.notifications.take(bytes, link);
+        if link.up && link.speed == 0 {
+            (link.speed, link.full_duplex) = (UNKNOWN_SPEED, true);
+        }
+        // The device need not be asked: it has said all that it knows.
+        false
+    }
+
+    fn look(&mut self, pipe: Pipe, _found: &Found, _speed: Speed) -> Dialogue<(), ControlError> {
+        Box::pin(init::ask_status(pipe))
+    }
+
+    fn next_task(
+        &mut self,
+        _pipe: Pipe,
+        _now: Nanos,
+        _status: &PortStatus,
+    ) -> Option<Dialogue<(), ControlError>> {
+        None
+    }
+
+    fn reported(&mut self, (): (), _status: &PortStatus) -> Option<Link> {
+        None
+    }
+
+    fn put_to_rest(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
+        Box::pin(init::put_to_rest(pipe, found.function))
+    }
+
+    fn most_frames(bytes: usize) -> usize {
+        bytes.div_ceil(SHORTEST)
+    }
+}

@@ -1,0 +1,251 @@
+//! Bringing a CDC network function up, as a numbered list, and putting it to rest (NCM 1.0, section 7.2).
+
+use super::descriptor::{NetworkFunction, Subclass, capability};
+use super::ntb::Format;
+use super::quirks::{Quirks, quirks};
+use super::request::{
+    ALL_FRAMES, GET_NTB_PARAMETERS, NtbParameters, PARAMETER_BYTES, SET_CRC_MODE, SET_MAX_DATAGRAM_SIZE,
+    SET_NET_ADDRESS, SET_NTB_FORMAT, SET_NTB_INPUT_SIZE, SET_PACKET_FILTER, SMALLEST_BLOCK,
+};
+use crate::usb::control::{ControlError, Pipe};
+use crate::usb::descriptor::STRING;
+use crate::usb::{Setup, Speed, Status};
+
+/// Bytes of an Ethernet header.
+const HEADER: u16 = 14;
+/// Bits of `formats`.
+const NTB16: u16 = 1;
+const NTB32: u16 = 2;
+
+/// Settings of a function.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) mtu: Option<u16>,
+    pub(super) mac: Option<[u8; 6]>,
+    pub(super) format: Option<Format>,
+    pub(super) crc: bool,
+    /// Largest block in each direction.
+    pub(super) block_bytes: Option<u32>,
+    /// Used when the function has no address of its own.
+    pub(super) random: [u8; 6],
+}
+
+/// Blocks of an NCM function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ntb {
+    /// Width of the fields.
+    pub format: Format,
+    /// Answer of the device.
+    pub parameters: NtbParameters,
+    /// Bytes of a block to the host, at most.
+    pub in_bytes: u32,
+    /// Bytes of a block to the device, at most.
+    pub out_bytes: u32,
+    /// True if datagrams have checksums.
+    pub has_crc: bool,
+}
+
+/// Properties of a function that is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) function: NetworkFunction,
+    pub(super) identity: (u16, u16),
+    pub(super) mac: [u8; 6],
+    pub(super) mtu: u16,
+    pub(super) ntb: Option<Ntb>,
+    pub(super) quirks: Quirks,
+}
+
+/// Reason why a function could not be brought up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitError {
+    /// The device refused or failed a control request.
+    #[error("{0}; unplug the device and plug it in again")]
+    Control(#[from] ControlError),
+    /// Parameters with which no frame can be sent.
+    #[error("the device's NTB parameters are impossible: blocks of {in_bytes} bytes in and {out_bytes} out")]
+    Parameters {
+        /// Bytes of a block to the host.
+        in_bytes: u32,
+        /// Bytes of a block to the device.
+        out_bytes: u32,
+    },
+    /// A format that the device does not have.
+    #[error("the device has no {}", .0.name())]
+    Format(Format),
+    /// An MTU that it cannot have.
+    #[error("an MTU of {mtu}: the device has 68 to {largest}")]
+    Mtu {
+        /// Requested MTU.
+        mtu: u16,
+        /// The largest MTU.
+        largest: u16,
+    },
+}
+
+/// Brings the function up.
+pub(super) async fn bring_up(
+    pipe: Pipe,
+    function: NetworkFunction,
+    identity: (u16, u16),
+    wanted: Wanted,
+    speed: Speed,
+) -> Result<Found, InitError> {
+    let pipe = &pipe;
+    let mtu = mtu_of(&function, &wanted)?;
+    // 1. The configuration, and no data: only then blocks may be negotiated.
+    pipe.set_configuration(function.configuration).await?;
+    pipe.set_interface(function.data, 0).await?;
+    // 2. Blocks.
+    let ntb = match function.subclass {
+        Subclass::Ncm => Some(negotiate(pipe, &function, &wanted, speed).await?),
+        Subclass::Ecm => None,
+    };
+    // 3. Its address.
+    let mac = find_address(pipe, &function, &wanted).await?;
+    // 4. All frames, as a bridge needs them. A function without filters has nothing to say to that.
+    let has_filter = function.capabilities & capability::PACKET_FILTER != 0;
+    if function.subclass == Subclass::Ecm || has_filter {
+        unless_refused(pipe.set(to_control(&function, SET_PACKET_FILTER, ALL_FRAMES, 0)).await)?;
+    }
+    // 5. Data.
+    pipe.set_interface(function.data, function.setting).await?;
+    let quirks = quirks(identity.0, identity.1);
+    Ok(Found { function, identity, mac, mtu, ntb, quirks })
+}
+
+/// Stops the flow of data.
+pub(super) async fn put_to_rest(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
+    pipe.set_interface(function.data, 0).await
+}
+
+/// Asks for the status of the device, which says nothing of the link (USB 2.0, 9.4.5).
+pub(super) async fn ask_status(pipe: Pipe) -> Result<(), ControlError> {
+    let setup = Setup { kind: Setup::IN, request: 0, value: 0, index: 0, length: 2 };
+    pipe.get(setup).await.map(drop)
+}
+
+fn mtu_of(function: &NetworkFunction, wanted: &Wanted) -> Result<u16, InitError> {
+    let largest = function.longest.saturating_sub(HEADER);
+    let mtu = wanted.mtu.unwrap_or(largest.min(1500));
+    if mtu < crate::usb::SMALLEST_MTU || mtu > largest {
+        return Err(InitError::Mtu { mtu, largest });
+    }
+    Ok(mtu)
+}
+
+fn to_control(function: &NetworkFunction, request: u8, value: u16, length: u16) -> Setup {
+    let (kind, index) = (Setup::CLASS | Setup::TO_INTERFACE, u16::from(function.control));
+    Setup { kind, request, value, index, length }
+}
+
+/// A request that a device may refuse.
+fn unless_refused(result: Result<(), ControlError>) -> Result<(), ControlError> {
+    match result {
+        Err(ControlError::Failed(Status::Stall)) => Ok(()),
+        result => result,
+    }
+}
+
+/// Agrees on format, sizes and checksums.
+async fn negotiate(
+    pipe: &Pipe,
+    function: &NetworkFunction,
+    wanted: &Wanted,
+    speed: Speed,
+) -> Result<Ntb, InitError> {
+    // 2a. What the device can.
+    let length = u16::try_from(PARAMETER_BYTES).unwrap_or(u16::MAX);
+    let answer = pipe.get(to_control(function, GET_NTB_PARAMETERS, 0, length)).await?;
+    let found = answer.len();
+    let parameters = NtbParameters::read(&answer);
+    let parameters = parameters.ok_or(ControlError::Length { expected: PARAMETER_BYTES, found })?;
+    let NtbParameters { in_bytes, out_bytes, .. } = parameters;
+    if in_bytes < SMALLEST_BLOCK || out_bytes < SMALLEST_BLOCK {
+        return Err(InitError::Parameters { in_bytes, out_bytes });
+    }
+    // 2b. Checksums.
+    let has_crc = wanted.crc && function.capabilities & capability::CRC_MODE != 0;
+    if function.capabilities & capability::CRC_MODE != 0 {
+        unless_refused(pipe.set(to_control(function, SET_CRC_MODE, u16::from(has_crc), 0)).await)?;
+    }
+    // 2c. The format. A device with one alone need not know the request.
+    let format = choose_format(parameters.formats, wanted.format)?;
+    if parameters.formats & NTB32 != 0 {
+        let value = match format {
+            Format::Ntb16 => 0,
+            Format::Ntb32 => 1,
+        };
+        pipe.set(to_control(function, SET_NTB_FORMAT, value, 0)).await?;
+    }
+    // 2d. Bytes of a block. The device begins with as many as it can.
+    let usual = match speed {
+        Speed::High => 16 * 1024,
+        Speed::Super => 32 * 1024,
+    };
+    let limit = wanted.block_bytes.unwrap_or(usual).max(SMALLEST_BLOCK);
+    let limit = limit.min(u32::try_from(format.largest()).unwrap_or(u32::MAX));
+    let (wanted_in, out) = (in_bytes.min(limit), out_bytes.min(limit));
+    if wanted_in != in_bytes {
+        set_input_size(pipe, function, wanted_in).await?;
+    }
+    // 2e. Frames as long as the function can carry.
+    if function.capabilities & capability::MAX_DATAGRAM_SIZE != 0 {
+        let setup = to_control(function, SET_MAX_DATAGRAM_SIZE, 0, 2);
+        unless_refused(pipe.put(setup, &function.longest.to_le_bytes()).await)?;
+    }
+    Ok(Ntb { format, parameters, in_bytes: wanted_in, out_bytes: out, has_crc })
+}
+
+fn choose_format(formats: u16, wanted: Option<Format>) -> Result<Format, InitError> {
+    let has = |format| match format {
+        // Every device has it (NCM 1.0, table 6-3).
+        Format::Ntb16 => formats & NTB16 != 0 || formats & NTB32 == 0,
+        Format::Ntb32 => formats & NTB32 != 0,
+    };
+    let format = wanted.unwrap_or(if has(Format::Ntb16) { Format::Ntb16 } else { Format::Ntb32 });
+    if has(format) { Ok(format) } else { Err(InitError::Format(format)) }
+}
+
+async fn set_input_size(pipe: &Pipe, function: &NetworkFunction, bytes: u32) -> Result<(), ControlError> {
+    let [a, b, c, d] = bytes.to_le_bytes();
+    // The longer form has a limit of datagrams besides; 0 is none.
+    let data = [a, b, c, d, 0, 0, 0, 0];
+    let length = if function.capabilities & capability::NTB_INPUT_SIZE_8 != 0 { 8 } else { 4 };
+    pipe.put(to_control(function, SET_NTB_INPUT_SIZE, 0, length), &data[..usize::from(length)]).await
+}
+
+async fn find_address(
+    pipe: &Pipe,
+    function: &NetworkFunction,
+    wanted: &Wanted,
+) -> Result<[u8; 6], ControlError> {
+    if let Some(mac) = wanted.mac {
+        if function.capabilities & capability::NET_ADDRESS != 0 {
+            let setup = to_control(function, SET_NET_ADDRESS, 0, 6);
+            unless_refused(pipe.put(setup, &mac).await)?;
+        }
+        return Ok(mac);
+    }
+    let text = match pipe.descriptor(STRING, function.mac_string, 255).await {
+        Err(ControlError::Failed(Status::Stall)) => Vec::new(),
+        text => text?,
+    };
+    let own = address_of(&text).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+    Ok(own.unwrap_or(wanted.random))
+}
+
+/// The address in a string descriptor: twelve hexadecimal digits.
+pub(super) fn address_of(descriptor: &[u8]) -> Option<[u8; 6]> {
+    let [length, STRING, text @ ..] = descriptor else { return None };
+    let text = text.get(..usize::from(*length).checked_sub(2)?)?;
+    let mut digits = text.as_chunks::<2>().0.iter().map(|&unit| {
+        let unit = u32::from(u16::from_le_bytes(unit));
+        char::from_u32(unit).and_then(|digit| digit.to_digit(16)).and_then(|digit| u8::try_from(digit).ok())
+    });
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        *byte = digits.next()?? << 4 | digits.next()??;
+    }
+    digits.next().is_none().then_some(mac)
+}

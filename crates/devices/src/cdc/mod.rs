@@ -1,0 +1,163 @@
+//! Network functions of the USB Communications Device Class, driven from user space: docks, phones, modems.
+//!
+//! | subclass | frames in a transfer |
+//! |---|---|
+//! | NCM ([`Subclass::Ncm`]) | many, in a block ([`ntb`]) |
+//! | ECM ([`Subclass::Ecm`]) | one |
+//!
+//! A user of [`usb`](crate::usb), which carries transfers; what is here is the class's own.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `descriptor` `request` `ntb` | formats |
+//! | `quirks` | devices that need something else |
+//! | `init` `function` `frames` | the numbered list, dialogues, frames in transfers |
+//! | `status` | what a port shows of itself |
+//! | `model` | a function in software |
+//!
+//! **Not supported: RNDIS, MBIM, statistics of the device, power management.**
+//!
+//! Source: CDC 1.2, ECM 1.2, NCM 1.0 with errata 1.
+
+pub mod descriptor;
+pub mod ntb;
+pub mod quirks;
+pub mod request;
+
+mod frames;
+mod function;
+mod init;
+mod status;
+
+#[cfg(feature = "models")]
+pub mod model;
+
+pub use descriptor::{NetworkFunction, Subclass, network_function};
+pub use init::{InitError, Ntb};
+pub use ntb::Format;
+pub use status::{BlockCounters, Facts, FunctionStatus, PortStatus, Properties};
+
+use crate::usb::{self, Settings, Speed, Techniques, Transport, random_mac, urbs_within};
+use crate::{Abilities, AnyQueue, Receiving};
+use function::CdcFunction;
+use init::Wanted;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Options of opening a port.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Longest network packet; what the function can carry, up to 1500, if none is said.
+    pub mtu: Option<u16>,
+    /// The address to use in place of the function's own.
+    pub mac: Option<[u8; 6]>,
+    /// Width of the fields of blocks; 16 bits where the device has them, if none is said.
+    pub format: Option<Format>,
+    /// True if datagrams are to have checksums, where the device has them.
+    pub crc: bool,
+    /// Bytes of a block in each direction, at most; 16 KiB at high speed and 32 KiB at SuperSpeed, if none is said.
+    pub block_bytes: Option<u32>,
+    /// Bulk-in URBs in flight.
+    pub receive_urbs: Option<usize>,
+    /// Bulk-out URBs in flight.
+    pub send_urbs: Option<usize>,
+    /// Packets that wait for a bulk-out URB, at most.
+    pub pending: usize,
+    /// Threshold for returning URBs to the bus, and treatment of small packets.
+    pub receiving: Receiving,
+    /// Techniques of source A.
+    pub techniques: Techniques,
+    /// Gives up opening when it is set.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+impl Default for Options {
+    /// What the device says, all techniques.
+    fn default() -> Self {
+        Self {
+            mtu: None,
+            mac: None,
+            format: None,
+            crc: false,
+            block_bytes: None,
+            receive_urbs: None,
+            send_urbs: None,
+            pending: 256,
+            receiving: Receiving { refill_below_percent: 100, ..Receiving::default() },
+            techniques: Techniques::ON,
+            cancelled: Arc::default(),
+        }
+    }
+}
+
+impl Options {
+    fn settings(&self, subclass: Subclass, speed: Speed) -> Settings {
+        let receive = match (subclass, speed) {
+            (Subclass::Ecm, _) => 60,
+            (Subclass::Ncm, Speed::High) => 10,
+            (Subclass::Ncm, Speed::Super) => 30,
+        };
+        let packs = subclass == Subclass::Ncm && self.techniques.pending_queue;
+        Settings {
+            receive_urbs: urbs_within(self.receive_urbs, receive),
+            // With one packet in each, as many as the pending queue would hold.
+            send_urbs: urbs_within(self.send_urbs, if packs { 4 } else { 64 }),
+            pending: self.pending,
+            receiving: self.receiving,
+            techniques: self.techniques,
+            cancelled: Arc::clone(&self.cancelled),
+        }
+    }
+}
+
+/// Reason why a function could not be opened.
+pub type OpenError = usb::OpenError<InitError>;
+
+/// An open port.
+pub struct Cdc {
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Longest network packet.
+    pub mtu: u16,
+    /// Published status of the port.
+    pub status: Arc<PortStatus>,
+    /// The one queue.
+    pub queue: AnyQueue,
+}
+
+impl core::fmt::Debug for Cdc {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Cdc").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Cdc {
+    /// Checksums and segments are completed here.
+    pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: false };
+}
+
+/// Brings up `function` of the device of vendor and product `identity` behind `transport`. Frames come from
+/// the pools that the queue is polled with.
+///
+/// # Errors
+/// [`OpenError`] says what to do next.
+pub fn open(
+    transport: Box<dyn Transport>,
+    function: NetworkFunction,
+    identity: (u16, u16),
+    options: &Options,
+) -> Result<Cdc, OpenError> {
+    let speed = transport.speed();
+    let wanted = Wanted {
+        mtu: options.mtu,
+        mac: options.mac,
+        format: options.format,
+        crc: options.crc,
+        block_bytes: options.block_bytes,
+        random: random_mac(&transport.place()),
+    };
+    let settings = options.settings(function.subclass, speed);
+    let function = CdcFunction::new(function, identity, wanted, speed);
+    let usb::OpenFunction { found, status, queue } = usb::open(transport, function, &settings)?;
+    Ok(Cdc { mac: found.mac, mtu: found.mtu, status, queue })
+}

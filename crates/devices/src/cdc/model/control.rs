@@ -1,0 +1,158 @@
+//! Endpoint 0: standard requests and those of the class.
+
+use super::describe::{configuration, device, text};
+use super::{BULK_IN, BULK_OUT, Device, Fault, Violation};
+use crate::cdc::descriptor::{Subclass, capability};
+use crate::cdc::request::{
+    GET_NTB_PARAMETERS, SET_CRC_MODE, SET_MAX_DATAGRAM_SIZE, SET_NET_ADDRESS, SET_NTB_FORMAT,
+    SET_NTB_INPUT_SIZE, SET_PACKET_FILTER, SMALLEST_BLOCK,
+};
+use crate::usb::descriptor::{BOS, CONFIGURATION, DEVICE, STRING, bos};
+use crate::usb::{Setup, Status, Urb};
+
+/// Requests that a host need not make (NCM 1.0, table 6-2).
+const GET_NTB_FORMAT: u8 = 0x83;
+const GET_NTB_INPUT_SIZE: u8 = 0x85;
+/// Standard requests (USB 2.0, 9.4).
+const GET_STATUS: u8 = 0;
+const CLEAR_FEATURE: u8 = 1;
+const SET_FEATURE: u8 = 3;
+const SET_ADDRESS: u8 = 5;
+const GET_DESCRIPTOR: u8 = 6;
+const GET_CONFIGURATION: u8 = 8;
+const SET_CONFIGURATION: u8 = 9;
+const GET_INTERFACE: u8 = 10;
+const SET_INTERFACE: u8 = 11;
+const SET_SEL: u8 = 48;
+const SET_ISOCH_DELAY: u8 = 49;
+
+impl Device {
+    /// Answers a control request at once.
+    pub(super) fn control(&mut self, mut urb: Urb) {
+        if self.take_fault(|fault| *fault == Fault::StallControl).is_some() {
+            return self.finish(urb, Status::Stall, 0);
+        }
+        let answer = if urb.setup.kind & Setup::CLASS != 0 {
+            self.class(urb.setup, urb.buffer.bytes())
+        } else {
+            self.standard(urb.setup)
+        };
+        let Some(answer) = answer else { return self.finish(urb, Status::Stall, 0) };
+        let actual = if urb.setup.is_in() {
+            let limit = urb.length.min(usize::from(urb.setup.length));
+            let bytes = urb.buffer.bytes_mut();
+            let count = answer.len().min(limit).min(bytes.len());
+            bytes[..count].copy_from_slice(&answer[..count]);
+            count
+        } else {
+            urb.length
+        };
+        self.finish(urb, Status::Done, actual);
+    }
+
+    fn standard(&mut self, setup: Setup) -> Option<Vec<u8>> {
+        let [kind, index] = setup.value.to_be_bytes();
+        match setup.request {
+            GET_STATUS => Some(vec![0, 0]),
+            GET_DESCRIPTOR => match (kind, index) {
+                (DEVICE, 0) => Some(device(&self.options).to_vec()),
+                (CONFIGURATION, 0) => Some(configuration(&self.options)),
+                (BOS, 0) => Some(bos().to_vec()),
+                (STRING, index) => text(&self.options, index),
+                _ => None,
+            },
+            GET_CONFIGURATION => Some(vec![u8::from(self.configured)]),
+            GET_INTERFACE => Some(vec![if setup.index == 1 { self.setting } else { 0 }]),
+            SET_CONFIGURATION if setup.value <= 1 => {
+                self.configured = setup.value == 1;
+                self.set_interface(0);
+                Some(Vec::new())
+            }
+            SET_INTERFACE if setup.index == 0 && setup.value == 0 => Some(Vec::new()),
+            SET_INTERFACE if setup.index == 1 && setup.value <= 1 && self.configured => {
+                self.set_interface(u8::from(setup.value == 1));
+                Some(Vec::new())
+            }
+            CLEAR_FEATURE if setup.kind == Setup::TO_ENDPOINT => {
+                self.halted_in &= setup.index != u16::from(BULK_IN);
+                self.halted_out &= setup.index != u16::from(BULK_OUT);
+                Some(Vec::new())
+            }
+            CLEAR_FEATURE | SET_FEATURE | SET_ADDRESS | SET_SEL | SET_ISOCH_DELAY => Some(Vec::new()),
+            _ => None,
+        }
+    }
+
+    /// Selects an alternate setting of the data interface; the one without endpoints resets it.
+    fn set_interface(&mut self, setting: u8) {
+        self.setting = setting;
+        (self.halted_in, self.halted_out) = (false, false);
+        if setting == 0 {
+            (self.wide, self.crc, self.expected, self.filter) = (false, false, None, None);
+            self.in_bytes = self.options.parameters.in_bytes;
+            self.to_host.clear();
+            let pending = core::mem::take(&mut self.receiving);
+            pending.into_iter().for_each(|urb| self.finish(urb, Status::Cancelled, 0));
+        }
+        self.notify();
+    }
+
+    fn class(&mut self, setup: Setup, data: &[u8]) -> Option<Vec<u8>> {
+        let known = self.options.capabilities;
+        let is_ncm = self.options.subclass == Subclass::Ncm;
+        let has = |capability: u8| is_ncm && known & capability != 0;
+        // What is negotiated is fixed while data flow (NCM 1.0, 7.2).
+        let is_early = self.setting == 0;
+        let answer = match (setup.is_in(), setup.request) {
+            (false, SET_PACKET_FILTER) if !is_ncm || has(capability::PACKET_FILTER) => {
+                self.filter = Some(setup.value);
+                Some(Vec::new())
+            }
+            (true, GET_NTB_PARAMETERS) if is_ncm => Some(self.parameters()),
+            (true, GET_NTB_FORMAT) if is_ncm => Some(vec![u8::from(self.wide), 0]),
+            (true, GET_NTB_INPUT_SIZE) if is_ncm => Some(self.in_bytes.to_le_bytes().to_vec()),
+            (false, SET_NTB_FORMAT) if is_ncm && is_early && setup.value <= 1 => {
+                self.wide = setup.value == 1;
+                let is_had = self.options.parameters.formats & if self.wide { 2 } else { 1 } != 0;
+                is_had.then(Vec::new)
+            }
+            (false, SET_NTB_INPUT_SIZE) if is_ncm && is_early => self.set_input_size(data, setup.length),
+            (false, SET_CRC_MODE) if has(capability::CRC_MODE) && is_early && setup.value <= 1 => {
+                self.crc = setup.value == 1;
+                Some(Vec::new())
+            }
+            (false, SET_NET_ADDRESS) if has(capability::NET_ADDRESS) && is_early => {
+                self.options.mac = *data.first_chunk()?;
+                Some(Vec::new())
+            }
+            (false, SET_MAX_DATAGRAM_SIZE) if has(capability::MAX_DATAGRAM_SIZE) && is_early => {
+                Some(Vec::new())
+            }
+            _ => None,
+        };
+        if answer.is_none() {
+            self.violations.push(Violation::Request(setup.request));
+        }
+        answer
+    }
+
+    fn parameters(&mut self) -> Vec<u8> {
+        match self.take_fault(|fault| matches!(fault, Fault::Parameters(_))) {
+            Some(Fault::Parameters(bytes)) => bytes,
+            _ => self.options.parameters.write().to_vec(),
+        }
+    }
+
+    fn set_input_size(&mut self, data: &[u8], length: u16) -> Option<Vec<u8>> {
+        let long = self.options.capabilities & capability::NTB_INPUT_SIZE_8 != 0;
+        if length != if long { 8 } else { 4 } {
+            return None;
+        }
+        let bytes = u32::from_le_bytes(*data.first_chunk()?);
+        if !(SMALLEST_BLOCK..=self.options.parameters.in_bytes).contains(&bytes) {
+            return None;
+        }
+        self.in_bytes = bytes;
+        Some(Vec::new())
+    }
+}

@@ -1,0 +1,512 @@
+//! A CDC network function in software: descriptors, requests, notifications, blocks.
+//!
+//! | file | what it imitates |
+//! |---|---|
+//! | `encode` | blocks to the host, of any shape that the specification allows |
+//! | `decode` | blocks from the host; what is against the specification or the device's wishes is noted |
+//! | `describe` | descriptors |
+//! | `control` | endpoint 0 |
+//!
+//! Neither `encode` nor `decode` uses code of the driver. [`Device`] has no clock and no threads.
+
+mod control;
+mod decode;
+mod describe;
+mod encode;
+
+pub use decode::{Violation, decode};
+pub use encode::{Style, encode};
+
+use super::descriptor::{Subclass, capability};
+use super::request::NtbParameters;
+use crate::usb::model::{Identity, Model};
+use crate::usb::{Completion, Speed, Status, Urb};
+use polder_datapath::units::Nanos;
+use std::collections::VecDeque;
+
+/// Address of the endpoint of notifications.
+pub const NOTIFY: u8 = 0x82;
+/// Address of the bulk-in endpoint.
+pub const BULK_IN: u8 = 0x81;
+/// Address of the bulk-out endpoint.
+pub const BULK_OUT: u8 = 0x01;
+/// Frames that wait for the host at most; more are lost.
+const QUEUE: usize = 4096;
+
+/// Properties of the imitated function.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its subclass.
+    pub subclass: Subclass,
+    /// The bus it is on.
+    pub speed: Speed,
+    /// Vendor and product of the device.
+    pub identity: (u16, u16),
+    /// The MAC address in its string.
+    pub mac: [u8; 6],
+    /// Longest frame, Ethernet header included, FCS excluded.
+    pub longest: u16,
+    /// Optional requests that it knows.
+    pub capabilities: u8,
+    /// What it wants of blocks.
+    pub parameters: NtbParameters,
+    /// Shape of the blocks that it makes.
+    pub style: Style,
+    /// Frames that it puts into a block at most.
+    pub frames_per_block: usize,
+    /// True if it has a link from the start.
+    pub link: bool,
+    /// Its speed in bits a second.
+    pub bits_per_second: u32,
+    /// True if the data of a notification come in a transfer of their own.
+    pub splits_notifications: bool,
+    /// True if it sends no notifications.
+    pub is_silent: bool,
+}
+
+impl Default for Options {
+    /// NCM at high speed with blocks of 16 KiB, as the gadget of Linux has it.
+    fn default() -> Self {
+        Self {
+            subclass: Subclass::Ncm,
+            speed: Speed::High,
+            identity: (0x0525, 0xa4a1),
+            mac: [0x02, 0x0c, 0xdc, 0, 0, 1],
+            longest: 1518,
+            capabilities: capability::PACKET_FILTER | capability::CRC_MODE,
+            parameters: NtbParameters {
+                formats: 3,
+                in_bytes: 16 * 1024,
+                in_divisor: 4,
+                in_remainder: 0,
+                in_alignment: 4,
+                out_bytes: 16 * 1024,
+                out_divisor: 4,
+                out_remainder: 0,
+                out_alignment: 4,
+                out_datagrams: 0,
+            },
+            style: Style::default(),
+            frames_per_block: 32,
+            link: true,
+            bits_per_second: 425_984_000,
+            splits_notifications: false,
+            is_silent: false,
+        }
+    }
+}
+
+/// Fault that occurs once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next transfer to the host has these bytes.
+    Replace(Vec<u8>),
+    /// The next transfer to the host has this byte changed.
+    Corrupt {
+        /// Position of the byte, modulo the length.
+        at: usize,
+        /// Its bits that change.
+        bits: u8,
+    },
+    /// The next transfer to the host is cut to this number of bytes.
+    Cut(usize),
+    /// The next transfer to the host says that it is longer than was asked for.
+    Oversized,
+    /// The next transfer to the host ends with STALL.
+    StallIn,
+    /// The next transfer to the device ends with STALL.
+    StallOut,
+    /// The next transfer to the device ends with an error of the bus, after so many bytes.
+    ErrorOut(usize),
+    /// The next control request ends with STALL.
+    StallControl,
+    /// The next answer to GET_NTB_PARAMETERS.
+    Parameters(Vec<u8>),
+    /// The next notification has these bytes.
+    Notification(Vec<u8>),
+}
+
+/// One device.
+#[derive(Debug)]
+pub struct Device {
+    options: Options,
+    configured: bool,
+    /// Alternate setting of the data interface.
+    setting: u8,
+    /// True for 32 bits.
+    wide: bool,
+    crc: bool,
+    in_bytes: u32,
+    filter: Option<u16>,
+    link: bool,
+    halted_in: bool,
+    halted_out: bool,
+    sequence: u16,
+    expected: Option<u16>,
+    receiving: VecDeque<Urb>,
+    interrupts: VecDeque<Urb>,
+    notifications: VecDeque<Vec<u8>>,
+    to_host: VecDeque<Vec<u8>>,
+    to_wire: VecDeque<Vec<u8>>,
+    lost: u64,
+    completions: VecDeque<Completion>,
+    faults: VecDeque<Fault>,
+    violations: Vec<Violation>,
+    blocks: u64,
+    plugged: bool,
+}
+
+impl Device {
+    /// A device that has just been plugged in.
+    pub fn new(options: Options) -> Self {
+        Self {
+            configured: false,
+            setting: 0,
+            wide: false,
+            crc: false,
+            in_bytes: options.parameters.in_bytes,
+            filter: None,
+            link: options.link,
+            halted_in: false,
+            halted_out: false,
+            sequence: 0,
+            expected: None,
+            receiving: VecDeque::new(),
+            interrupts: VecDeque::new(),
+            notifications: VecDeque::new(),
+            to_host: VecDeque::new(),
+            to_wire: VecDeque::new(),
+            lost: 0,
+            completions: VecDeque::new(),
+            faults: VecDeque::new(),
+            violations: Vec::new(),
+            blocks: 0,
+            plugged: true,
+            options,
+        }
+    }
+
+    /// Properties of the function.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What the host did against the specification or the device's wishes.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Format, checksums, and bytes of a block to the host, as the host has set them.
+    pub fn negotiated(&self) -> (bool, bool, u32) {
+        (self.wide, self.crc, self.in_bytes)
+    }
+
+    /// The packet filter that the host has set.
+    pub fn filter(&self) -> Option<u16> {
+        self.filter
+    }
+
+    /// Alternate setting of the data interface.
+    pub fn setting(&self) -> u8 {
+        self.setting
+    }
+
+    /// Blocks, or frames of ECM, that came from the host.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Frames from the wire for which there was no room.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Lets the next transfers go wrong, one fault each.
+    pub fn plan(&mut self, fault: Fault) {
+        self.faults.push_back(fault);
+    }
+
+    /// Sets the link, and tells the host.
+    pub fn set_link(&mut self, up: bool) {
+        self.link = up;
+        self.notify();
+    }
+
+    fn take_fault(&mut self, kind: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(kind)?;
+        self.faults.remove(at)
+    }
+
+    fn has_data(&self) -> bool {
+        self.configured && self.setting == 1
+    }
+
+    /// Queues the notifications that say what the link is.
+    fn notify(&mut self) {
+        if !self.has_data() || self.options.is_silent {
+            return;
+        }
+        let speed = self.options.bits_per_second.to_le_bytes();
+        let change = [0xa1, 0x2a, 0, 0, 0, 0, 8, 0];
+        if self.options.splits_notifications {
+            self.notifications.push_back(change.to_vec());
+            self.notifications.push_back([speed, speed].concat());
+        } else {
+            self.notifications.push_back([&change[..], &speed, &speed].concat());
+        }
+        self.notifications.push_back(vec![0xa1, 0, u8::from(self.link), 0, 0, 0, 0, 0]);
+    }
+
+    fn finish(&mut self, urb: Urb, status: Status, actual: usize) {
+        self.completions.push_back(Completion { urb, status, actual });
+    }
+
+    fn run_interrupts(&mut self) {
+        while !self.notifications.is_empty() || self.faults.iter().any(is_notification) {
+            let Some(mut urb) = self.interrupts.pop_front() else { return };
+            let fault = self.take_fault(is_notification);
+            let bytes = match fault {
+                Some(Fault::Notification(bytes)) => bytes,
+                _ => self.notifications.pop_front().unwrap_or_default(),
+            };
+            let count = bytes.len().min(urb.length);
+            urb.buffer.bytes_mut()[..count].copy_from_slice(&bytes[..count]);
+            self.finish(urb, Status::Done, count);
+        }
+    }
+
+    fn run_bulk_in(&mut self) {
+        while self.has_data() && !self.receiving.is_empty() {
+            let is_planned = self.faults.iter().any(is_of_bulk_in);
+            if self.to_host.is_empty() && !is_planned {
+                return;
+            }
+            let Some(urb) = self.receiving.pop_front() else { return };
+            if self.halted_in || self.take_fault(|fault| *fault == Fault::StallIn).is_some() {
+                self.halted_in = true;
+                self.finish(urb, Status::Stall, 0);
+                continue;
+            }
+            self.send(urb);
+        }
+    }
+
+    /// Fills a bulk-in URB.
+    fn send(&mut self, mut urb: Urb) {
+        let mut bytes = self.next_transfer(urb.length);
+        match self.take_fault(is_of_bulk_in) {
+            Some(Fault::Replace(other)) => bytes = other,
+            Some(Fault::Corrupt { at, bits }) if !bytes.is_empty() => {
+                let length = bytes.len();
+                bytes[at % length] ^= bits;
+            }
+            Some(Fault::Cut(length)) => bytes.truncate(length),
+            Some(Fault::Oversized) => return self.finish_oversized(urb),
+            _ => {}
+        }
+        if bytes.len() > urb.length {
+            return self.finish(urb, Status::Babble, 0);
+        }
+        urb.buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+        let count = bytes.len();
+        self.finish(urb, Status::Done, count);
+    }
+
+    fn finish_oversized(&mut self, urb: Urb) {
+        let claimed = urb.length + 1000;
+        self.finish(urb, Status::Done, claimed);
+    }
+
+    /// Bytes of the next transfer to the host.
+    fn next_transfer(&mut self, room: usize) -> Vec<u8> {
+        if self.options.subclass == Subclass::Ecm {
+            return self.to_host.pop_front().unwrap_or_default();
+        }
+        let limit = (self.in_bytes as usize).min(room);
+        let style = self.style();
+        let mut frames: Vec<Vec<u8>> = Vec::new();
+        while frames.len() < self.options.frames_per_block {
+            let Some(frame) = self.to_host.pop_front() else { break };
+            frames.push(frame);
+            if encode(&frames, &style).len() > limit {
+                self.to_host.extend(frames.pop());
+                self.to_host.rotate_right(1);
+                break;
+            }
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        if frames.is_empty() {
+            // Longer than a block, for ever.
+            self.lost += u64::from(self.to_host.pop_front().is_some());
+        }
+        encode(&frames, &style)
+    }
+
+    /// Shape of its blocks, as it was negotiated.
+    fn style(&self) -> Style {
+        let parameters = &self.options.parameters;
+        Style {
+            wide: self.wide,
+            crc: self.crc,
+            sequence: self.sequence,
+            divisor: usize::from(parameters.in_divisor),
+            remainder: usize::from(parameters.in_remainder),
+            alignment: usize::from(parameters.in_alignment),
+            ..self.options.style
+        }
+    }
+
+    /// Takes a bulk-out URB.
+    fn take(&mut self, urb: Urb) {
+        if self.halted_out || self.take_fault(|fault| *fault == Fault::StallOut).is_some() {
+            (self.halted_out, self.expected) = (true, None);
+            return self.finish(urb, Status::Stall, 0);
+        }
+        if let Some(Fault::ErrorOut(actual)) = self.take_fault(|fault| matches!(fault, Fault::ErrorOut(_))) {
+            let actual = actual.min(urb.length);
+            self.expected = None;
+            return self.finish(urb, Status::Error, actual);
+        }
+        let (length, zero_packet) = (urb.length, urb.zero_packet);
+        let bytes = urb.buffer.bytes()[..length].to_vec();
+        self.finish(urb, Status::Done, length);
+        self.blocks += 1;
+        if self.options.subclass == Subclass::Ecm {
+            if length.is_multiple_of(self.options.speed.bulk_packet()) && !zero_packet {
+                self.violations.push(Violation::NoShortPacket);
+            }
+            return self.pass_on(bytes);
+        }
+        let parameters = &self.options.parameters;
+        let ends = length == parameters.out_bytes as usize || zero_packet;
+        if length.is_multiple_of(self.options.speed.bulk_packet()) && !ends {
+            self.violations.push(Violation::NoShortPacket);
+        }
+        match decode(&bytes, parameters, self.wide, self.crc, &mut self.expected) {
+            Ok(frames) => frames.into_iter().for_each(|frame| self.pass_on(frame)),
+            Err(violation) => self.violations.push(violation),
+        }
+    }
+
+    fn pass_on(&mut self, frame: Vec<u8>) {
+        if frame.len() > usize::from(self.options.longest) {
+            self.violations.push(Violation::DatagramLong);
+        } else {
+            self.to_wire.push_back(frame);
+        }
+    }
+}
+
+fn is_notification(fault: &Fault) -> bool {
+    matches!(fault, Fault::Notification(_))
+}
+
+fn is_of_bulk_in(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Replace(_) | Fault::Corrupt { .. } | Fault::Cut(_) | Fault::Oversized | Fault::StallIn
+    )
+}
+
+impl Model for Device {
+    fn identity(&self) -> Identity {
+        let (vendor, product) = self.options.identity;
+        let interfaces: &'static [[u8; 3]] = match self.options.subclass {
+            Subclass::Ncm => &[[2, 13, 0], [10, 0, 1]],
+            Subclass::Ecm => &[[2, 6, 0], [10, 0, 0]],
+        };
+        let speed = self.options.speed;
+        Identity { vendor, product, speed, class: [2, 0, 0], interfaces, interrupt: NOTIFY }
+    }
+
+    fn submit(&mut self, urb: Urb) {
+        if !self.plugged {
+            return self.finish(urb, Status::Gone, 0);
+        }
+        match urb.endpoint {
+            0 => self.control(urb),
+            BULK_IN if self.has_data() => self.receiving.push_back(urb),
+            BULK_OUT if self.has_data() => self.take(urb),
+            NOTIFY if self.configured => self.interrupts.push_back(urb),
+            _ => self.finish(urb, Status::Stall, 0),
+        }
+    }
+
+    fn cancel(&mut self, id: u32) -> bool {
+        let found = [&mut self.receiving, &mut self.interrupts].into_iter().find_map(|queue| {
+            let at = queue.iter().position(|urb| urb.id == id)?;
+            queue.remove(at)
+        });
+        let Some(urb) = found else { return false };
+        self.finish(urb, Status::Cancelled, 0);
+        true
+    }
+
+    fn cancel_endpoint(&mut self, endpoint: u8) {
+        let queues = [&self.receiving, &self.interrupts];
+        let pending = queues.into_iter().flatten().filter(|urb| urb.endpoint == endpoint);
+        let ids: Vec<u32> = pending.map(|urb| urb.id).collect();
+        for id in ids {
+            self.cancel(id);
+        }
+    }
+
+    fn complete(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    fn advance(&mut self, _now: Nanos) {
+        if self.plugged {
+            self.run_interrupts();
+            self.run_bulk_in();
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn is_plugged(&self) -> bool {
+        self.plugged
+    }
+
+    fn plug(&mut self) {
+        let completions = core::mem::take(&mut self.completions);
+        *self = Self { completions, ..Self::new(self.options.clone()) };
+    }
+
+    fn unplug(&mut self) {
+        self.plugged = false;
+        let queues = [&mut self.receiving, &mut self.interrupts];
+        let pending: Vec<Urb> = queues.into_iter().flat_map(core::mem::take).collect();
+        pending.into_iter().for_each(|urb| self.finish(urb, Status::Gone, 0));
+    }
+
+    fn is_paced(&self) -> bool {
+        false
+    }
+
+    fn wire_free_at(&self) -> Nanos {
+        Nanos(0)
+    }
+
+    fn holds_partner(&self) -> bool {
+        self.to_host.len() >= QUEUE
+    }
+
+    fn wire_in(&mut self, frame: &[u8], _start: Nanos) -> bool {
+        if !self.link || !self.plugged || !self.has_data() || self.to_host.len() >= QUEUE {
+            self.lost += 1;
+            return false;
+        }
+        if frame.len() > usize::from(self.options.longest) {
+            return false;
+        }
+        self.to_host.push_back(frame.to_vec());
+        true
+    }
+
+    fn wire_out(&mut self) -> Option<Vec<u8>> {
+        self.to_wire.pop_front()
+    }
+}

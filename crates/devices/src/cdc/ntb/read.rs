@@ -1,0 +1,268 @@
+//! Datagrams of a received block.
+//!
+//! A device may write anything into a block, so every offset and length is checked where it is used, and
+//! reading ends: tables are counted, and the datagrams of a block have at most the bytes of the block, so
+//! that neither a loop of tables nor entries that overlap give more than was received.
+
+use super::{CRC_BYTES, Format, Signatures, crc};
+
+/// Most tables of a block; Linux looks at fewer. More are a loop.
+const MOST_TABLES: u8 = 64;
+
+/// Reason why the rest of a block is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Fault {
+    /// Shorter than its header, or with another signature or header length.
+    #[error("no header")]
+    Header,
+    /// A block longer than its transfer.
+    #[error("a block longer than its transfer")]
+    BlockLength,
+    /// A table outside of the block.
+    #[error("a table outside of the block")]
+    TablePlace,
+    /// A table with another signature.
+    #[error("a table with an unknown signature")]
+    TableSignature,
+    /// A table whose length cannot be.
+    #[error("a table of an impossible length")]
+    TableLength,
+    /// Tables that point at each other.
+    #[error("tables in a loop")]
+    TableLoop,
+    /// A datagram outside of the block.
+    #[error("a datagram outside of the block")]
+    DatagramPlace,
+    /// A datagram shorter than its header, or than its checksum.
+    #[error("a datagram shorter than its header")]
+    DatagramShort,
+    /// Datagrams with more bytes than the block has.
+    #[error("datagrams that overlap")]
+    Overlap,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Header,
+        Self::BlockLength,
+        Self::TablePlace,
+        Self::TableSignature,
+        Self::TableLength,
+        Self::TableLoop,
+        Self::DatagramPlace,
+        Self::DatagramShort,
+        Self::Overlap,
+    ];
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::BlockLength => "block-length",
+            Self::TablePlace => "table-place",
+            Self::TableSignature => "table-signature",
+            Self::TableLength => "table-length",
+            Self::TableLoop => "table-loop",
+            Self::DatagramPlace => "datagram-place",
+            Self::DatagramShort => "datagram-short",
+            Self::Overlap => "overlap",
+        }
+    }
+}
+
+/// A datagram in its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Its bytes, without checksum.
+    pub bytes: &'a [u8],
+    /// True if it has a checksum that does not fit.
+    pub is_damaged: bool,
+}
+
+/// Blocks of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Width of the fields.
+    pub format: Format,
+    /// Signatures of tables.
+    pub signatures: Signatures,
+    /// The shortest datagram, without checksum.
+    pub shortest: usize,
+}
+
+/// A place in a block: at an entry of a table, or at the end.
+///
+/// It holds no bytes, so that a transfer can be left in the middle and taken up later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    state: State,
+    /// Bytes of the block.
+    block: usize,
+    /// Bytes of the datagrams so far.
+    taken: usize,
+    tables: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    /// In a table.
+    Entry {
+        at: usize,
+        end: usize,
+        next_table: usize,
+        has_crc: bool,
+    },
+    End,
+}
+
+impl Cursor {
+    /// True at the end of a transfer.
+    pub(crate) const fn is_at_end(&self) -> bool {
+        matches!(self.state, State::End)
+    }
+
+    /// Goes to the end of a transfer.
+    pub(crate) const fn finish(&mut self) {
+        self.state = State::End;
+    }
+
+    /// Bytes of `transfer` that belong to no datagram so far: what is lost when it cannot be read further.
+    pub const fn left(&self, transfer: &[u8]) -> usize {
+        match self.state {
+            State::Start => transfer.len(),
+            State::Entry { .. } | State::End => self.block.saturating_sub(self.taken),
+        }
+    }
+}
+
+impl Block {
+    /// The next datagram of `transfer`; `None` at its end.
+    ///
+    /// # Errors
+    /// [`Fault`]: what remains of the block cannot be understood, and the cursor is at its end.
+    pub fn next<'a>(&self, cursor: &mut Cursor, transfer: &'a [u8]) -> Option<Result<Datagram<'a>, Fault>> {
+        if transfer.is_empty() {
+            return None;
+        }
+        let result = self.read(cursor, transfer);
+        if result.is_err() {
+            cursor.state = State::End;
+        }
+        result.transpose()
+    }
+
+    fn read<'a>(&self, cursor: &mut Cursor, transfer: &'a [u8]) -> Result<Option<Datagram<'a>>, Fault> {
+        loop {
+            match cursor.state {
+                State::Start => self.begin(cursor, transfer)?,
+                State::Entry { at, end, next_table, has_crc } => {
+                    let block = &transfer[..cursor.block.min(transfer.len())];
+                    let found = self.entry(block, at, end);
+                    if let Some((offset, length)) = found {
+                        let at = at + self.format.entry_bytes();
+                        cursor.state = State::Entry { at, end, next_table, has_crc };
+                        return self.datagram(cursor, block, offset, length, has_crc).map(Some);
+                    }
+                    if next_table == 0 {
+                        cursor.state = State::End;
+                    } else {
+                        self.table(cursor, block, next_table)?;
+                    }
+                }
+                State::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads the header.
+    fn begin(&self, cursor: &mut Cursor, transfer: &[u8]) -> Result<(), Fault> {
+        let format = self.format;
+        let header = transfer.get(..format.header_bytes()).ok_or(Fault::Header)?;
+        let is_ours = header[..4] == format.signature()
+            && usize::from(u16::from_le_bytes([header[4], header[5]])) == format.header_bytes();
+        if !is_ours {
+            return Err(Fault::Header);
+        }
+        let (length_at, index_at) = match format {
+            Format::Ntb16 => (8, 10),
+            Format::Ntb32 => (8, 12),
+        };
+        let length = format.field(header, length_at).ok_or(Fault::Header)?;
+        let index = format.field(header, index_at).ok_or(Fault::Header)?;
+        if length > transfer.len() {
+            return Err(Fault::BlockLength);
+        }
+        // 0: the block ends with its transfer.
+        cursor.block = if length == 0 { transfer.len() } else { length };
+        self.table(cursor, &transfer[..cursor.block], index)
+    }
+
+    /// Begins the table at `index`.
+    fn table(&self, cursor: &mut Cursor, block: &[u8], index: usize) -> Result<(), Fault> {
+        let format = self.format;
+        cursor.tables += 1;
+        if cursor.tables > MOST_TABLES {
+            return Err(Fault::TableLoop);
+        }
+        if index < format.header_bytes() {
+            return Err(Fault::TablePlace);
+        }
+        let rest = block.get(index..).ok_or(Fault::TablePlace)?;
+        let head = rest.get(..format.table_bytes()).ok_or(Fault::TablePlace)?;
+        let has_crc = match [head[0], head[1], head[2], head[3]] {
+            signature if signature == self.signatures.plain => false,
+            signature if Some(signature) == self.signatures.with_crc => true,
+            _ => return Err(Fault::TableSignature),
+        };
+        let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        // An entry and the one that ends the table.
+        if length < format.table_bytes() + 2 * format.entry_bytes() || length > rest.len() {
+            return Err(Fault::TableLength);
+        }
+        let next_at = match format {
+            Format::Ntb16 => 6,
+            Format::Ntb32 => 8,
+        };
+        let next_table = format.field(head, next_at).ok_or(Fault::TablePlace)?;
+        let at = index + format.table_bytes();
+        cursor.state = State::Entry { at, end: index + length, next_table, has_crc };
+        Ok(())
+    }
+
+    /// Offset and length of the entry at `at`; `None` at the end of its table.
+    fn entry(&self, block: &[u8], at: usize, end: usize) -> Option<(usize, usize)> {
+        let entry = block.get(at..end)?;
+        let offset = self.format.field(entry, 0)?;
+        let length = self.format.field(entry, self.format.entry_bytes() / 2)?;
+        (offset != 0 && length != 0).then_some((offset, length))
+    }
+
+    fn datagram<'a>(
+        &self,
+        cursor: &mut Cursor,
+        block: &'a [u8],
+        offset: usize,
+        length: usize,
+        has_crc: bool,
+    ) -> Result<Datagram<'a>, Fault> {
+        if offset < self.format.header_bytes() {
+            return Err(Fault::DatagramPlace);
+        }
+        let whole = block.get(offset..).and_then(|rest| rest.get(..length)).ok_or(Fault::DatagramPlace)?;
+        cursor.taken += length;
+        if cursor.taken > block.len() {
+            cursor.taken = block.len();
+            return Err(Fault::Overlap);
+        }
+        let check = if has_crc { CRC_BYTES } else { 0 };
+        if length < self.shortest + check {
+            return Err(Fault::DatagramShort);
+        }
+        let (bytes, check) = whole.split_at(length - check);
+        let is_damaged = has_crc && check != crc(core::iter::once(bytes)).to_le_bytes();
+        Ok(Datagram { bytes, is_damaged })
+    }
+}

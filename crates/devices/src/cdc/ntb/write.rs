@@ -1,0 +1,216 @@
+//! Datagrams to be sent, packed into a block.
+//!
+//! The lengths of a block's datagrams are known before the first byte is written, so that the table stands
+//! right behind the header, with as many entries as there are, and everything is written from front to back.
+
+use super::{CRC_BYTES, Format, Signatures, crc};
+use crate::usb::UrbBuffer;
+use crate::usb::function::Plan;
+use polder_buffers::Packet;
+
+/// Bytes of padding that are written at a time.
+const ZEROS: [u8; 64] = [0; 64];
+
+/// What a device wants of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) format: Format,
+    pub(crate) signatures: Signatures,
+    pub(crate) has_crc: bool,
+    /// Offsets of datagrams are `remainder` modulo `divisor`.
+    pub(crate) divisor: usize,
+    pub(crate) remainder: usize,
+    /// Offset of the table is a multiple of it.
+    pub(crate) alignment: usize,
+    /// Most datagrams of a block.
+    pub(crate) most_datagrams: usize,
+    /// Most bytes of a block; one of that many ends its transfer without a short packet.
+    pub(crate) largest: usize,
+    /// Bytes of a packet of the endpoint.
+    pub(crate) packet: usize,
+    /// True if a transfer of whole packets is ended by one without data, and not by a byte of padding.
+    pub(crate) zero_packet: bool,
+    /// True if the table stands behind the datagrams.
+    pub(crate) table_at_end: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            format: Format::Ntb16,
+            signatures: Signatures::ncm(Format::Ntb16),
+            has_crc: false,
+            divisor: 4,
+            remainder: 0,
+            alignment: 4,
+            most_datagrams: 1,
+            largest: 2048,
+            packet: 512,
+            zero_packet: false,
+            table_at_end: false,
+        }
+    }
+}
+
+/// Writes blocks of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Packer {
+    shape: Shape,
+    sequence: u16,
+    /// Lengths of the planned datagrams, checksums included.
+    lengths: Vec<usize>,
+    /// Bytes of the planned block.
+    bytes: usize,
+}
+
+impl Packer {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self { shape, sequence: 0, lengths: Vec::with_capacity(shape.most_datagrams), bytes: 0 }
+    }
+
+    pub(crate) const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Datagrams that a block of `bytes` can hold, at most.
+    pub(crate) fn most_datagrams(&self, bytes: usize, shortest: usize) -> usize {
+        let Shape { format, most_datagrams, .. } = self.shape;
+        most_datagrams.min(bytes / (shortest + format.entry_bytes())).max(1)
+    }
+
+    /// Takes as many datagrams as a block of `limit` bytes holds.
+    pub(crate) fn plan(&mut self, lengths: impl Iterator<Item = usize>, limit: usize) -> Plan {
+        let Shape { has_crc, largest, packet, zero_packet, .. } = self.shape;
+        let check = if has_crc { CRC_BYTES } else { 0 };
+        // A smaller block than the largest needs room for the byte that makes its last packet short.
+        let is_short = limit < largest;
+        let limit = if is_short && limit.is_multiple_of(packet) { limit - 1 } else { limit.min(largest) };
+        self.lengths.clear();
+        self.bytes = 0;
+        let mut in_front = 0;
+        for length in lengths.take(self.shape.most_datagrams) {
+            let length = length + check;
+            let bytes = self.block_bytes(self.lengths.len() + 1, in_front, length);
+            if bytes > limit {
+                break;
+            }
+            self.bytes = bytes;
+            self.lengths.push(length);
+            in_front += length.next_multiple_of(self.shape.divisor);
+        }
+        if !zero_packet && self.bytes < largest && self.bytes.is_multiple_of(packet) {
+            self.bytes += 1;
+        }
+        Plan { packets: self.lengths.len(), bytes: self.bytes }
+    }
+
+    /// Bytes of a block of `count` datagrams, of which the last has `last` bytes and the others `in_front`.
+    fn block_bytes(&self, count: usize, in_front: usize, last: usize) -> usize {
+        let end = self.first(count) + in_front + last;
+        if self.shape.table_at_end { self.table_behind(end) + self.table_bytes(count) } else { end }
+    }
+
+    /// Bytes of a table with `count` datagrams and the entry that ends it.
+    const fn table_bytes(&self, count: usize) -> usize {
+        self.shape.format.table_bytes() + (count + 1) * self.shape.format.entry_bytes()
+    }
+
+    const fn table_behind(&self, end: usize) -> usize {
+        end.next_multiple_of(self.shape.alignment)
+    }
+
+    /// Offset of the first datagram of `count`.
+    fn first(&self, count: usize) -> usize {
+        let Shape { format, divisor, remainder, .. } = self.shape;
+        let from = if self.shape.table_at_end {
+            format.header_bytes()
+        } else {
+            self.table_behind(format.header_bytes()) + self.table_bytes(count)
+        };
+        let over = (from + divisor - remainder) % divisor;
+        if over == 0 { from } else { from + divisor - over }
+    }
+
+    /// Writes the header of the planned block, and its table if that stands in front.
+    pub(crate) fn begin(&mut self, buffer: &mut UrbBuffer) -> usize {
+        let Shape { format, table_at_end, .. } = self.shape;
+        let end = self.datagrams_end();
+        let table = if table_at_end { end } else { format.header_bytes() };
+        let table = self.table_behind(table);
+        let mut used = buffer.write(0, &format.signature());
+        used = buffer.write(used, &narrow(format.header_bytes()));
+        used = buffer.write(used, &self.sequence.to_le_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
+        used = self.field(buffer, used, self.bytes);
+        used = self.field(buffer, used, table);
+        if !table_at_end {
+            used = self.table(buffer, used, table);
+        }
+        used
+    }
+
+    /// Offset of the end of the last datagram.
+    fn datagrams_end(&self) -> usize {
+        let divisor = self.shape.divisor;
+        let count = self.lengths.len();
+        let Some((last, others)) = self.lengths.split_last() else { return self.first(0) };
+        let in_front: usize = others.iter().map(|length| length.next_multiple_of(divisor)).sum();
+        self.first(count) + in_front + last
+    }
+
+    /// Writes a datagram behind the `used` bytes of the block.
+    pub(crate) fn push(&self, packet: &Packet, buffer: &mut UrbBuffer, used: usize) -> usize {
+        let Shape { divisor, remainder, has_crc, .. } = self.shape;
+        let over = (used + divisor - remainder) % divisor;
+        let start = if over == 0 { used } else { used + divisor - over };
+        let used = pad(buffer, used, start);
+        let used = packet.segments().fold(used, |used, segment| buffer.write(used, segment));
+        if has_crc { buffer.write(used, &crc(packet.segments()).to_le_bytes()) } else { used }
+    }
+
+    /// Writes the table if it stands behind the datagrams, and the padding.
+    pub(crate) fn end(&self, buffer: &mut UrbBuffer, mut used: usize) -> usize {
+        if self.shape.table_at_end {
+            let table = self.table_behind(used);
+            used = self.table(buffer, used, table);
+        }
+        pad(buffer, used, self.bytes)
+    }
+
+    /// Writes the table at `table`, behind the `used` bytes of the block.
+    fn table(&self, buffer: &mut UrbBuffer, used: usize, table: usize) -> usize {
+        let Shape { format, signatures, has_crc, divisor, .. } = self.shape;
+        let count = self.lengths.len();
+        let signature = signatures.with_crc.filter(|_| has_crc).unwrap_or(signatures.plain);
+        let mut used = pad(buffer, used, table);
+        used = buffer.write(used, &signature);
+        used = buffer.write(used, &narrow(self.table_bytes(count)));
+        // No next table, and what is reserved.
+        used = pad(buffer, used, table + format.table_bytes());
+        let mut offset = self.first(count);
+        for &length in &self.lengths {
+            used = self.field(buffer, used, offset);
+            used = self.field(buffer, used, length);
+            offset += length.next_multiple_of(divisor);
+        }
+        pad(buffer, used, used + format.entry_bytes())
+    }
+
+    fn field(&self, buffer: &mut UrbBuffer, used: usize, value: usize) -> usize {
+        match self.shape.format {
+            Format::Ntb16 => buffer.write(used, &narrow(value)),
+            Format::Ntb32 => buffer.write(used, &u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes()),
+        }
+    }
+}
+
+fn narrow(value: usize) -> [u8; 2] {
+    u16::try_from(value).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+fn pad(buffer: &mut UrbBuffer, mut used: usize, end: usize) -> usize {
+    while used < end {
+        used = buffer.write(used, &ZEROS[..ZEROS.len().min(end - used)]);
+    }
+    used
+}

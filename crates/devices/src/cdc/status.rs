@@ -1,0 +1,91 @@
+//! Published status of a function, to be read from any thread.
+
+use super::descriptor::Subclass;
+use super::init::{Found, Ntb};
+use super::ntb::Fault;
+use crate::Link;
+use crate::usb::{Connection, Speed};
+use polder_datapath::counters::Counter;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Published status of a port.
+pub type PortStatus = crate::usb::PortStatus<FunctionStatus>;
+
+/// Published status of a CDC network function.
+#[derive(Debug, Default)]
+pub struct FunctionStatus {
+    found: Mutex<Option<Properties>>,
+    /// Received blocks and datagrams.
+    pub blocks: Arc<BlockCounters>,
+}
+
+/// Counters of transfers and what was in them.
+#[derive(Debug, Default)]
+pub struct BlockCounters {
+    /// Datagrams that became packets.
+    pub datagrams: Counter,
+    /// Datagrams with a wrong checksum.
+    pub wrong_crc: Counter,
+    faults: [Counter; Fault::ALL.len()],
+}
+
+impl BlockCounters {
+    pub(super) fn count(&self, fault: Fault) {
+        if let Some(at) = Fault::ALL.iter().position(|&other| other == fault) {
+            self.faults[at].add(1);
+        }
+    }
+
+    /// Blocks that could not be read to their end.
+    pub fn faults(&self, fault: Fault) -> u64 {
+        Fault::ALL.iter().position(|&other| other == fault).map_or(0, |at| self.faults[at].get())
+    }
+}
+
+/// Properties of a function that do not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Its subclass.
+    pub subclass: Subclass,
+    /// Vendor and product of the device.
+    pub identity: (u16, u16),
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Longest frame, Ethernet header included, FCS excluded.
+    pub longest: u16,
+    /// Its blocks, if it has any.
+    pub ntb: Option<Ntb>,
+}
+
+/// Properties of an open port that seldom change.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Bus and address of the device, for people.
+    pub place: String,
+    /// The bus; `None` before the port is open.
+    pub bus: Option<Speed>,
+    /// The link.
+    pub link: Link,
+    /// True if the port is closed.
+    pub closed: bool,
+    /// The function; `None` before the port is open.
+    pub function: Option<Properties>,
+}
+
+impl FunctionStatus {
+    pub(super) fn set_found(&self, found: &Found) {
+        let Found { function, identity, mac, ntb, .. } = *found;
+        let (subclass, longest) = (function.subclass, function.longest);
+        let properties = Properties { subclass, identity, mac, longest, ntb };
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(properties);
+    }
+}
+
+impl PortStatus {
+    /// Properties that seldom change.
+    pub fn facts(&self) -> Facts {
+        let Connection { place, bus, link, closed } = self.connection();
+        let function = *self.function.found.lock().unwrap_or_else(PoisonError::into_inner);
+        Facts { place, bus, link, closed, function }
+    }
+}

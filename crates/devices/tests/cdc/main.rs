@@ -1,0 +1,14 @@
+//! CDC network functions: blocks against an independent encoder, hostile bytes, and our driver on the model.
+#![cfg(test)]
+#![cfg(feature = "cdc")]
+
+#[cfg(test)]
+mod blocks;
+#[cfg(test)]
+mod driver;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod stand;
