@@ -83,7 +83,7 @@ pub struct NetworkFunction {
     pub capabilities: u8,
 }
 
-/// What is gathered of a control interface.
+/// Control interface as far as it has been read.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     subclass: Subclass,

@@ -72,7 +72,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// What the device says, all techniques.
+    /// Everything as the device has it, all techniques.
     fn default() -> Self {
         Self {
             mtu: None,

@@ -75,9 +75,8 @@ pub fn parse_device(bytes: &[u8]) -> Result<Chip, DescriptorError> {
 pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
     let mut found = FoundEndpoints::default();
     for descriptor in Descriptors::of(bytes)? {
-        match descriptor? {
-            endpoint @ [_, ENDPOINT, ..] => found.add(endpoint)?,
-            _ => {}
+        if let endpoint @ [_, ENDPOINT, ..] = descriptor? {
+            found.add(endpoint)?;
         }
     }
     found.complete()

@@ -39,7 +39,7 @@ pub(crate) trait Function: Send + Sized + 'static {
     type Report: Send + 'static;
     /// Reason why the device could not be brought up.
     type Error: core::error::Error + From<ControlError> + Send + Sync + 'static;
-    /// What the function publishes beside the port's own counters.
+    /// Status that the function publishes beside the port's own counters.
     type Status: Debug + Default + Send + Sync + 'static;
     /// Frames of bulk-in transfers.
     type Reader: Reader + 'static;

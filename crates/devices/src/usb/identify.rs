@@ -1,4 +1,4 @@
-//! What a device is, before a driver has been chosen for it.
+//! Descriptors of a device for which no driver has been chosen.
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
 use super::descriptor::{

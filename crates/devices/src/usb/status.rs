@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Published status of a port, with `S` of its function.
 #[derive(Debug, Default)]
 pub struct PortStatus<S> {
-    /// What the function publishes.
+    /// Status of the function.
     pub function: S,
     connection: Mutex<Connection>,
     refresh: AtomicBool,

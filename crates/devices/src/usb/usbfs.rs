@@ -265,12 +265,7 @@ impl Usbfs {
         let Self { interfaces, endpoints, .. } = self;
         let found = interfaces.iter().find(|interface| u16::from(interface.interface_number()) == number);
         let result = found.zip(u8::try_from(setting).ok()).map(|(interface, setting)| {
-            let own = |open: &Open| {
-                interface.descriptor().is_some_and(|descriptor| {
-                    descriptor.endpoints().any(|endpoint| endpoint.address() == open.address)
-                })
-            };
-            endpoints.retain(|open| !own(open));
+            endpoints.retain(|open| !has_endpoint(interface, open.address));
             interface.set_alt_setting(setting).wait()
         });
         let status = if matches!(result, Some(Ok(()))) { Status::Done } else { Status::Stall };
@@ -343,6 +338,12 @@ impl Usbfs {
         let status = if matches!(result, Some(Ok(()))) { Status::Done } else { Status::Error };
         self.done.push_back(Completion { urb, status, actual: 0 });
     }
+}
+
+/// True if the alternate setting that an interface has now has an endpoint of that address.
+fn has_endpoint(interface: &nusb::Interface, address: u8) -> bool {
+    let descriptor = interface.descriptor();
+    descriptor.is_some_and(|one| one.endpoints().any(|endpoint| endpoint.address() == address))
 }
 
 fn open_endpoint(interface: &nusb::Interface, address: u8) -> Option<Opened> {

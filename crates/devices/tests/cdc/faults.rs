@@ -17,7 +17,7 @@ fn block() -> Vec<u8> {
     encode(&frames(), &Style::default())
 }
 
-/// What comes of a block that a device sends.
+/// Frames that come of a block that a device sends.
 fn receive(bytes: Vec<u8>) -> (Vec<Vec<u8>>, Stand) {
     let mut stand = Stand::new(Model::default(), &Options::default());
     let _ = stand.settle();

@@ -294,7 +294,7 @@ fn row(status: &PortStatus) -> AdapterRow {
     }
 }
 
-/// What every USB port shows.
+/// Fields that every USB port shows.
 pub(super) fn common_row<S>(status: &usb::PortStatus<S>) -> AdapterRow {
     let Connection { place, bus: speed, link, .. } = status.connection();
     AdapterRow {

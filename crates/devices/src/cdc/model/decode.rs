@@ -3,7 +3,7 @@
 use super::super::request::NtbParameters;
 use super::encode::crc;
 
-/// What a host did wrong.
+/// Mistake of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Signature or length of the header.

@@ -48,7 +48,7 @@ pub struct Options {
     pub longest: u16,
     /// Optional requests that it knows.
     pub capabilities: u8,
-    /// What it wants of blocks.
+    /// Its wishes for blocks.
     pub parameters: NtbParameters,
     /// Shape of the blocks that it makes.
     pub style: Style,
@@ -191,7 +191,7 @@ impl Device {
         &self.options
     }
 
-    /// What the host did against the specification or the device's wishes.
+    /// Actions of the host against the specification or the device's wishes.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }

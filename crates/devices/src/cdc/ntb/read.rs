@@ -155,26 +155,22 @@ impl Block {
     }
 
     fn read<'a>(&self, cursor: &mut Cursor, transfer: &'a [u8]) -> Result<Option<Datagram<'a>>, Fault> {
-        loop {
-            match cursor.state {
-                State::Start => self.begin(cursor, transfer)?,
-                State::Entry { at, end, next_table, has_crc } => {
-                    let block = &transfer[..cursor.block.min(transfer.len())];
-                    let found = self.entry(block, at, end);
-                    if let Some((offset, length)) = found {
-                        let at = at + self.format.entry_bytes();
-                        cursor.state = State::Entry { at, end, next_table, has_crc };
-                        return self.datagram(cursor, block, offset, length, has_crc).map(Some);
-                    }
-                    if next_table == 0 {
-                        cursor.state = State::End;
-                    } else {
-                        self.table(cursor, block, next_table)?;
-                    }
-                }
-                State::End => return Ok(None),
+        if cursor.state == State::Start {
+            self.begin(cursor, transfer)?;
+        }
+        let block = &transfer[..cursor.block.min(transfer.len())];
+        while let State::Entry { at, end, next_table, has_crc } = cursor.state {
+            if let Some((offset, length)) = self.entry(block, at, end) {
+                let at = at + self.format.entry_bytes();
+                cursor.state = State::Entry { at, end, next_table, has_crc };
+                return self.datagram(cursor, block, offset, length, has_crc).map(Some);
+            }
+            cursor.state = State::End;
+            if next_table != 0 {
+                self.table(cursor, block, next_table)?;
             }
         }
+        Ok(None)
     }
 
     /// Reads the header.

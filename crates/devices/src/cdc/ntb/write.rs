@@ -11,7 +11,7 @@ use polder_buffers::Packet;
 /// Bytes of padding that are written at a time.
 const ZEROS: [u8; 64] = [0; 64];
 
-/// What a device wants of blocks.
+/// Shape of the blocks that a device wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) format: Format,
