@@ -4,6 +4,7 @@
 
 use super::lan78xx::Adapter;
 use super::port::MAX_MTU;
+use super::usb::UsbPlace;
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::pci::Address;
 use serde::{Serialize, Serializer};
@@ -18,6 +19,8 @@ pub enum Device {
     Tap(String),
     /// A USB Ethernet adapter that Polder drives itself.
     Lan78xx(Box<Adapter>),
+    /// A USB network function that Polder drives itself, by the driver that its descriptors ask for.
+    Usb(UsbPlace),
     /// A PCI Ethernet controller that Polder drives itself, by VFIO.
     Pci(#[serde(serialize_with = "shown")] Address),
 }
@@ -58,10 +61,10 @@ pub struct Capabilities {
 pub type Absent = [(&'static str, &'static str, &'static str)];
 
 /// All kinds, in the order in which the guide has them.
-pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &LAN78XX, &PCI];
+pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &USB, &USBIP, &LAN78XX, &PCI];
 
 const ONLY: &str = "only an `interface` has it";
-const OWN: &str = "only a `pci` device has it";
+const OWN: &str = "only a `pci` and a USB device have it";
 
 const INTERFACE: Capabilities = Capabilities {
     word: "interface",
@@ -121,6 +124,29 @@ const LAN78XX: Capabilities = Capabilities {
     ],
 };
 
+const USB: Capabilities = Capabilities {
+    word: "usb",
+    noun: "USB device",
+    has_kernel_peer: false,
+    registers_memory: false,
+    takes_segments: false,
+    follows_mtu: false,
+    header_bytes: 0,
+    has_queues: false,
+    max_mtu: LARGEST_MTU,
+    no_underlay: Some(("a USB device", "the kernel has no routes over it; make it a member of a bridge")),
+    absent: &[
+        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
+        ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+        ("moderation_us", ONLY, "remove `moderation_us`: the device decides when it sends"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
+        ("queues", "the device has one", "remove `queues`; `order` shares the work among workers"),
+    ],
+};
+
+const USBIP: Capabilities = Capabilities { word: "usbip", ..USB };
+
 const PCI: Capabilities = Capabilities {
     word: "pci",
     noun: "Ethernet controller",
@@ -152,6 +178,8 @@ impl Device {
             Self::Interface(_) => &INTERFACE,
             Self::Tap(_) => &TAP,
             Self::Lan78xx(_) => &LAN78XX,
+            Self::Usb(place) if place.is_remote() => &USBIP,
+            Self::Usb(_) => &USB,
             Self::Pci(_) => &PCI,
         }
     }
@@ -161,6 +189,7 @@ impl Device {
         match self {
             Self::Interface(name) | Self::Tap(name) => name.clone(),
             Self::Lan78xx(adapter) => adapter.place.to_string(),
+            Self::Usb(place) => place.to_string(),
             Self::Pci(address) => address.to_string(),
         }
     }
@@ -169,7 +198,7 @@ impl Device {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(name) => Some(name),
-            Self::Tap(_) | Self::Lan78xx(_) | Self::Pci(_) => None,
+            Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
         }
     }
 
@@ -177,7 +206,7 @@ impl Device {
     pub(super) fn tap(&self) -> Option<String> {
         match self {
             Self::Tap(name) => Some(name.clone()),
-            Self::Interface(_) | Self::Lan78xx(_) | Self::Pci(_) => None,
+            Self::Interface(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
         }
     }
 
@@ -185,7 +214,15 @@ impl Device {
     pub(super) fn adapter(&self) -> Option<Adapter> {
         match self {
             Self::Lan78xx(adapter) => Some((**adapter).clone()),
-            Self::Interface(_) | Self::Tap(_) | Self::Pci(_) => None,
+            Self::Interface(_) | Self::Tap(_) | Self::Usb(_) | Self::Pci(_) => None,
+        }
+    }
+
+    /// The USB device of this machine, or another one's, if it is one.
+    pub(super) fn usb(&self, is_remote: bool) -> Option<UsbPlace> {
+        match self {
+            Self::Usb(place) if place.is_remote() == is_remote => Some(place.clone()),
+            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
         }
     }
 
@@ -193,7 +230,7 @@ impl Device {
     pub(super) fn pci(&self) -> Option<Address> {
         match self {
             Self::Pci(address) => Some(*address),
-            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) => None,
+            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) => None,
         }
     }
 
@@ -201,7 +238,7 @@ impl Device {
     pub fn kernel_name(&self) -> Option<&str> {
         match self {
             Self::Interface(name) | Self::Tap(name) => Some(name),
-            Self::Lan78xx(_) | Self::Pci(_) => None,
+            Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
         }
     }
 }

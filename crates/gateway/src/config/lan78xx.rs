@@ -130,7 +130,7 @@ impl AdapterLocation {
     }
 
     /// The adapter behind a server that `server` says, without its name there.
-    fn behind(server: String) -> Self {
+    pub(super) fn behind(server: String) -> Self {
         let busid = String::new();
         if server.starts_with('/') {
             Self::Unix { socket: PathBuf::from(server), busid }
@@ -154,7 +154,7 @@ impl AdapterLocation {
         }
     }
 
-    fn set_busid(&mut self, name: String) {
+    pub(super) fn set_busid(&mut self, name: String) {
         match self {
             Self::Usb(_) => {}
             Self::Tcp { busid, .. } | Self::Unix { busid, .. } => *busid = name,
@@ -214,7 +214,7 @@ fn check(draft: &Draft<Adapter>, section: &Section<'_>) -> bool {
 }
 
 /// Host and port, or the absolute path of a socket.
-fn server(value: &DeValue<'_>) -> Result<String, Refusal> {
+pub(super) fn server(value: &DeValue<'_>) -> Result<String, Refusal> {
     const REMEDY: &str = "write host and port as in \"192.0.2.1:3240\", or the absolute path of a socket";
     let name = text(value)?;
     if name.starts_with('/') {
@@ -232,7 +232,7 @@ fn server(value: &DeValue<'_>) -> Result<String, Refusal> {
 }
 
 /// The name of a USB port, as the kernel and USB/IP write it.
-fn bus_id(value: &DeValue<'_>) -> Result<String, Refusal> {
+pub(super) fn bus_id(value: &DeValue<'_>) -> Result<String, Refusal> {
     let name = text(value)?;
     let good = (1..=MAX_BUSID).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte));

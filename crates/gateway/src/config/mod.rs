@@ -34,6 +34,7 @@ mod queue;
 pub mod router;
 mod section;
 pub mod tunnel;
+pub mod usb;
 mod values;
 pub mod vxlan;
 

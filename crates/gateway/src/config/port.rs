@@ -11,6 +11,7 @@ use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, numbe
 use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
 use super::section::Findings;
+use super::usb::{USB, USBIP, UsbPlace};
 use super::values::{STATION, interface, pci};
 use polder_buffers::PortId;
 use polder_datapath::scheduler::{MOST_WEIGHT, WEIGHT};
@@ -30,11 +31,11 @@ const MAX_MODERATION: u16 = 10_000;
 pub(super) const ATTACHED: &str = "the device is attached in this way, and would have to be closed for it";
 const FLOWS: &str = "flows under way would find other workers, and get out of order";
 /// Remedy for a port with two devices.
-const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, `lan78xx` for a \
-                          USB adapter, or `pci` for a PCI device";
+const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, `usb`, `usbip` or \
+                          `lan78xx` for a USB device, or `pci` for a PCI device";
 /// Remedy for a port without one.
 const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
-                        makes, `lan78xx = { … }` for a USB adapter, or `pci = \"…\"` for a PCI device";
+                        makes, `usb = \"…\"` for a USB device, or `pci = \"…\"` for a PCI device";
 const INTERFACE: Text<String> = text("", "an interface's name", interface);
 const PCI: Text<Address> = text("", "as `lspci -D` shows it: `0000:00:03.0`", pci);
 const QUEUES: WordOr<Queues, u16> = word_or!(Queues::Count, Integer(1..=MAX_QUEUES, "queues"), "all" = All);
@@ -54,11 +55,15 @@ section! {
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
         /// TAP that Polder makes: the machine itself, as a member of the bridge.
         tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);
+        /// USB network device of this machine: CDC-NCM, CDC-ECM or LAN78xx, by its descriptors; see [usb](#usb).
+        usb as UsbPlace, USB, |port| port.device.usb(false), |port, place| port.device = Device::Usb(place) => Reopen(ATTACHED);
+        /// USB network device of a USB/IP server.
+        usbip as UsbPlace, USBIP, |port| port.device.usb(true), |port, place| port.device = Device::Usb(place) => Reopen(ATTACHED);
         /// LAN7800, LAN7801 or LAN7850 USB Ethernet adapter that Polder drives itself, without a driver of the kernel.
         lan78xx as lan78xx::Adapter, lan78xx::NOTATION, |port| port.device.adapter(), |port, adapter| port.device = Device::Lan78xx(Box::new(adapter)) => Reopen(ATTACHED), range("see below");
         /// 82540EM or 82545EM PCI Ethernet controller that Polder drives itself, by VFIO; see [pci](#pci).
         pci as Address, PCI, |port| port.device.pci(), |port, address| port.device = Device::Pci(address) => Reopen(ATTACHED);
-        /// Address of a `pci` device in place of its own.
+        /// Address of a `pci`, `usb` or `usbip` device in place of its own.
         mac: Option<Mac> = None, Given(STATION) => Reopen(ATTACHED), usual("the device's own");
         /// Part that Polder takes: all packets, those of tunnels, or these and those to be routed; see below.
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
@@ -79,7 +84,7 @@ section! {
         /// Part of the worker's time that each of its receive queues gets.
         weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;
         /// Longest network packet, without Ethernet header and VLAN tags.
-        mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; `lan78xx` and `pci` 1500"), range("68 to 9578; underlay and router from 576; `lan78xx` to 8982");
+        mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
         /// Queue in front of the port; see [queue](#queue).
         queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
         /// Time between two polls of the kernel while packets come.

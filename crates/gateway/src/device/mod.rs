@@ -9,6 +9,7 @@ mod lan78xx;
 mod pci;
 mod skb;
 mod tap;
+mod usb;
 
 pub(crate) use interface::{Way, way};
 
@@ -265,6 +266,7 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
         Device::Interface(name) => Box::new(interface::Interface(name)),
         Device::Tap(name) => Box::new(tap::Tap(name)),
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
+        Device::Usb(place) => Box::new(usb::UsbDevice(place)),
         Device::Pci(address) => Box::new(pci::PciDevice(*address)),
     }
 }

@@ -18,6 +18,10 @@ pub struct AdapterRow {
     pub mac_source: Option<String>,
     /// Identity and address of its PHY.
     pub phy: Option<String>,
+    /// Class of a function without PHY: `CDC-NCM` or `CDC-ECM`.
+    pub class: Option<String>,
+    /// Its blocks, if it has any.
+    pub blocks: Option<BlockRow>,
     /// True if it has a link.
     pub link_up: bool,
     /// The link's speed, in Mbit/s.
@@ -62,6 +66,55 @@ pub struct AdapterRow {
     pub statistics: BTreeMap<String, u64>,
 }
 
+/// Blocks of many frames in a transfer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockRow {
+    /// `NTB16` or `NTB32`.
+    pub format: String,
+    /// True if frames in them have checksums.
+    pub crc: bool,
+    /// Bytes of a received one, at most.
+    pub in_bytes: u32,
+    /// Bytes of a sent one, at most.
+    pub out_bytes: u32,
+    /// Frames in received ones.
+    pub received_frames: u64,
+    /// Frames in sent ones.
+    pub sent_frames: u64,
+    /// Received frames with a wrong checksum.
+    pub wrong_crc: u64,
+    /// Received blocks that could not be read to their end, by reason.
+    pub faults: BTreeMap<String, u64>,
+}
+
+impl BlockRow {
+    fn subtract(&mut self, then: &Self) {
+        for (now, then) in [
+            (&mut self.received_frames, then.received_frames),
+            (&mut self.sent_frames, then.sent_frames),
+            (&mut self.wrong_crc, then.wrong_crc),
+        ] {
+            *now = now.saturating_sub(then);
+        }
+        subtract_all(&mut self.faults, &then.faults);
+    }
+
+    /// Format and sizes, and the mean number of frames in a block each way.
+    fn line(&self, received: u64, sent: u64) -> String {
+        let mean = |frames: u64, blocks: u64| match (10 * frames).checked_div(blocks) {
+            Some(tenths) => format!("{}.{}", tenths / 10, tenths % 10),
+            None => "–".to_owned(),
+        };
+        let crc = if self.crc { " with CRC" } else { "" };
+        let (received, sent) = (mean(self.received_frames, received), mean(self.sent_frames, sent));
+        let (in_bytes, out_bytes) = (grouped(self.in_bytes.into()), grouped(self.out_bytes.into()));
+        format!(
+            "{}{crc} of {in_bytes} bytes in, {out_bytes} out; frames in one: {received} in, {sent} out",
+            self.format
+        )
+    }
+}
+
 impl AdapterRow {
     /// Subtracts the counters of an earlier view.
     pub(super) fn subtract(&mut self, then: &Self) {
@@ -80,6 +133,9 @@ impl AdapterRow {
             *now = now.saturating_sub(then);
         }
         subtract_all(&mut self.statistics, &then.statistics);
+        if let (Some(now), Some(then)) = (&mut self.blocks, &then.blocks) {
+            now.subtract(then);
+        }
     }
 
     /// Good or odd, at a glance.
@@ -90,10 +146,19 @@ impl AdapterRow {
     /// Lines about the adapter, each a few words.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![self.link()];
-        lines.push(match &self.phy {
-            Some(phy) => format!("PHY {phy}"),
-            None => "no PHY".to_owned(),
-        });
+        match (&self.class, &self.blocks, &self.phy) {
+            (Some(class), None, _) => lines.push(format!("{class}, a frame in a transfer")),
+            (Some(class), Some(blocks), _) => {
+                let line = blocks.line(self.received_transfers, self.sent_transfers);
+                lines.push(format!("{class}, {line}"));
+                let faults: u64 = blocks.faults.values().sum();
+                if faults > 0 {
+                    lines.push(format!("{} received blocks malformed", look.count(faults)));
+                }
+            }
+            (None, _, Some(phy)) => lines.push(format!("PHY {phy}")),
+            (None, _, None) => lines.push("no PHY".to_owned()),
+        }
         lines.push(format!("URBs in flight {} in, {} out", self.receive_urbs, self.send_urbs));
         let fill = percent(self.sent_bytes, self.sent_room).unwrap_or_else(|| "–".to_owned());
         lines.push(format!("{} sent, {fill} full", look.count(self.sent_transfers)));

@@ -1,0 +1,329 @@
+//! USB network functions: the driver that follows from the descriptors, and what is plugged in.
+
+use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
+use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
+use crate::config::lan78xx::AdapterLocation;
+use crate::config::model::{Configuration, Port};
+use crate::config::usb::UsbPlace;
+use crate::ends::ends;
+use crate::show::adapter::{AdapterRow, BlockRow};
+use crate::show::buffers::TransferRow;
+use anyhow::{Context as _, Result, bail};
+use polder_buffers::Region;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::Receiving;
+use polder_devices::cdc::ntb::Fault;
+use polder_devices::cdc::{self, Cdc, PortStatus, Subclass, network_function};
+use polder_devices::lan78xx::Options;
+use polder_devices::lan78xx::descriptor::Chip;
+use polder_devices::usb::usbfs::{self, Access, UsbError};
+use polder_devices::usb::usbip::{self, ClientError, Listed};
+use polder_devices::usb::{Identified, Transport, identify};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// The USB device of that place.
+pub(super) struct UsbDevice<'a>(pub(super) &'a UsbPlace);
+
+impl Driver for UsbDevice<'_> {
+    fn open(&self, port: &Port, configuration: &Configuration, _: &Region) -> Result<OpenPort> {
+        open(self.0, port, receiving(configuration))
+    }
+
+    /// A device on another machine, or one that does not answer, takes seconds.
+    fn slow_opening(&self, port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
+        let (place, port, receiving) = (self.0.clone(), port.clone(), receiving(configuration));
+        Some(Box::new(move || open(&place, &port, receiving)))
+    }
+
+    fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
+        let found = inspect(self.0).into_iter();
+        found.map(|(severity, topic, text)| Finding::new(severity, topic, text)).collect()
+    }
+
+    fn describe(&self) -> String {
+        "a USB device".to_owned()
+    }
+}
+
+fn open(place: &UsbPlace, port: &Port, receiving: Receiving) -> Result<OpenPort> {
+    let mut transport = reach(&location(place)?)?;
+    let identified = identify(&mut *transport, &ends()).with_context(|| transport.place())?;
+    let name = place.to_string();
+    if Chip::of(identified.vendor, identified.product).is_some() {
+        let usual = Options::default();
+        let (mtu, mac) = (port.mtu.unwrap_or(usual.mtu), port.mac.map(|mac| mac.0));
+        return lan78xx::open_over(transport, name, Options { mtu, mac, ..usual }, port, receiving);
+    }
+    open_function(transport, &identified, name, port, receiving)
+}
+
+/// The place of a device of this machine that is known by its numbers.
+fn location(place: &UsbPlace) -> Result<AdapterLocation> {
+    match place {
+        UsbPlace::At(location) => Ok(location.clone()),
+        &UsbPlace::Identity(vendor, product) => {
+            let devices = usbfs::devices()?;
+            let found =
+                devices.into_iter().find(|device| (device.vendor, device.product) == (vendor, product));
+            let found = found.ok_or_else(|| UsbError::Missing(place.to_string()))?;
+            Ok(AdapterLocation::Usb(found.place))
+        }
+    }
+}
+
+fn open_function(
+    transport: Box<dyn Transport>,
+    identified: &Identified,
+    place: String,
+    port: &Port,
+    receiving: Receiving,
+) -> Result<OpenPort> {
+    let speed = transport.speed();
+    let identity = (identified.vendor, identified.product);
+    let functions = identified.configurations.iter().map(|one| network_function(one));
+    let functions = functions.collect::<Result<Vec<_>, _>>().with_context(|| transport.place())?;
+    let Some(function) = functions.into_iter().flatten().min_by_key(|function| function.subclass) else {
+        let (vendor, product) = identity;
+        bail!(
+            "the USB device {} ({vendor:04x}:{product:04x}) has no network function that Polder drives: {DRIVEN}",
+            transport.place()
+        );
+    };
+    let usual = cdc::Options::default();
+    // A device has few transfers in flight, each of many packets: each goes back when it was read.
+    let refill_below_percent = usual.receiving.refill_below_percent;
+    let options = cdc::Options {
+        mtu: port.mtu,
+        mac: port.mac.map(|mac| mac.0),
+        receiving: Receiving { refill_below_percent, ..receiving },
+        cancelled: ends(),
+        ..usual
+    };
+    let opened = cdc::open(transport, function, identity, &options)?;
+    let facts = Facts {
+        interface: place,
+        mac: MacAddress(opened.mac),
+        mtu: u32::from(opened.mtu),
+        takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },
+        queues: 1,
+        mode: format!("{}, {}", function.subclass.name(), bus(speed)),
+        mode_reason: None,
+    };
+    let sent = Arc::clone(opened.queue.tx.counters());
+    let handle: Box<dyn Handle> = Box::new(Open { status: opened.status, sent });
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, vec![opened.queue]) })
+}
+
+/// Devices with a driver.
+const DRIVEN: &str = "CDC-NCM, CDC-ECM, LAN7800, LAN7801 and LAN7850";
+
+/// An open function.
+struct Open {
+    status: Arc<PortStatus>,
+    sent: Arc<QueueCounters>,
+}
+
+impl Handle for Open {
+    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+        Ok(Some(Link::new(true, self.carries())))
+    }
+
+    fn carries(&self) -> bool {
+        self.status.connection().link.up
+    }
+
+    fn why_closed(&self) -> &'static str {
+        "the device was unplugged, or the connection to it has ended"
+    }
+
+    fn adapter_row(&self) -> Option<AdapterRow> {
+        Some(row(&self.status, &self.sent))
+    }
+
+    fn transfers(&self, port: &str) -> Vec<TransferRow> {
+        transfers(&self.status, port)
+    }
+}
+
+fn row(status: &PortStatus, sent: &QueueCounters) -> AdapterRow {
+    let function = status.facts().function;
+    let counters = &status.function.blocks;
+    let faults = Fault::ALL.into_iter().map(|fault| (fault.name().to_owned(), counters.faults(fault)));
+    let blocks = function.and_then(|function| function.ntb).map(|ntb| BlockRow {
+        format: ntb.format.name().to_owned(),
+        crc: ntb.has_crc,
+        in_bytes: ntb.in_bytes,
+        out_bytes: ntb.out_bytes,
+        received_frames: counters.datagrams.get(),
+        sent_frames: sent.transmitted.get(),
+        wrong_crc: counters.wrong_crc.get(),
+        faults: faults.filter(|(_, count)| *count > 0).collect(),
+    });
+    let chip = function.map(|function| {
+        let (vendor, product) = function.identity;
+        format!("{vendor:04x}:{product:04x}")
+    });
+    let class = function.map(|function| function.subclass.name().to_owned());
+    AdapterRow { chip, class, blocks, ..common_row(status) }
+}
+
+/// The driver that would take a device with these numbers and interfaces.
+fn driver_of(vendor: u16, product: u16, interfaces: &[[u8; 3]]) -> Option<&'static str> {
+    let chip = Chip::of(vendor, product).map(Chip::name);
+    let classes = interfaces.iter().copied().filter_map(Subclass::of);
+    chip.or_else(|| classes.min().map(Subclass::name))
+}
+
+/// Findings about the connection of this machine to a device, which is not touched.
+fn inspect(place: &UsbPlace) -> Vec<Found> {
+    match place {
+        UsbPlace::At(AdapterLocation::Usb(_)) | UsbPlace::Identity(..) => {
+            inspect_local(place, usbfs::devices())
+        }
+        UsbPlace::At(
+            location @ (AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. }),
+        ) => {
+            let server = lan78xx::server(location);
+            server.map(|server| inspect_remote(busid, usbip::list(&server, PATIENCE))).unwrap_or_default()
+        }
+    }
+}
+
+fn inspect_local(place: &UsbPlace, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<Found> {
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
+    };
+    let is_wanted = |device: &&usbfs::Device| match place {
+        UsbPlace::Identity(vendor, product) => (device.vendor, device.product) == (*vendor, *product),
+        UsbPlace::At(_) => device.place == place.to_string(),
+    };
+    let Some(found) = devices.iter().find(is_wanted) else {
+        let text = format!("no USB device is {place}; {}; the port waits for it", plugged_in(&devices));
+        return vec![(Severity::Warning, "device", text)];
+    };
+    let name = describe(found);
+    let Some(driver) = driver_of(found.vendor, found.product, &found.interfaces) else {
+        let text =
+            format!("{name} has no network function that Polder drives: {DRIVEN}; {}", plugged_in(&devices));
+        return vec![(Severity::Problem, "device", text)];
+    };
+    let mut findings = vec![(Severity::Fine, "device", format!("{name}: {driver}"))];
+    findings.extend(slow(found.speed));
+    findings.extend(no_access(found));
+    findings.extend(found.driver.as_deref().map(|driver| held(&found.place, driver)));
+    findings
+}
+
+fn no_access(found: &usbfs::Device) -> Option<Found> {
+    let text = match found.access {
+        Access::Granted => return None,
+        Access::Denied => UsbError::Permission(found.place.clone()).to_string(),
+        Access::Missing => {
+            "its file in /dev/bus/usb is missing; in a container pass it in, as with `--device`".to_owned()
+        }
+    };
+    Some((Severity::Problem, "rights", text))
+}
+
+fn describe(device: &usbfs::Device) -> String {
+    let usbfs::Device { place, vendor, product, .. } = device;
+    format!("{vendor:04x}:{product:04x} at USB port {place}")
+}
+
+/// Devices with a network function, the driver that would take each, and the kernel's that has it.
+fn plugged_in(devices: &[usbfs::Device]) -> String {
+    let network = devices.iter().filter_map(|device| {
+        let driver = driver_of(device.vendor, device.product, &device.interfaces)?;
+        let holder = device.driver.as_deref().map(|name| format!(", held by {name}")).unwrap_or_default();
+        Some(format!("{} ({driver}{holder})", describe(device)))
+    });
+    let network = network.collect::<Vec<_>>();
+    match network.as_slice() {
+        [] => "no USB network device is plugged in that this process can see".to_owned(),
+        network => format!("plugged in: {}", network.join(", ")),
+    }
+}
+
+fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<Found> {
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(error @ ClientError::Reach(..)) => return vec![awaited(&error)],
+        Err(error) => return vec![(Severity::Problem, "USB/IP", error.to_string())],
+    };
+    let names = listed.iter().map(|device| {
+        let driver = driver_of(device.vendor, device.product, &device.interfaces).unwrap_or("no driver");
+        format!("{} ({:04x}:{:04x}, {driver})", device.busid, device.vendor, device.product)
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    let Some(found) = listed.iter().find(|device| device.busid == busid) else {
+        let all = if names.is_empty() { "none".to_owned() } else { names };
+        let text = format!(
+            "the server has no device {busid}, or another client has it; it has {all}; the port waits for it"
+        );
+        return vec![(Severity::Warning, "USB/IP", text)];
+    };
+    let (vendor, product) = (found.vendor, found.product);
+    let Some(driver) = driver_of(vendor, product, &found.interfaces) else {
+        let text = format!(
+            "{busid} is {vendor:04x}:{product:04x}, which has no network function that Polder drives: {DRIVEN}"
+        );
+        return vec![(Severity::Problem, "USB/IP", text)];
+    };
+    let first = (Severity::Fine, "device", format!("{vendor:04x}:{product:04x} {busid}: {driver}"));
+    std::iter::once(first).chain(slow(found.speed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_devices::usb::Speed;
+
+    fn gadget() -> usbfs::Device {
+        usbfs::Device {
+            place: "1-1".to_owned(),
+            vendor: 0x0525,
+            product: 0xa4a1,
+            interfaces: vec![[2, 13, 0], [10, 0, 1]],
+            speed: Some(Speed::Super),
+            driver: Some("cdc_ncm".to_owned()),
+            access: Access::Granted,
+        }
+    }
+
+    fn at(port: &str) -> UsbPlace {
+        UsbPlace::At(AdapterLocation::Usb(port.to_owned()))
+    }
+
+    #[test]
+    fn the_driver_follows_from_the_descriptors() {
+        for (identity, interfaces, driver) in [
+            ((0x0525, 0xa4a1), &[[2, 13, 0], [10, 0, 1]][..], Some("CDC-NCM")),
+            ((0x0525, 0xa4a2), &[[2, 6, 0], [10, 0, 0]], Some("CDC-ECM")),
+            ((0x0525, 0xa4a3), &[[2, 6, 0], [10, 0, 0], [2, 13, 0], [10, 0, 1]], Some("CDC-NCM")),
+            ((0x0424, 0x7800), &[[255, 0, 255]], Some("LAN7800")),
+            ((0x046d, 0xc077), &[[3, 1, 2]], None),
+        ] {
+            assert_eq!(driver_of(identity.0, identity.1, interfaces), driver);
+        }
+    }
+
+    #[test]
+    fn what_is_plugged_in_is_listed_with_driver_and_holder() {
+        let findings = inspect_local(&at("1-7"), Ok(vec![gadget()]));
+        let [(severity, _, text)] = findings.as_slice() else { panic!("{findings:?}") };
+        assert_eq!(*severity, Severity::Warning);
+        for word in ["1-7", "0525:a4a1 at USB port 1-1", "CDC-NCM", "held by cdc_ncm", "waits for it"] {
+            assert!(text.contains(word), "{text} lacks {word}");
+        }
+        let findings = inspect_local(&UsbPlace::Identity(0x0525, 0xa4a1), Ok(vec![gadget()]));
+        assert!(findings[0].2.contains("CDC-NCM"), "{findings:?}");
+        assert!(findings[1].2.contains("drivers/cdc_ncm/unbind"), "{findings:?}");
+        let mouse = usbfs::Device { interfaces: vec![[3, 1, 2]], ..gadget() };
+        let findings = inspect_local(&at("1-1"), Ok(vec![mouse]));
+        assert_eq!(findings[0].0, Severity::Problem, "{findings:?}");
+    }
+}
