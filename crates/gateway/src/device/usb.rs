@@ -267,6 +267,11 @@ fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<
         return vec![(Severity::Warning, "USB/IP", text)];
     };
     let (vendor, product) = (found.vendor, found.product);
+    if found.interfaces.is_empty() && Chip::of(vendor, product).is_none() {
+        // A device that Linux's usbip-host has is not configured, and lists none.
+        let text = format!("{vendor:04x}:{product:04x} {busid}: the driver is chosen when it is attached");
+        return vec![(Severity::Fine, "device", text)];
+    }
     let Some(driver) = driver_of(vendor, product, &found.interfaces) else {
         let text = format!(
             "{busid} is {vendor:04x}:{product:04x}, which has no network function that Polder drives: {DRIVEN}"
