@@ -77,7 +77,7 @@ pub use napi::Moderation;
 pub use netdev::takes_frames;
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
-pub use pin::{prepare as prepare_pins, release};
+pub use pin::{is_left_closed, prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::inspect;
 pub use report::{Finding, Level, Report, STATE};

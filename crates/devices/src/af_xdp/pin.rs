@@ -128,6 +128,11 @@ impl Pinned {
     }
 }
 
+/// True if a process has left an interface closed, or keeps it ready to be left closed.
+pub fn is_left_closed(interface: &str) -> bool {
+    PinnedLink::of(interface).and_then(|place| place.find()).is_ok_and(|pinned| pinned.is_some())
+}
+
 /// Opens an interface that a process has left closed, and puts back offloads that one has left off; says whether there was anything to do.
 ///
 /// For an interface that is still in use, its process loses what comes in from now on.

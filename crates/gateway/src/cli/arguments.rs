@@ -53,6 +53,12 @@ pub(super) enum Command {
     Trace(Trace),
     /// Has a running gateway read its file again, and apply all that has changed or nothing.
     Reload(Reload),
+    /// Keeps a change that `run --confirm` or `reload --confirm` would take back.
+    Confirm(Which),
+    /// Shows the difference between the running configuration and the file.
+    ///
+    /// Exit codes: 0 there is none, 1 there is one, 2 it could not be found out.
+    Diff(Diff),
     /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
     Release(Release),
     /// Shows two gateways and a tunnel at work, in network namespaces of their own.
@@ -81,6 +87,12 @@ pub(super) struct Run {
     /// The configuration.
     #[arg(default_value = FILE)]
     pub(super) file: PathBuf,
+    /// Start also where this machine falls silent: its own addresses, its default route, your login.
+    #[arg(long)]
+    pub(super) yes: bool,
+    /// End after SECONDS, unless `polder confirm` comes before.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(super) confirm: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -117,6 +129,21 @@ pub(super) struct Reload {
     /// Only say what would change.
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// Apply it also where this machine falls silent: its own addresses, its default route, your login.
+    #[arg(long)]
+    pub(super) yes: bool,
+    /// Take it back after SECONDS, unless `polder confirm` comes before.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(super) confirm: Option<u32>,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// Print it as JSON, with both values of each key.
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) gateway: Which,
 }

@@ -1,10 +1,10 @@
-//! `polder show` and `polder reload`: what is asked of a running gateway.
+//! `polder show`: views of a running gateway.
 
 use super::Failure;
-use super::arguments::{Reload, Show};
+use super::arguments::Show;
 use super::screen::Screen;
 use crate::control::client::{Client, ClientError};
-use crate::control::{Answer, Ask, Reloaded};
+use crate::control::{Answer, Ask};
 use crate::show::{Look, Shown};
 use anyhow::anyhow;
 use std::path::Path;
@@ -24,9 +24,12 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
 fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
     match client.ask(Ask::Show { what: arguments.what })? {
         Answer::Shown(shown) => Ok(*shown),
-        answer @ (Answer::Reloaded(_) | Answer::Traced(_) | Answer::Capturing(_) | Answer::Error(_)) => {
-            Err(odd(&answer))
-        }
+        answer @ (Answer::Reloaded(_)
+        | Answer::Confirmed(_)
+        | Answer::Compared(_)
+        | Answer::Traced(_)
+        | Answer::Capturing(_)
+        | Answer::Error(_)) => Err(odd(&answer)),
     }
 }
 
@@ -95,38 +98,4 @@ fn redraw(screen: Screen, text: &str) -> std::io::Result<()> {
     // Home, and each line to its end, then the rest: without a flicker.
     let lines = text.lines().map(|line| format!("{line}\x1b[K\n")).collect::<String>();
     screen.write(&format!("\x1b[H{lines}\x1b[J"))
-}
-
-pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
-    let socket = arguments.gateway.socket()?;
-    let ask = Ask::Reload { dry_run: arguments.dry_run };
-    let reloaded = match Client::connect(&socket)?.ask(ask) {
-        Ok(Answer::Reloaded(reloaded)) => reloaded,
-        Ok(answer @ (Answer::Shown(_) | Answer::Traced(_) | Answer::Capturing(_) | Answer::Error(_))) => {
-            return Err(odd(&answer));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let screen = Screen::stdout();
-    Ok(screen.write(&say(&reloaded, screen.look()))?)
-}
-
-fn say(reloaded: &Reloaded, look: Look) -> String {
-    let mut text = reloaded.warnings.clone();
-    if !text.is_empty() {
-        text.push_str("\n\n");
-    }
-    if reloaded.changes.is_empty() {
-        return text + "nothing has changed\n";
-    }
-    for change in &reloaded.changes {
-        let line = match change.chars().next() {
-            Some('+') => look.good(change),
-            Some('-' | '!') => look.bad(change),
-            _ => look.odd(change),
-        };
-        text.push_str(&format!("{line}\n"));
-    }
-    let end = if reloaded.applied { "applied" } else { "not applied: this was a dry run" };
-    text + &look.dim(&format!("{end}\n"))
 }

@@ -35,7 +35,12 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     let mut client = Client::connect(&arguments.socket()?)?;
     match client.ask(Ask::Capture(request(arguments, to_digits(&program))))? {
         Answer::Capturing(_) => {}
-        answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Traced(_) | Answer::Error(_)) => {
+        answer @ (Answer::Shown(_)
+        | Answer::Reloaded(_)
+        | Answer::Confirmed(_)
+        | Answer::Compared(_)
+        | Answer::Traced(_)
+        | Answer::Error(_)) => {
             return Err(odd(&answer));
         }
     }

@@ -10,6 +10,7 @@
 mod arguments;
 mod ask;
 mod capture;
+mod change;
 mod check;
 mod lab;
 mod log;
@@ -25,6 +26,7 @@ use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
 use crate::runtime::ending::LOST;
+use crate::runtime::run::Consent;
 use crate::supervise::LostThread;
 use arguments::Command;
 use clap::{CommandFactory as _, Parser as _};
@@ -68,14 +70,17 @@ fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => {
             log::begin()?;
-            Ok(crate::runtime::run::run(&run.file)?)
+            let consent = Consent { yes: run.yes, confirm: run.confirm };
+            Ok(crate::runtime::run::run(&run.file, consent)?)
         }
         Command::Check(check) => check::check(&check),
         Command::Show(show) => ask::show(&show),
         Command::Capture(asked) => capture::capture(&asked),
         Command::CompileExpression { longest } => Ok(pcap::compile_for_parent(longest)?),
         Command::Trace(asked) => trace::trace(&asked),
-        Command::Reload(reload) => ask::reload(&reload),
+        Command::Reload(reload) => change::reload(&reload),
+        Command::Confirm(gateway) => change::confirm(&gateway),
+        Command::Diff(diff) => change::diff(&diff),
         Command::Release(release) => release::release(&release),
         Command::Demo { arguments } => lab::start("demo", &arguments),
         Command::Lab { arguments } => lab::start("", &arguments),

@@ -41,7 +41,12 @@ pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
         };
         let traced = match client.ask(Ask::Trace(request))? {
             Answer::Traced(traced) => traced,
-            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_) | Answer::Error(_)) => {
+            answer @ (Answer::Shown(_)
+            | Answer::Reloaded(_)
+            | Answer::Confirmed(_)
+            | Answer::Compared(_)
+            | Answer::Capturing(_)
+            | Answer::Error(_)) => {
                 return Err(odd(&answer));
             }
         };

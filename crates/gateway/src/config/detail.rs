@@ -3,8 +3,20 @@
 use super::difference::{Changes, Difference, Restart};
 use super::keys::Keyed;
 use super::model::{Configuration, Port};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use toml::Value;
+
+/// A key whose value in the file is another than the running one, both as the file would have them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyChange {
+    /// The key with the tables that it stands in.
+    pub key: String,
+    /// The running value; none where the key is not there.
+    pub running: Option<String>,
+    /// The value in the file.
+    pub file: Option<String>,
+}
 
 /// The lines of `polder reload`: each change, and below it the keys that have other values.
 pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
@@ -26,6 +38,17 @@ pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Each key that has another value, or is on one side alone.
+pub fn keys_changed(old: &Configuration, new: &Configuration) -> Vec<KeyChange> {
+    let (before, after) = (values(old), values(new));
+    let paths = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
+    let change = |path: &String| {
+        let (running, file) = (before.get(path).cloned(), after.get(path).cloned());
+        (running != file).then(|| KeyChange { key: path.clone(), running, file })
+    };
+    paths.into_iter().filter_map(change).collect()
 }
 
 fn names<'a, T>(
@@ -151,6 +174,21 @@ mod tests {
         assert_eq!(changed, [&["~ bridge br0 (2 members)"][..], &keys].concat());
         let both = lines("port = \"radio\"", "port = \"radio\"\nkey = 7\nttl = 9");
         assert_eq!(both, ["~ tunnel a (to 10.0.0.2)", "    key: – → 7", "    ttl: 64 → 9"]);
+    }
+
+    #[test]
+    fn keys_have_both_values_and_those_of_one_side_have_one() {
+        let configuration = |text: &str| parse(text, Path::new("a.toml")).expect("valid").configuration;
+        let old = configuration(BASE);
+        let text = BASE.replace("port = \"radio\"", "port = \"radio\"\nkey = 7\nttl = 9");
+        let changes = keys_changed(&old, &configuration(&text));
+        let key = |key: &str, running: Option<&str>, file: &str| KeyChange {
+            key: key.to_owned(),
+            running: running.map(str::to_owned),
+            file: Some(file.to_owned()),
+        };
+        assert_eq!(changes, [key("tunnel.a.key", None, "7"), key("tunnel.a.ttl", Some("64"), "9")]);
+        assert_eq!(keys_changed(&old, &old), []);
     }
 
     #[test]

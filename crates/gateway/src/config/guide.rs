@@ -1,4 +1,4 @@
-//! The guide's tables of keys.
+//! Tables of keys for the guide and the manual page.
 
 use super::bridge::{Bridge, FloodLimit, Member, MemberVlans, StaticEntry};
 use super::buffers::Buffers;
@@ -14,8 +14,34 @@ use super::router::{Router, StaticRoute};
 use super::tunnel::Tunnel;
 use toml::Value;
 
-/// The tables of keys as the guide has them, by the title under which they stand.
-pub fn tables() -> Vec<(&'static str, String)> {
+/// A kind of table of the file, with its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableOfKeys {
+    /// Title under which it is described.
+    pub title: &'static str,
+    /// Its keys, in the order of the guide.
+    pub keys: Vec<KeyRow>,
+}
+
+/// A key, in the words of the guide, which are Markdown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its name in the file.
+    pub key: &'static str,
+    /// Type and unit of its value.
+    pub kind: String,
+    /// Values that it takes; empty for any of its type.
+    pub range: String,
+    /// Its default; empty if there is none.
+    pub default: String,
+    /// Class of a change: by a reload, or by more.
+    pub reload: &'static str,
+    /// Meaning, in a phrase.
+    pub meaning: &'static str,
+}
+
+/// The tables of keys, in the order of the guide.
+pub fn tables() -> Vec<TableOfKeys> {
     vec![
         table::<File>(),
         table::<Gateway>(),
@@ -35,15 +61,28 @@ pub fn tables() -> Vec<(&'static str, String)> {
     ]
 }
 
-fn table<T: Keyed>() -> (&'static str, String) {
-    let mut text =
-        "| key | type, unit | range | default | reload | meaning |\n|---|---|---|---|---|---|\n".to_owned();
-    let (usual, all) = (T::default(), Configuration::default());
-    T::KEYS.iter().for_each(|key| text.push_str(&row(key, &usual, &all)));
-    (T::TITLE, text)
+impl TableOfKeys {
+    /// The table as the guide has it.
+    pub fn markdown(&self) -> String {
+        let head = "| key | type, unit | range | default | reload | meaning |\n|---|---|---|---|---|---|\n";
+        self.keys.iter().fold(head.to_owned(), |text, row| text + &row.markdown())
+    }
 }
 
-fn row<T: Keyed>(key: &Key<T>, usual: &T, all: &Configuration) -> String {
+impl KeyRow {
+    fn markdown(&self) -> String {
+        let Self { key, kind, range, default, reload, meaning } = self;
+        let row = format!("| `{key}` | {kind} | {range} | {default} | {reload} | {meaning} |\n");
+        row.replace("|  |", "| |").replace("|  |", "| |")
+    }
+}
+
+fn table<T: Keyed>() -> TableOfKeys {
+    let (usual, all) = (T::default(), Configuration::default());
+    TableOfKeys { title: T::TITLE, keys: T::KEYS.iter().map(|key| row(key, &usual, &all)).collect() }
+}
+
+fn row<T: Keyed>(key: &Key<T>, usual: &T, all: &Configuration) -> KeyRow {
     let shape = (key.access.shape)();
     let default = match (key.required, key.usual) {
         (_, Some(text)) => text.to_owned(),
@@ -57,10 +96,8 @@ fn row<T: Keyed>(key: &Key<T>, usual: &T, all: &Configuration) -> String {
         Reload::Depends(text, _) => text,
     };
     let range = key.range.map_or_else(|| shape.range(), str::to_owned);
-    let cells = [format!("`{}`", key.name), shape.kind(), range, default, reload.to_owned()];
     let meaning = key.meaning.trim().trim_end_matches('.');
-    let row = format!("| {} | {meaning} |\n", cells.join(" | "));
-    row.replace("|  |", "| |").replace("|  |", "| |")
+    KeyRow { key: key.name, kind: shape.kind(), range, default, reload, meaning }
 }
 
 fn default(value: Option<Value>) -> String {

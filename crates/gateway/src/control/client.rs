@@ -172,9 +172,12 @@ impl Client {
             Answer::Error(refusal) => {
                 Err(ClientError::Refused { kind: refusal.kind, message: refusal.message })
             }
-            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Traced(_) | Answer::Capturing(_)) => {
-                Ok(answer)
-            }
+            answer @ (Answer::Shown(_)
+            | Answer::Reloaded(_)
+            | Answer::Confirmed(_)
+            | Answer::Compared(_)
+            | Answer::Traced(_)
+            | Answer::Capturing(_)) => Ok(answer),
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod server;
 pub mod socket;
 
 use crate::capture::CaptureRequest;
+use crate::config::detail::KeyChange;
 use crate::show::{Shown, What};
 use crate::trace::{Trace, TraceRequest};
 use serde::{Deserialize, Serialize};
@@ -49,15 +50,28 @@ pub enum Ask {
         what: What,
     },
     /// To read its configuration file again and apply it.
-    Reload {
-        /// True to report the changes only.
-        #[serde(default)]
-        dry_run: bool,
-    },
+    Reload(ReloadRequest),
+    /// To keep a change that would be taken back.
+    Confirm,
+    /// Asks for the difference between the running configuration and the file.
+    Diff,
     /// Asks for the fate of a described packet.
     Trace(TraceRequest),
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
+}
+
+/// Request for a reload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReloadRequest {
+    /// True to report the changes only.
+    pub dry_run: bool,
+    /// True if this machine may fall silent.
+    pub yes: bool,
+    /// Seconds after which the change is taken back unless it is confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<u32>,
 }
 
 /// A gateway's answer.
@@ -78,6 +92,10 @@ pub enum Answer {
     Shown(Box<Shown>),
     /// Changes by a reload.
     Reloaded(Reloaded),
+    /// The change stays.
+    Confirmed(Confirmed),
+    /// The running configuration and the file.
+    Compared(Compared),
     /// Fate of the packet.
     Traced(Box<Trace>),
     /// Packets follow.
@@ -99,6 +117,33 @@ pub struct Reloaded {
     pub changes: Vec<String>,
     /// Warnings about the new configuration.
     pub warnings: String,
+    /// Seconds after which it is taken back unless it is confirmed.
+    #[serde(default)]
+    pub confirm: Option<u32>,
+}
+
+/// Answer to a confirmation: the change stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Seconds that were left.
+    pub seconds_left: u64,
+}
+
+/// The difference between the running configuration and the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compared {
+    /// Version of this form.
+    pub format: u32,
+    /// Name of the gateway.
+    pub gateway: String,
+    /// The file that it was started with.
+    pub file: String,
+    /// One line for each difference; empty when there is none.
+    pub changes: Vec<String>,
+    /// Each key with another value.
+    pub keys: Vec<KeyChange>,
+    /// True if a reload cannot apply all of it.
+    pub needs_restart: bool,
 }
 
 /// Reason why a request cannot be carried out.
@@ -178,6 +223,8 @@ mod tests {
             answer @ (Answer::Error(_)
             | Answer::Shown(_)
             | Answer::Reloaded(_)
+            | Answer::Confirmed(_)
+            | Answer::Compared(_)
             | Answer::Traced(_)
             | Answer::Capturing(_)) => {
                 panic!("{answer:?}")
@@ -192,7 +239,13 @@ mod tests {
         assert_eq!(text, r#"{"polder":1,"ask":"show","what":"ports"}"#);
         assert_eq!(parse(text.as_bytes()).unwrap(), show);
         let reload = parse(br#"{"polder":1,"ask":"reload"}"#).unwrap();
-        assert_eq!(reload.ask, Ask::Reload { dry_run: false });
+        assert_eq!(reload.ask, Ask::Reload(ReloadRequest::default()));
+        let timed =
+            Request::new(Ask::Reload(ReloadRequest { confirm: Some(60), ..ReloadRequest::default() }));
+        let text = serde_json::to_string(&timed).unwrap();
+        assert_eq!(text, r#"{"polder":1,"ask":"reload","dry_run":false,"yes":false,"confirm":60}"#);
+        assert_eq!(parse(br#"{"polder":1,"ask":"confirm"}"#).unwrap().ask, Ask::Confirm);
+        assert_eq!(parse(br#"{"polder":1,"ask":"diff"}"#).unwrap().ask, Ask::Diff);
     }
 
     #[test]

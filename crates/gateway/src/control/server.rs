@@ -308,7 +308,8 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let answer = move |_: Request| {
             let changes = vec!["x".repeat(size)];
-            Response::new(Answer::Reloaded(Reloaded { applied: true, changes, warnings: String::new() }))
+            let (warnings, confirm) = (String::new(), None);
+            Response::new(Answer::Reloaded(Reloaded { applied: true, changes, warnings, confirm }))
         };
         let server =
             Server::start((claim(&path).unwrap(), Clock::start()), &Threads::default(), answer, |_, _| {})

@@ -96,17 +96,23 @@ impl Path {
 const ROUTE_HEADER: usize = 12;
 
 /// The number of the interface by which the kernel reaches `address`.
-fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
+pub(super) fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
+    let answers = route_to(address, 0)?;
+    let route = answers.first().and_then(|(_, body)| body.get(ROUTE_HEADER..));
+    Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
+}
+
+/// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*`.
+pub(super) fn route_to(address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
     let (family, bits, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, 32, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, 128, address.octets().to_vec()),
     };
     let mut body = vec![0; ROUTE_HEADER];
     body[..2].copy_from_slice(&[u8::try_from(family).unwrap_or_default(), bits]);
+    body[8..ROUTE_HEADER].copy_from_slice(&flags.to_ne_bytes());
     put(&mut body, libc::RTA_DST, &octets);
-    let answers = Client::open(None)?.ask(libc::RTM_GETROUTE, &body)?;
-    let route = answers.first().and_then(|(_, body)| body.get(ROUTE_HEADER..));
-    Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
+    Client::open(None)?.ask(libc::RTM_GETROUTE, &body)
 }
 
 #[cfg(test)]

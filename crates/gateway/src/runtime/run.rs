@@ -13,11 +13,13 @@
 //! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
 use super::announce::{announce, farewell};
+use super::confirmation::{Back, Pending};
 use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener, PortState};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
-use super::service::Service;
+use super::service::{Service, closing, open as open_again};
+use super::silence;
 use crate::clock::Clock;
 use crate::config;
 use crate::config::model::{Configuration, Sandbox};
@@ -29,7 +31,7 @@ use crate::ends::ends;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::sandbox;
 use crate::supervise::{Loss, LostThread, Supervisor, Threads};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,13 +54,22 @@ pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
     gateway.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Consent of the caller of a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Consent {
+    /// True if this machine may fall silent.
+    pub yes: bool,
+    /// Seconds after which the gateway ends unless it is confirmed.
+    pub confirm: Option<u32>,
+}
+
 /// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
 ///
 /// # Errors
-/// When the file is wrong, another gateway has the control socket, or a port cannot be opened; what had
-/// been opened is closed again. [`LostThread`] when one of its threads is lost.
-pub fn run(path: &Path) -> Result<()> {
-    run_on(path, None)
+/// When the file is wrong, another gateway has the control socket, a port cannot be opened, or this machine would fall
+/// silent without consent; what had been opened is closed again. [`LostThread`] when one of its threads is lost.
+pub fn run(path: &Path, consent: Consent) -> Result<()> {
+    run_on(path, None, consent)
 }
 
 /// The same with ports that the caller opens.
@@ -66,11 +77,11 @@ pub fn run(path: &Path) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn run_with(path: &Path, open: Opener) -> Result<()> {
-    run_on(path, Some(open))
+    run_on(path, Some(open), Consent { yes: true, confirm: None })
 }
 
-fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
-    let prepared = prepare(path)?;
+fn run_on(path: &Path, open: Option<Opener>, consent: Consent) -> Result<()> {
+    let prepared = prepare(path, consent)?;
     let (told, outcome) = sync_channel(2);
     let ending = Arc::new(Ending::default());
     let _: Result<(), _> = ending.socket.set(prepared.claimed.place().clone());
@@ -121,10 +132,14 @@ struct Prepared {
     found: Inspection,
     /// Last words of the last gateway.
     before: Option<String>,
+    /// Seconds after which the gateway ends unless it is confirmed.
+    confirm: Option<u32>,
+    /// Interfaces that it would leave closed at the end, and that are open.
+    closed: Vec<String>,
 }
 
 /// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
-fn prepare(path: &Path) -> Result<Prepared> {
+fn prepare(path: &Path, Consent { yes, confirm }: Consent) -> Result<Prepared> {
     let begun = Clock::start();
     let config::Loaded { configuration, warnings } = config::load(path)?;
     for warning in warnings.findings() {
@@ -135,11 +150,15 @@ fn prepare(path: &Path) -> Result<Prepared> {
     let claimed = socket::claim(&configuration.gateway.control)?;
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
+    silence::admit(&configuration, yes)?;
+    let closed = if confirm.is_some() { closing(configuration.ports.iter()) } else { Vec::new() };
     let before = last_words::before(&configuration.gateway.control);
+    // One that was not confirmed has lost nothing.
+    let before = before.filter(|words| !words.contains(NOT_CONFIRMED));
     // It looks at other processes, which a confined one cannot.
     af_xdp::forget_gone_offloads();
     confine(&configuration, &path);
-    Ok(Prepared { begun, configuration, path, signals, claimed, ports, found, before })
+    Ok(Prepared { begun, configuration, path, signals, claimed, ports, found, before, confirm, closed })
 }
 
 /// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
@@ -150,7 +169,8 @@ fn close_sockets(threads: &Threads) -> Result<()> {
 }
 
 fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
-    let Prepared { begun, configuration, path, mut signals, claimed, ports, found, before } = prepared;
+    let Prepared { begun, configuration, path, mut signals, claimed, ports, found, before, confirm, closed } =
+        prepared;
     let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
     let mut gateway = Gateway::start(configuration, threads, open)?;
@@ -161,7 +181,9 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let gateway = Arc::new(Mutex::new(gateway));
     let _: Result<(), _> = ending.gateway.set(Arc::downgrade(&gateway));
     let manager = Manager::new();
-    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
+    let until = |seconds: u32| clock.now() + Nanos::from_seconds(seconds.into());
+    let pending = confirm.map(|seconds| Pending { until: until(seconds), back: Back::End, closed });
+    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path, pending));
     let answering = Arc::clone(&service);
     let capturing = Arc::clone(&service);
     let capture = move |request: &_, stream| capturing.capture(request, stream);
@@ -171,10 +193,13 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let ended = match wait_for_links(&gateway, &mut signals, supervisor) {
         Ok(true) => {
             announce(&lock(&gateway), begun.elapsed());
+            if let Some(seconds) = confirm {
+                tracing::warn!("it ends in {seconds} s unless `polder confirm` comes");
+            }
             manager.tell(&[NotifyState::Ready]);
             attend(&mut signals, &service, manager, supervisor)
         }
-        Ok(false) => Ok(()),
+        Ok(false) => Ok(None),
         Err(lost) => Err(lost),
     };
     manager.tell(&[NotifyState::Stopping]);
@@ -186,13 +211,23 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     gateway.stop();
     farewell(&gateway);
     let words = LastWords::of(&control);
-    if let Err(lost) = ended {
-        words.say(&lost.to_string()).context("cannot leave a note beside the control socket")?;
-        return Err(lost.into());
-    }
-    words.forget();
-    Ok(())
+    let why = match ended {
+        Ok(None) => {
+            words.forget();
+            return Ok(());
+        }
+        Ok(Some(pending)) => {
+            open_again(&pending.closed);
+            anyhow!("{NOT_CONFIRMED} within {} s, and has ended", confirm.unwrap_or_default())
+        }
+        Err(lost) => lost.into(),
+    };
+    words.say(&why.to_string()).context("cannot leave a note beside the control socket")?;
+    Err(why)
 }
+
+/// End of a gateway that was started for a time.
+const NOT_CONFIRMED: &str = "the gateway was not confirmed";
 
 /// Waits until the links of all ports are up that were so before their program was attached, and, because a
 /// predecessor's end resets them too, of all that are hardware. `false` when a signal has ended the wait.
@@ -274,18 +309,21 @@ fn confine(configuration: &Configuration, path: &Path) {
     confinement.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
 }
 
-/// The control loop, until a signal ends it or the supervisor is lost.
+/// The control loop, until a signal ends it, the start is not confirmed, which is given out, or the supervisor is lost.
 fn attend(
     signals: &mut Signals,
     service: &Service,
     manager: Manager,
     supervisor: &Supervisor,
-) -> Result<(), LostThread> {
+) -> Result<Option<Pending>, LostThread> {
     let mut watchdog = manager.watchdog();
     let clock = lock(service.gateway()).clock;
     loop {
         supervisor.check()?;
-        service.look();
+        if let Some(pending) = service.look() {
+            return Ok(Some(pending));
+        }
+        let unconfirmed = service.pause();
         let (pause, ear) = {
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
@@ -293,7 +331,7 @@ fn attend(
             (pause, gateway.ear())
         };
         let host_interfaces = [supervisor.event(), ear.as_deref()];
-        let end = clock.now() + pause.min(watchdog.pause()).min(supervisor.pause());
+        let end = clock.now() + pause.min(watchdog.pause()).min(supervisor.pause()).min(unconfirmed);
         let mut signal = signals.wait(timespec(end.since(clock.now())), host_interfaces);
         while matches!(signal, Some(Signal::News)) {
             let pause = lock(service.gateway()).follow();
@@ -305,7 +343,7 @@ fn attend(
             signal = signals.wait(timespec(pause.min(left)), host_interfaces);
         }
         match signal {
-            Some(Signal::End) => return Ok(()),
+            Some(Signal::End) => return Ok(None),
             Some(Signal::Reload) => service.reload_by_signal(),
             Some(Signal::News) | None => {}
         }

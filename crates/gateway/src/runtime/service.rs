@@ -1,19 +1,23 @@
 //! Answers of the running gateway to requests by the control socket, or by a signal.
 
 use super::capture::Captures;
-use super::filters::{keep_on_exit, told_of};
+use super::confirmation::{self, Confirmation, Pending};
 use super::gateway::Gateway;
-use super::hooks;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show;
 use super::trace::Tracer;
 use crate::capture::CaptureRequest;
-use crate::config::{self, LoadError, detail};
-use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
+use crate::control::{Answer, Ask, Confirmed, Fault, Refusal, ReloadRequest, Reloaded, Request, Response};
+use crate::show::look::duration;
+use polder_datapath::units::Nanos;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+mod change;
+
+pub(super) use change::{closing, open};
 
 /// A gateway and the file that describes it.
 pub(super) struct Service {
@@ -22,20 +26,43 @@ pub(super) struct Service {
     path: PathBuf,
     captures: Captures,
     tracer: Tracer,
+    /// Locked before the gateway.
+    confirmation: Mutex<Confirmation>,
 }
 
 impl Service {
-    pub(super) fn new(gateway: SharedGateway, manager: Manager, path: PathBuf) -> Self {
-        Self { gateway, manager, path, captures: Captures::default(), tracer: Tracer::default() }
+    /// A service; `pending` is the start itself where that waits to be confirmed.
+    pub(super) fn new(
+        gateway: SharedGateway,
+        manager: Manager,
+        path: PathBuf,
+        pending: Option<Pending>,
+    ) -> Self {
+        let mut confirmation = Confirmation::default();
+        pending.into_iter().for_each(|pending| confirmation.wait(pending));
+        let (captures, tracer) = (Captures::default(), Tracer::default());
+        Self { gateway, manager, path, captures, tracer, confirmation: Mutex::new(confirmation) }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {
         &self.gateway
     }
 
-    /// Ends captures whose thread was lost.
-    pub(super) fn look(&self) {
+    /// Ends captures whose thread was lost, and takes a change back that was not confirmed. Gives it out if it is the
+    /// start: then the gateway is to end.
+    pub(super) fn look(&self) -> Option<Pending> {
         self.captures.look(&self.gateway);
+        self.take_back()
+    }
+
+    /// Time until a change may have to be taken back.
+    pub(super) fn pause(&self) -> Nanos {
+        let now = lock(&self.gateway).clock.now();
+        self.confirmation().pause(now)
+    }
+
+    fn confirmation(&self) -> MutexGuard<'_, Confirmation> {
+        self.confirmation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a capture for the client at the other end of `stream`.
@@ -45,40 +72,43 @@ impl Service {
 
     /// Answers a request of the control socket.
     pub(super) fn answer(&self, request: Request) -> Response {
-        Response::new(match request.ask {
-            Ask::Show { what } => Answer::Shown(Box::new(show(&self.gateway, what))),
-            Ask::Reload { dry_run } => match self.reload(dry_run) {
-                Ok(reloaded) => Answer::Reloaded(reloaded),
-                Err(refusal) => Answer::Error(refusal),
-            },
-            Ask::Trace(request) => match self.tracer.trace(&self.gateway, &request) {
-                Ok(trace) => Answer::Traced(Box::new(trace)),
-                Err(refusal) => Answer::Error(refusal),
-            },
+        let answer = match request.ask {
+            Ask::Show { what } => Ok(Answer::Shown(Box::new(show(&self.gateway, what)))),
+            Ask::Reload(request) => self.reload(request).map(Answer::Reloaded),
+            Ask::Confirm => self.confirm().map(Answer::Confirmed),
+            Ask::Diff => self.compare().map(Answer::Compared),
+            Ask::Trace(request) => {
+                let traced = self.tracer.trace(&self.gateway, &request);
+                traced.map(|trace| Answer::Traced(Box::new(trace)))
+            }
             // The server hands these to `capture`.
-            Ask::Capture(_) => Answer::Error(refusal(Fault::Request, "not to be captured here".to_owned())),
-        })
+            Ask::Capture(_) => Err(refusal(Fault::Request, "not to be captured here".to_owned())),
+        };
+        Response::new(answer.unwrap_or_else(Answer::Error))
     }
 
     /// Reloads because of SIGHUP: whoever sent it reads the log.
     pub(super) fn reload_by_signal(&self) {
         // What happened is in the log already.
-        let _: Result<Reloaded, Refusal> = self.reload(false);
+        let _: Result<Reloaded, Refusal> = self.reload(ReloadRequest::default());
     }
 
     /// Reads the file again and applies the changes, all of them or none.
-    fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
-        if dry_run {
-            return self.change(true);
+    fn reload(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
+        if request.dry_run {
+            return self.change(request);
         }
         self.manager.reloading();
-        let outcome = self.change(false);
+        let outcome = self.change(request);
         match &outcome {
             Ok(Reloaded { changes, .. }) if changes.is_empty() => {
-                tracing::info!("reloaded: nothing has changed")
+                tracing::info!("reloaded: nothing has changed");
             }
-            Ok(Reloaded { changes, .. }) => {
-                changes.iter().for_each(|change| tracing::info!("reloaded: {change}"))
+            Ok(Reloaded { changes, confirm, .. }) => {
+                changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
+                if let Some(seconds) = confirm {
+                    tracing::warn!("taken back in {seconds} s unless `polder confirm` comes");
+                }
             }
             Err(refusal) => {
                 tracing::error!("not reloaded, everything goes on as before:");
@@ -89,29 +119,28 @@ impl Service {
         outcome
     }
 
-    fn change(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
-        let mut loaded = config::load(&self.path).map_err(|error| match error {
-            LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
-            LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
-        })?;
-        let mut gateway = lock(&self.gateway);
-        let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
-        let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
-        let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
-        let ports = hooks::ports(&loaded.configuration);
-        let hooks =
-            hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
-        let changes = detail::describe(&gateway.configuration, &plan.difference);
-        let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
-        if !dry_run && !plan.difference.is_empty() {
-            gateway.carry_out(plan).map_err(failed)?;
-            let threads = gateway.threads.clone();
-            gateway.hooks.follow(&threads, ports, hooks);
+    /// Keeps the change that waits to be confirmed.
+    fn confirm(&self) -> Result<Confirmed, Refusal> {
+        let mut confirmation = self.confirmation();
+        let now = lock(&self.gateway).clock.now();
+        match confirmation.confirm(now) {
+            confirmation::Confirmed::InTime(left) => {
+                let seconds_left = left.0 / Nanos::SECOND.0;
+                tracing::info!("confirmed with {seconds_left} s left");
+                Ok(Confirmed { seconds_left })
+            }
+            confirmation::Confirmed::Late(ago) => Err(refusal(
+                Fault::Runtime,
+                format!(
+                    "too late: the change was taken back {} ago; the file still has it, and `polder reload --confirm 60` \
+                     makes it again",
+                    duration(ago.0)
+                ),
+            )),
+            confirmation::Confirmed::Nothing => {
+                Err(refusal(Fault::Runtime, "nothing waits to be confirmed".to_owned()))
+            }
         }
-        let kept = told_of(&kept, &gateway.configuration);
-        let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];
-        let warnings = warnings.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
-        Ok(Reloaded { applied: !dry_run, changes, warnings })
     }
 }
 

@@ -9,6 +9,7 @@ mod gateway;
 mod install;
 mod plain;
 mod preflight;
+mod safe;
 mod support;
 mod sys;
 mod unit;

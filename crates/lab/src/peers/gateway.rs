@@ -4,6 +4,7 @@ use super::polder;
 use crate::command::{self, Running};
 use crate::topology::Namespace;
 use crate::{clock, interrupt};
+use ::polder::runtime::run::Consent;
 use anyhow::{Context as _, ensure};
 use polder_devices::checks::Check;
 use polder_devices::mutants;
@@ -144,7 +145,7 @@ pub fn run_lacking(check: &str, file: &Path) -> anyhow::Result<()> {
     let known = || Check::ALL.map(Check::name).join(", ");
     let check = Check::named(check).with_context(|| format!("no check is called `{check}`: {}", known()))?;
     mutants::omit(check);
-    ::polder::runtime::run::run(file)
+    ::polder::runtime::run::run(file, Consent { yes: true, confirm: None })
 }
 
 fn write(file: &Path, socket: &Path, tables: &str) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ mod machine;
 mod router;
 
 use super::hooks;
+use super::silence;
 use crate::config::model::{Configuration, Port, Sandbox, Tunnel};
 use crate::device;
 pub use crate::device::Severity;
@@ -34,6 +35,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     for tunnel in &configuration.tunnels {
         seen.extend(inspect_tunnel(tunnel));
     }
+    seen.extend(silence::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
     seen.extend(share(configuration));

@@ -1,0 +1,116 @@
+//! `polder reload`, `polder confirm` and `polder diff`: changes of a running gateway.
+
+use super::arguments::{Diff, Reload, Which};
+use super::ask::odd;
+use super::screen::Screen;
+use super::{Failure, WRONG, complain};
+use crate::control::client::Client;
+use crate::control::{Answer, Ask, Compared, Confirmed, ReloadRequest, Reloaded};
+use crate::show::Look;
+
+pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
+    let &Reload { dry_run, yes, confirm, .. } = arguments;
+    let request = ReloadRequest { dry_run, yes, confirm };
+    let reloaded = match ask(&arguments.gateway, Ask::Reload(request))? {
+        Answer::Reloaded(reloaded) => reloaded,
+        answer @ (Answer::Shown(_)
+        | Answer::Confirmed(_)
+        | Answer::Compared(_)
+        | Answer::Traced(_)
+        | Answer::Capturing(_)
+        | Answer::Error(_)) => return Err(odd(&answer)),
+    };
+    let screen = Screen::stdout();
+    Ok(screen.write(&say(&reloaded, confirm, screen.look()))?)
+}
+
+pub(super) fn confirm(gateway: &Which) -> Result<(), Failure> {
+    match ask(gateway, Ask::Confirm)? {
+        Answer::Confirmed(Confirmed { seconds_left }) => {
+            Ok(Screen::stdout()
+                .write(&format!("confirmed with {seconds_left} s left: the change stays\n"))?)
+        }
+        answer @ (Answer::Shown(_)
+        | Answer::Reloaded(_)
+        | Answer::Compared(_)
+        | Answer::Traced(_)
+        | Answer::Capturing(_)
+        | Answer::Error(_)) => Err(odd(&answer)),
+    }
+}
+
+/// Ends as diff(1) does: 1 says that there is a difference, so trouble is 2.
+pub(super) fn diff(arguments: &Diff) -> Result<(), Failure> {
+    let compared = match compare(arguments) {
+        Err(Failure::Error(error)) => {
+            complain(&error);
+            return Err(Failure::Told(WRONG));
+        }
+        compared => compared?,
+    };
+    let screen = Screen::stdout();
+    let text = if arguments.json {
+        format!("{}\n", serde_json::to_string_pretty(&compared)?)
+    } else {
+        draw(&compared, screen.look())
+    };
+    screen.write(&text)?;
+    if compared.changes.is_empty() { Ok(()) } else { Err(Failure::Told(DIFFERENT)) }
+}
+
+/// Exit code of `polder diff` for a difference.
+const DIFFERENT: u8 = 1;
+
+fn compare(arguments: &Diff) -> Result<Compared, Failure> {
+    match ask(&arguments.gateway, Ask::Diff)? {
+        Answer::Compared(compared) => Ok(compared),
+        answer @ (Answer::Shown(_)
+        | Answer::Reloaded(_)
+        | Answer::Confirmed(_)
+        | Answer::Traced(_)
+        | Answer::Capturing(_)
+        | Answer::Error(_)) => Err(odd(&answer)),
+    }
+}
+
+fn ask(gateway: &Which, ask: Ask) -> Result<Answer, Failure> {
+    Ok(Client::connect(&gateway.socket()?)?.ask(ask)?)
+}
+
+fn draw(compared: &Compared, look: Look) -> String {
+    if compared.changes.is_empty() {
+        return format!("{} runs as {} says\n", compared.gateway, compared.file);
+    }
+    let head = look.dim(&format!("{} runs, and {} has:\n", compared.gateway, compared.file));
+    head + &lines(&compared.changes, look)
+}
+
+fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String {
+    let mut text = reloaded.warnings.clone();
+    if !text.is_empty() {
+        text.push_str("\n\n");
+    }
+    if reloaded.changes.is_empty() {
+        return text + "nothing has changed\n";
+    }
+    text.push_str(&lines(&reloaded.changes, look));
+    let end = match (reloaded.applied, reloaded.confirm) {
+        (false, _) => "not applied: this was a dry run".to_owned(),
+        (true, Some(seconds)) => format!("applied; taken back in {seconds} s unless `polder confirm` comes"),
+        (true, None) => "applied".to_owned(),
+    };
+    text.push_str(&look.dim(&format!("{end}\n")));
+    if reloaded.applied && reloaded.confirm != asked {
+        text.push_str(&look.bad("the gateway is older than this program and does not take it back\n"));
+    }
+    text
+}
+
+fn lines(changes: &[String], look: Look) -> String {
+    let line = |change: &String| match change.chars().next() {
+        Some('+') => look.good(change),
+        Some('-' | '!') => look.bad(change),
+        _ => look.odd(change),
+    };
+    changes.iter().map(|change| format!("{}\n", line(change))).collect()
+}

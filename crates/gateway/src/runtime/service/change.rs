@@ -1,0 +1,141 @@
+//! From the running configuration to that of the file, and back.
+
+use super::{Service, refusal};
+use crate::config::model::{Configuration, OnExit, Port};
+use crate::config::{self, LoadError, detail, difference};
+use crate::control::{Compared, Fault, Refusal, ReloadRequest, Reloaded};
+use crate::runtime::confirmation::{Back, Confirmation, Pending};
+use crate::runtime::filters::{keep_on_exit, told_of};
+use crate::runtime::gateway::{Gateway, Plan};
+use crate::runtime::hooks;
+use crate::runtime::run::lock;
+use crate::runtime::silence;
+use anyhow::{Result, ensure};
+use polder_datapath::units::Nanos;
+use polder_devices::af_xdp;
+
+impl Service {
+    /// Carries a reload out, or for a dry run all of it but the last step.
+    pub(super) fn change(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
+        let mut confirmation = self.confirmation();
+        let mut loaded = self.load()?;
+        let mut gateway = lock(&self.gateway);
+        let now = gateway.clock.now();
+        let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
+        is_free(&confirmation, request, now).map_err(failed)?;
+        let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
+        let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
+        let ports = hooks::ports(&loaded.configuration);
+        let hooks =
+            hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
+        silence::admit_new(&gateway.configuration, &loaded.configuration, request.yes).map_err(failed)?;
+        let changes = detail::describe(&gateway.configuration, &plan.difference);
+        let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
+        let seconds = request.confirm.filter(|_| !changes.is_empty());
+        let pending =
+            seconds.map(|seconds| way_back(&gateway, &plan, now + Nanos::from_seconds(seconds.into())));
+        let pending = pending.transpose().map_err(failed)?;
+        if !request.dry_run && !plan.difference.is_empty() {
+            gateway.carry_out(plan).map_err(failed)?;
+            let threads = gateway.threads.clone();
+            gateway.hooks.follow(&threads, ports, hooks);
+            pending.into_iter().for_each(|pending| confirmation.wait(pending));
+        }
+        let kept = told_of(&kept, &gateway.configuration);
+        let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];
+        let warnings = warnings.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+        Ok(Reloaded { applied: !request.dry_run, changes, warnings, confirm: seconds })
+    }
+
+    /// Compares the running configuration with the file.
+    pub(super) fn compare(&self) -> Result<Compared, Refusal> {
+        let mut loaded = self.load()?;
+        let gateway = lock(&self.gateway);
+        let running = &gateway.configuration;
+        // A reload would keep it, too.
+        keep_on_exit(running, &mut loaded.configuration);
+        let difference = difference(running, &loaded.configuration);
+        Ok(Compared {
+            format: 1,
+            gateway: running.gateway.name.clone(),
+            file: self.path.display().to_string(),
+            changes: detail::describe(running, &difference),
+            keys: detail::keys_changed(running, &difference.target),
+            needs_restart: !difference.restart.is_empty(),
+        })
+    }
+
+    fn load(&self) -> Result<config::Loaded, Refusal> {
+        config::load(&self.path).map_err(|error| match error {
+            LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
+            LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
+        })
+    }
+
+    /// Takes a change back that is due. Gives it out if it is the start.
+    pub(super) fn take_back(&self) -> Option<Pending> {
+        let mut confirmation = self.confirmation();
+        confirmation.pending()?;
+        let mut gateway = lock(&self.gateway);
+        let pending = confirmation.due(gateway.clock.now())?;
+        let Back::To(before) = &pending.back else { return Some(pending) };
+        tracing::warn!("not confirmed: the configuration of before comes back");
+        match go_back(&mut gateway, before) {
+            Ok(changes) => changes.iter().for_each(|change| tracing::warn!("taken back: {change}")),
+            Err(error) => tracing::error!("cannot take it back, the new configuration goes on: {error:#}"),
+        }
+        open(&pending.closed);
+        tracing::warn!("{} still has the new one, which the next reload or start takes", self.path.display());
+        None
+    }
+}
+
+/// Makes sure that a reload does not run into a change that waits to be confirmed.
+fn is_free(confirmation: &Confirmation, request: ReloadRequest, now: Nanos) -> Result<()> {
+    let Some(pending) = confirmation.pending() else { return Ok(()) };
+    ensure!(
+        request.confirm.is_some(),
+        "a change waits to be confirmed for {} s more: `polder confirm` keeps it, `polder reload --confirm 60` goes on \
+         from it, and both are taken back unless they are confirmed",
+        pending.until.since(now).0 / Nanos::SECOND.0
+    );
+    Ok(())
+}
+
+/// The way back from a reload to what runs.
+fn way_back(gateway: &Gateway, plan: &Plan, until: Nanos) -> Result<Pending> {
+    let before = &gateway.configuration;
+    let back = difference(&plan.difference.target, before);
+    ensure!(
+        back.restart.is_empty(),
+        "this could not be taken back without a restart, so nothing was changed: reload without `--confirm`\n{back}"
+    );
+    let closed = closing(plan.difference.ports.added.iter());
+    Ok(Pending { until, back: Back::To(Box::new(before.clone())), closed })
+}
+
+/// Interfaces that ports leave closed when they go, and that are open.
+pub(in crate::runtime) fn closing<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<String> {
+    let closing =
+        ports.filter(|port| port.on_exit == OnExit::Drop).filter_map(|port| port.device.interface());
+    closing.filter(|interface| !af_xdp::is_left_closed(interface)).map(str::to_owned).collect()
+}
+
+/// Opens interfaces that a change has left closed.
+pub(in crate::runtime) fn open(interfaces: &[String]) {
+    for interface in interfaces {
+        match af_xdp::release(interface) {
+            Ok(_) => tracing::warn!("{interface}: open, as before"),
+            Err(error) => tracing::error!("{interface} stays closed: {error}; `polder release {interface}`"),
+        }
+    }
+}
+
+fn go_back(gateway: &mut Gateway, before: &Configuration) -> Result<Vec<String>> {
+    let plan = gateway.plan(before)?;
+    let changes = detail::describe(&gateway.configuration, &plan.difference);
+    gateway.carry_out(plan)?;
+    let ports = hooks::ports(&gateway.configuration);
+    gateway.hooks.renew(|| ports);
+    Ok(changes)
+}

@@ -1,0 +1,149 @@
+//! Traffic of this machine that falls silent when the gateway takes an interface whole.
+//!
+//! A bridge port takes every frame, so the kernel hears nothing for its own addresses there: those on the interface, on
+//! VLANs above it, and on the bridge or bond that it belongs to. Underlay and router ports leave to the kernel what is
+//! for it. `polder check` says it, `polder run` and `polder reload` refuse it without `--yes`; ADR 0054 has the reasons.
+
+mod machine;
+
+use super::preflight::{PreflightFinding, Severity};
+use crate::config::model::{Configuration, Port, Role};
+use anyhow::{Result, bail};
+use machine::{Connection, Machine};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Findings about all ports of a configuration.
+pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
+    of_ports(&configuration.ports.iter().collect::<Vec<_>>(), configuration)
+}
+
+/// Refuses a configuration whose ports silence this machine, unless `yes`; then each finding is logged.
+///
+/// # Errors
+/// With everything that falls silent, and what to do.
+pub(super) fn admit(configuration: &Configuration, yes: bool) -> Result<()> {
+    decide(&findings(configuration), yes, "run")
+}
+
+/// The same for ports that `next` takes whole and `current` does not.
+///
+/// # Errors
+/// As [`admit`].
+pub(super) fn admit_new(current: &Configuration, next: &Configuration, yes: bool) -> Result<()> {
+    let is_known = |port: &Port| taken(current).any(|known| known.device.name() == port.device.name());
+    let new = next.ports.iter().filter(|port| !is_known(port)).collect::<Vec<_>>();
+    decide(&of_ports(&new, next), yes, "reload")
+}
+
+fn decide(found: &[PreflightFinding], yes: bool, command: &str) -> Result<()> {
+    if yes {
+        found.iter().for_each(|found| tracing::warn!("[{}] {TOPIC}: {}", found.of, found.text));
+        return Ok(());
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let lines = found.iter().map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
+    bail!(
+        "this machine would fall silent, so nothing was changed:\n{}\n\
+         `polder {command} --yes` does it all the same; with `--confirm 60` it is taken back after 60 s unless \
+         `polder confirm` comes",
+        lines.join("\n")
+    )
+}
+
+/// Interfaces that the ports of a configuration take whole.
+fn taken(configuration: &Configuration) -> impl Iterator<Item = &Port> {
+    configuration.ports.iter().filter(|port| is_taken(port))
+}
+
+fn is_taken(port: &Port) -> bool {
+    port.role == Role::Bridge && port.device.interface().is_some()
+}
+
+fn of_ports(ports: &[&Port], configuration: &Configuration) -> Vec<PreflightFinding> {
+    if !ports.iter().any(|port| is_taken(port)) {
+        return Vec::new();
+    }
+    judge(ports, configuration, &Machine::look())
+}
+
+fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
+    let finding = |port: &&&Port| {
+        let interface = port.device.interface().filter(|_| is_taken(port))?;
+        let silent = machine.silent_with(interface);
+        let losses = losses(&silent, machine);
+        (!losses.is_empty()).then(|| PreflightFinding {
+            of: format!("port.{}", port.name),
+            severity: Severity::Warning,
+            topic: TOPIC.to_owned(),
+            text: text(interface, &losses, port, configuration),
+        })
+    };
+    ports.iter().filter_map(|port| finding(&port)).collect()
+}
+
+/// Losses by interfaces that nothing is heard of, in phrases.
+fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
+    let own = machine.addresses.iter().filter(|own| silent.contains(&own.index));
+    let own = own.collect::<Vec<_>>();
+    let is_own = |address: IpAddr| own.iter().any(|own| own.address == address);
+    let mut losses = Vec::new();
+    // Each interface that is up has an address of its link, which nobody misses.
+    let told = own.iter().filter(|own| !is_of_link(own.address));
+    let told = told.map(|own| format!("{}/{} ({})", own.address, own.bits, machine.name(own.index)));
+    let told = told.collect::<Vec<_>>();
+    if !told.is_empty() {
+        losses.push(format!("this machine's own {}", some(&told)));
+    }
+    for (index, gateway) in &machine.default_routes {
+        if silent.contains(index) {
+            let by = gateway.map(|gateway| format!(" by {gateway}")).unwrap_or_default();
+            losses.push(format!("the default route{by}"));
+        }
+    }
+    if let Some(login) = machine
+        .login
+        .filter(|login| is_own(login.server) || login.way_back.is_some_and(|index| silent.contains(&index)))
+    {
+        losses.push(format!("the connection that you are logged in by (SSH from {})", login.client));
+    }
+    let others = machine.connections.iter().filter(|open| is_own(open.local.ip()));
+    let others = others.map(|Connection { local, remote }| format!("{remote} to port {}", local.port()));
+    let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    if !others.is_empty() {
+        losses.push(format!("TCP connections that are open: from {}", some(&others)));
+    }
+    losses
+}
+
+fn text(interface: &str, losses: &[String], port: &Port, configuration: &Configuration) -> String {
+    let bridge = configuration.bridge_of(port.id).map_or("the bridge", |bridge| &bridge.name);
+    format!(
+        "Polder takes {interface} whole, and with it goes {}: give the addresses to a TAP that is a member of {bridge} \
+         (`tap = \"…\"`), or manage this machine by another interface",
+        losses.join("; ")
+    )
+}
+
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The first few of a list.
+fn some(list: &[String]) -> String {
+    const MOST: usize = 4;
+    let more = list.len().saturating_sub(MOST);
+    let first = list.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+/// In a word or two.
+const TOPIC: &str = "falls silent";
+
+#[cfg(test)]
+mod tests;
