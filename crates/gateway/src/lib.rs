@@ -12,6 +12,7 @@ pub mod sandbox;
 
 pub mod capture;
 pub mod control;
+pub mod metrics;
 pub mod show;
 pub mod trace;
 

@@ -167,6 +167,7 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
         changes.push(Restart { section: "gateway".to_owned(), key: "workers".to_owned(), change, reason });
     }
     changes.extend(keys("gateway", (&old.gateway, old), (&new.gateway, new)));
+    changes.extend(keys("metrics", (&old.metrics, old), (&new.metrics, new)));
     let buffers = keys("buffers", (&old.buffers, old), (&new.buffers, new));
     // What is derived from the size of the memory needs no mention beside it.
     let is_resized = old.gateway.memory_mib != new.gateway.memory_mib;

@@ -6,6 +6,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Draft, Key, Keyed, Reload};
 use super::lan78xx::Adapter;
+use super::metrics::Metrics;
 use super::model::{Bridge, Configuration, Port, Tunnel};
 use super::names::Names;
 use super::notation::Shape;
@@ -65,6 +66,7 @@ fn each_reads_and_writes<T: Keyed>(base: &str) -> usize {
 fn each_key_is_written_as_it_is_read() {
     let counts = [
         each_reads_and_writes::<Gateway>(""),
+        each_reads_and_writes::<Metrics>(""),
         each_reads_and_writes::<Buffers>(""),
         each_reads_and_writes::<Port>("interface = \"eth0\""),
         each_reads_and_writes::<PortQueue>("kind = \"codel\""),

@@ -7,6 +7,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::Reload::Live;
 use super::keys::{Access, Draft, Keyed, written};
+use super::metrics::Metrics;
 use super::model::Configuration;
 use super::names::Names;
 use super::notation::{Integer, Notation, Shape, tables};
@@ -30,6 +31,8 @@ section! {
         version @ Access::elsewhere(|_, _| Some(Value::Integer(VERSION)), || THIS.shape()) => Live, usual("required"), range("1");
         /// The process as a whole.
         gateway @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.gateway, all))), || Shape::Table("table")) => Live;
+        /// Metrics and health, for monitoring.
+        metrics @ Access::elsewhere(|_, all| metrics(all), || Shape::Table("table")) => Live;
         /// Division and techniques of packet memory.
         buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
         /// Devices.
@@ -60,6 +63,10 @@ fn router(all: &Configuration) -> Option<Value> {
     has_router.then(|| Value::Table(written(&all.router, all)))
 }
 
+fn metrics(all: &Configuration) -> Option<Value> {
+    (all.metrics != Metrics::default()).then(|| Value::Table(written(&all.metrics, all)))
+}
+
 impl Configuration {
     /// The keys of the file that says the same with nothing left to defaults.
     pub(super) fn to_table(&self) -> Table {
@@ -79,6 +86,7 @@ pub(super) struct FileDraft {
     /// True if there is a `port` at all, readable or not.
     pub(super) has_ports: bool,
     pub(super) gateway: Draft<Gateway>,
+    pub(super) metrics: Draft<Metrics>,
     pub(super) buffers: Draft<Buffers>,
     pub(super) ports: Vec<Draft<Port>>,
     pub(super) tunnels: Vec<Draft<Tunnel>>,
@@ -111,6 +119,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     Some(FileDraft {
         has_ports: root.has("port"),
         gateway: section(&root, "gateway"),
+        metrics: section(&root, "metrics"),
         buffers: section(&root, "buffers"),
         ports: each(&root, "port", Port::kind, |section, name| {
             Draft::named(section, name, |port: &mut Port| &mut port.name)

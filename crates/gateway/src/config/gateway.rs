@@ -64,11 +64,12 @@ section! {
 const SOCKET_PATH: Text<PathBuf> = Text {
     what: "path",
     range: "absolute, at most 107 bytes",
-    read: control,
+    read: socket_path,
     write: |path| path.to_string_lossy().into_owned(),
 };
 
-fn control(value: &DeValue<'_>) -> Result<PathBuf, Refusal> {
+/// Reads the absolute path of a UNIX socket.
+pub(super) fn socket_path(value: &DeValue<'_>) -> Result<PathBuf, Refusal> {
     let path = values::text(value)?;
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         let remedy = "write the absolute path of a file, as in \"/run/polder/gateway.sock\"";

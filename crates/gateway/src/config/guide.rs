@@ -7,6 +7,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Key, Keyed, Reload};
 use super::lan78xx::Adapter;
+use super::metrics::Metrics;
 use super::model::Configuration;
 use super::port::Port;
 use super::queue::PortQueue;
@@ -45,6 +46,7 @@ pub fn tables() -> Vec<TableOfKeys> {
     vec![
         table::<File>(),
         table::<Gateway>(),
+        table::<Metrics>(),
         table::<Buffers>(),
         table::<Port>(),
         table::<PortQueue>(),

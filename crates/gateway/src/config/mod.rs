@@ -26,6 +26,7 @@ pub mod filters;
 pub mod gateway;
 pub mod guide;
 pub mod lan78xx;
+pub mod metrics;
 pub mod model;
 mod names;
 mod notation;

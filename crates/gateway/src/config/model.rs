@@ -9,6 +9,7 @@ use super::buffers::Buffers;
 pub use super::device::Device;
 use super::filters::Filter;
 pub use super::gateway::Gateway;
+pub use super::metrics::{Listen, Metrics};
 pub use super::port::Port;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::Router;
@@ -23,6 +24,8 @@ use std::fmt;
 pub struct Configuration {
     /// The process as a whole.
     pub gateway: Gateway,
+    /// Metrics and health, for monitoring.
+    pub metrics: Metrics,
     /// Division and techniques of packet memory.
     pub buffers: Buffers,
     /// Device ports, in the order of the file.

@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod hooks;
 mod manager;
 pub mod memory;
+mod metrics;
 mod neighbour;
 mod path;
 mod places;

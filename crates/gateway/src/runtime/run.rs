@@ -18,6 +18,7 @@ use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener, PortState};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
+use super::metrics;
 use super::service::{Service, closing, open as open_again};
 use super::silence;
 use crate::clock::Clock;
@@ -29,6 +30,8 @@ use crate::control::socket::{self, Claimed};
 use crate::device::AwaitedLink;
 use crate::ends::ends;
 use crate::kernel::hooks::{Inspection, Port};
+use crate::metrics::listen::Bound;
+use crate::metrics::server::Server as MetricsServer;
 use crate::sandbox;
 use crate::supervise::{Loss, LostThread, Supervisor, Threads};
 use anyhow::{Context as _, Result, anyhow};
@@ -127,6 +130,8 @@ struct Prepared {
     path: PathBuf,
     signals: Signals,
     claimed: Claimed,
+    /// Socket of the metrics, if they are wanted.
+    metrics: Option<Bound>,
     ports: Vec<Port>,
     /// Packet hooks of the kernel that the ports bypass.
     found: Inspection,
@@ -148,6 +153,7 @@ fn prepare(path: &Path, Consent { yes, confirm }: Consent) -> Result<Prepared> {
     let path = std::path::absolute(path).context("there is no current directory")?;
     let signals = Signals::new().context("cannot listen for signals")?;
     let claimed = socket::claim(&configuration.gateway.control)?;
+    let metrics = configuration.metrics.listen.as_ref().map(Bound::new).transpose()?;
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
     silence::admit(&configuration, yes)?;
@@ -158,7 +164,19 @@ fn prepare(path: &Path, Consent { yes, confirm }: Consent) -> Result<Prepared> {
     // It looks at other processes, which a confined one cannot.
     af_xdp::forget_gone_offloads();
     confine(&configuration, &path);
-    Ok(Prepared { begun, configuration, path, signals, claimed, ports, found, before, confirm, closed })
+    Ok(Prepared {
+        begun,
+        configuration,
+        path,
+        signals,
+        claimed,
+        metrics,
+        ports,
+        found,
+        before,
+        confirm,
+        closed,
+    })
 }
 
 /// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
@@ -169,8 +187,19 @@ fn close_sockets(threads: &Threads) -> Result<()> {
 }
 
 fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
-    let Prepared { begun, configuration, path, mut signals, claimed, ports, found, before, confirm, closed } =
-        prepared;
+    let Prepared {
+        begun,
+        configuration,
+        path,
+        mut signals,
+        claimed,
+        metrics,
+        ports,
+        found,
+        before,
+        confirm,
+        closed,
+    } = prepared;
     let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
     let mut gateway = Gateway::start(configuration, threads, open)?;
@@ -190,6 +219,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let answer = move |request| answering.answer(request);
     let server = Server::start((claimed, clock), threads, answer, capture)
         .context("cannot start the control socket's thread")?;
+    let metrics = serve_metrics(metrics, &gateway, threads)?;
     let ended = match wait_for_links(&gateway, &mut signals, supervisor) {
         Ok(true) => {
             announce(&lock(&gateway), begun.elapsed());
@@ -204,7 +234,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     };
     manager.tell(&[NotifyState::Stopping]);
     // The socket's thread has the gateway too; it goes first.
-    drop(server);
+    drop((server, metrics));
     // So do captures, which end with what they have.
     drop(service);
     let mut gateway = lock(&gateway);
@@ -228,6 +258,20 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
 
 /// End of a gateway that was started for a time.
 const NOT_CONFIRMED: &str = "the gateway was not confirmed";
+
+/// Starts the threads of the metrics, if these are wanted.
+fn serve_metrics(
+    bound: Option<Bound>,
+    gateway: &SharedGateway,
+    threads: &Threads,
+) -> Result<Option<MetricsServer>> {
+    let Some(bound) = bound else { return Ok(None) };
+    tracing::info!("metrics at {}: /metrics, /healthz, /readyz", bound.address());
+    let clock = lock(gateway).clock;
+    let mut collector = metrics::Collector::new(Arc::clone(gateway));
+    let server = MetricsServer::start((bound, clock), threads, move || collector.collect());
+    server.map(Some).context("cannot start the metrics' threads")
+}
 
 /// Waits until the links of all ports are up that were so before their program was attached, and, because a
 /// predecessor's end resets them too, of all that are hardware. `false` when a signal has ended the wait.

@@ -100,6 +100,8 @@ impl Service {
         }
         self.manager.reloading();
         let outcome = self.change(request);
+        let has_changed = outcome.as_ref().ok().map(|reloaded| !reloaded.changes.is_empty());
+        lock(&self.gateway).reloads.note(has_changed);
         match &outcome {
             Ok(Reloaded { changes, .. }) if changes.is_empty() => {
                 tracing::info!("reloaded: nothing has changed");

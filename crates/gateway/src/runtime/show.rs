@@ -3,7 +3,7 @@
 //! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
 
 use super::accounts::{Accounts, drops};
-use super::gateway::{Gateway, PortState, WorkerHandle};
+use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
 use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
@@ -11,6 +11,7 @@ use crate::config::bridge::ranges;
 use crate::config::model::{Bridge, Configuration, Member, MemberVlan, OnExit, Tunnel};
 use crate::device::Link;
 use crate::kernel::hooks::Bypassed;
+use crate::metrics::{GatewayState, Rows};
 use crate::show::configuration::Written;
 use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
@@ -75,6 +76,60 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         }
     };
     Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, lost_threads, view }
+}
+
+/// Rows of the metrics, read under one lock.
+pub(super) fn rows(gateway: &Mutex<Gateway>) -> Rows {
+    let mut gateway = lock(gateway);
+    gateway.count_carried();
+    gateway.wake_workers();
+    let gateway = &*gateway;
+    let flows = views::flows(gateway);
+    let bridges = gateway.configuration.bridges.iter().map(|bridge| bridge_row(bridge, gateway).row);
+    let (neighbours, neighbours_known) = gateway.lasting.routing.count_neighbours();
+    Rows {
+        state: state(gateway),
+        path: path(gateway).workers,
+        ports: gateway.ports.iter().map(|state| port(gateway, state)).collect(),
+        tunnels: tunnels(gateway),
+        bridges: bridges.collect(),
+        routes: gateway.lasting.routing.summary(&gateway.configuration),
+        routing: routing(gateway),
+        neighbours,
+        neighbours_known,
+        filters: gateway.lasting.filters.show(&gateway.configuration, &gateway.worker_counters()),
+        fast_path: [flows.ports, flows.tunnels].concat(),
+        carried_flows: flows.flows.len() as u64,
+        drops: all_drops(gateway),
+        counters: counters(gateway),
+        workers: workers(gateway),
+        steering: views::steering(gateway).workers,
+        buffers: super::places::buffers(gateway),
+        queues: views::queues(gateway),
+    }
+}
+
+fn state(gateway: &Gateway) -> GatewayState {
+    let Reloads { generation, applied, refused, last_worked } = gateway.reloads;
+    GatewayState {
+        gateway: gateway.configuration.gateway.name.clone(),
+        uptime_nanos: uptime(gateway).0,
+        generation,
+        reloads_applied: applied,
+        reloads_refused: refused,
+        last_reload_worked: last_worked,
+        not_ready: gateway.not_ready(),
+        lost_threads: gateway.lost_threads(),
+    }
+}
+
+/// Counters of the routing stages of all workers together.
+fn routing(gateway: &Gateway) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for worker in gateway.worker_counters() {
+        worker.route.rows().for_each(|(name, _, count)| *sums.entry(name).or_default() += count);
+    }
+    sums.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 /// Time since the start.

@@ -59,6 +59,7 @@ pub fn calls(role: Role) -> impl Iterator<Item = &'static Call> {
         Role::Worker => &[WORKER],
         Role::Capture => &[CAPTURE],
         Role::Reload => &[RELOAD],
+        Role::Metrics => &[METRICS],
         Role::Main => &[MAIN],
     };
     let confining: &[&'static [Call]] = if role == Role::Control { &[CONFINE] } else { &[] };
@@ -267,6 +268,14 @@ const RELOAD: &[Call] = calls! {
     SYS_statx, "the same, by newer libraries";
     SYS_setpriority, "its weight";
     SYS_sendto, "the control loop, from the handler of a signal when the first thread is gone";
+};
+
+/// Calls of the thread that answers monitoring: it opens nothing and connects to nobody.
+const METRICS: &[Call] = calls! {
+    SYS_accept4, "connections of monitoring";
+    SYS_recvfrom, "requests";
+    SYS_sendto, "answers";
+    SYS_shutdown, "the end of an answer";
 };
 
 /// Calls of the first thread, which waits for the outcome.

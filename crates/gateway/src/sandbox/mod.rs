@@ -18,7 +18,7 @@ pub mod places;
 pub mod rights;
 mod sys;
 
-use crate::config::model::{Configuration, OnExit};
+use crate::config::model::{Configuration, Listen, OnExit};
 use places::Own;
 use polder_devices::af_xdp;
 use std::path::Path;
@@ -35,13 +35,16 @@ pub enum Role {
     Capture,
     /// Brings packet memory in, and gives it back.
     Reload,
+    /// Answers monitoring, which may be anybody.
+    Metrics,
     /// Waits for the end of the gateway: the first thread of the process.
     Main,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 5] = [Self::Control, Self::Worker, Self::Capture, Self::Reload, Self::Main];
+    pub const ALL: [Self; 6] =
+        [Self::Control, Self::Worker, Self::Capture, Self::Reload, Self::Metrics, Self::Main];
 }
 
 /// Confinement of a thread.
@@ -70,7 +73,12 @@ pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static C
     let pins = af_xdp::prepare_pins(closes);
     // A place that is not there cannot be allowed. Without it, a killed gateway leaves offloads off.
     let _ = std::fs::create_dir_all(af_xdp::OFFLOAD_NOTES);
-    let own = Own::new(file, &configuration.gateway.control, pins);
+    let metrics = match &configuration.metrics.listen {
+        Some(Listen::Unix(path)) => Some(path.as_path()),
+        Some(Listen::Tcp(_)) | None => None,
+    };
+    let sockets = [Some(configuration.gateway.control.as_path()), metrics];
+    let own = Own::new(file, sockets.into_iter().flatten(), pins);
     PROCESS.get_or_init(|| confine(Role::Control, &own, Some(file)))
 }
 

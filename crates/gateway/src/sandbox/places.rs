@@ -71,20 +71,25 @@ pub const PLACES: &[Place] = &[
 pub(super) struct Own {
     /// Directories in which the configuration is read anew.
     pub(super) configuration: Vec<PathBuf>,
-    /// Directory of the control socket, which is removed at the end, when a note about a lost thread may stay there.
-    pub(super) control: Option<PathBuf>,
+    /// Directories of UNIX sockets, which are removed at the end, when a note about a lost thread may stay there.
+    pub(super) sockets: Vec<PathBuf>,
     /// The BPF file system, where pins keep interfaces closed.
     pub(super) pins: Option<OwnedFd>,
 }
 
 impl Own {
     /// Places of the gateway of the configuration file `path`.
-    pub(super) fn new(path: &Path, control: &Path, pins: Option<OwnedFd>) -> Self {
+    pub(super) fn new<'p>(
+        path: &Path,
+        sockets: impl Iterator<Item = &'p Path>,
+        pins: Option<OwnedFd>,
+    ) -> Self {
         // The file itself is not enough: editors put another one in its place.
         let directory = |path: PathBuf| path.parent().map(Path::to_owned);
         let real = std::fs::canonicalize(path).ok();
         let configuration = [Some(path.to_owned()), real].into_iter().flatten().filter_map(directory);
-        Self { configuration: configuration.collect(), control: control.parent().map(Path::to_owned), pins }
+        let sockets = sockets.filter_map(Path::parent).map(Path::to_owned).collect();
+        Self { configuration: configuration.collect(), sockets, pins }
     }
 }
 
@@ -130,7 +135,7 @@ fn rules(own: &Own) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, Ruleset
     };
     let fixed = PLACES.iter().filter_map(move |place| Some((opened(Path::new(place.path))?, place.access)));
     let read = own.configuration.iter().filter_map(move |path| Some((opened(path)?, Reach::Read)));
-    let notes = own.control.iter().filter_map(move |path| Some((opened(path)?, Reach::Notes)));
+    let notes = own.sockets.iter().filter_map(move |path| Some((opened(path)?, Reach::Notes)));
     let pins = own.pins.iter().filter_map(|pins| Some((pins.try_clone().ok()?, Reach::Pins)));
     fixed.chain(read).chain(notes).chain(pins).map(|(file, access)| {
         // A right that files do not have is refused for a file.

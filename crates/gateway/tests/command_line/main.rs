@@ -7,6 +7,7 @@ mod confined;
 mod devices;
 mod gateway;
 mod install;
+mod metrics;
 mod plain;
 mod preflight;
 mod safe;

@@ -102,7 +102,8 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Conf
     let filters = filters::resolve(draft, findings);
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
-    let configuration = Configuration { gateway, buffers, ports, tunnels, bridges, filters, router };
+    let metrics = draft.metrics.value.clone();
+    let configuration = Configuration { gateway, metrics, buffers, ports, tunnels, bridges, filters, router };
     buffers::check(&draft.buffers, &configuration, findings);
     configuration
 }

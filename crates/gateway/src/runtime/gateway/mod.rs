@@ -60,6 +60,39 @@ pub struct WorkerHandle {
     thread: Option<Thread<Option<Worker>>>,
 }
 
+/// Reloads of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reloads {
+    /// Generation of the configuration in force: 1 at the start, and one more for each reload that changed something.
+    pub generation: u64,
+    /// Reloads that were applied, those that changed nothing included.
+    pub applied: u64,
+    /// Reloads that were refused.
+    pub refused: u64,
+    /// True unless the last one was refused.
+    pub last_worked: bool,
+}
+
+impl Default for Reloads {
+    fn default() -> Self {
+        Self { generation: 1, applied: 0, refused: 0, last_worked: true }
+    }
+}
+
+impl Reloads {
+    /// Takes note of a reload: what it changed, or that it was refused.
+    pub fn note(&mut self, has_changed: Option<bool>) {
+        self.last_worked = has_changed.is_some();
+        match has_changed {
+            Some(has_changed) => {
+                self.applied += 1;
+                self.generation += u64::from(has_changed);
+            }
+            None => self.refused += 1,
+        }
+    }
+}
+
 /// A running gateway.
 pub struct Gateway {
     /// Configuration that it runs.
@@ -74,6 +107,8 @@ pub struct Gateway {
     pub ports: Vec<PortState>,
     /// State that outlives configurations.
     pub lasting: Lasting,
+    /// Reloads since the start.
+    pub reloads: Reloads,
     /// Last words of the gateway before it, if that lost a thread.
     pub before: Option<String>,
     /// Starts its threads.

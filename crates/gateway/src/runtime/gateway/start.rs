@@ -4,7 +4,7 @@ use super::fast_path::FlowUpkeep;
 use super::share::{divide, with_queue};
 use super::upkeep::RETRY_PORT;
 use super::worker_lifecycle::begin;
-use super::{Gateway, Opener, PortState};
+use super::{Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
 use crate::device::OpenPort;
@@ -79,6 +79,7 @@ impl Gateway {
             clock,
             threads,
             before: None,
+            reloads: Reloads::default(),
             workers: Vec::new(),
             lasting,
             hooks: Watch::default(),

@@ -17,12 +17,17 @@ impl Routing {
     /// The routes that packets follow.
     pub(in crate::runtime) fn routes(&self, configuration: &Configuration) -> Routes {
         let mut prefixes = self.installed.keys().copied().collect::<Vec<_>>();
-        let ipv6 = prefixes.iter().filter(|prefix| prefix.is_v6()).count() as u64;
-        let ipv4 = prefixes.len() as u64 - ipv6;
         prefixes.sort_unstable_by_key(|prefix| (prefix.is_v6(), prefix.address(), prefix.bits()));
         prefixes.truncate(MOST);
         let row =
             |prefix| self.installed.get(prefix).map(|(origin, target)| self.route(*prefix, *origin, target));
+        Routes { routes: prefixes.iter().filter_map(row).collect(), ..self.summary(configuration) }
+    }
+
+    /// Numbers about the routes, and none of them.
+    pub(in crate::runtime) fn summary(&self, configuration: &Configuration) -> Routes {
+        let ipv6 = self.installed.keys().filter(|prefix| prefix.is_v6()).count() as u64;
+        let ipv4 = self.installed.len() as u64 - ipv6;
         let tables = [self.router.table(false), self.router.table(true)];
         Routes {
             from: configuration.router.routes.word().to_owned(),
@@ -32,7 +37,7 @@ impl Routing {
             ipv4,
             ipv6,
             bytes: tables.iter().map(|table| table.bytes() as u64).sum(),
-            routes: prefixes.iter().filter_map(row).collect(),
+            routes: Vec::new(),
         }
     }
 
@@ -124,6 +129,18 @@ impl Routing {
         let mut all = self.neighbours.iter();
         let (.., entry) = all.find(|(id, known, _)| *id == interface && *known == address)?;
         entry.next_hop.address().map(|mac| mac.to_string())
+    }
+
+    /// Number of neighbours, and of those whose link-layer address is known.
+    pub(in crate::runtime) fn count_neighbours(&self) -> (u64, u64) {
+        let known = |known: bool| u64::from(known);
+        let all = self.neighbours.iter().map(|(.., entry)| (1, known(entry.next_hop.address().is_some())));
+        all.fold((0, 0), |(all, known), (one, is_known)| (all + one, known + is_known))
+    }
+
+    /// True if all of the kernel's tables are known, or none is followed.
+    pub(in crate::runtime) fn is_settled(&self) -> bool {
+        self.kernel.as_ref().is_none_or(Follow::is_settled)
     }
 
     /// The neighbours that workers know, and those that are asked for.

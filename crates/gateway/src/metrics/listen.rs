@@ -1,0 +1,155 @@
+//! The listening socket, bound before the process is confined.
+
+use crate::config::model::Listen;
+use crate::control::socket::is_alive;
+use rustix::net::{SocketFlags, accept_with};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// Permissions of a UNIX socket: its owner and group connect.
+const MODE: u32 = 0o660;
+
+/// A bound socket. Dropping it takes the path of a UNIX socket away.
+#[derive(Debug)]
+pub struct Bound {
+    socket: OwnedFd,
+    /// Address as people write it, with the port that the system chose for port 0.
+    address: String,
+    /// Path and inode of a UNIX socket.
+    place: Option<(PathBuf, u64)>,
+}
+
+/// Reason why a socket cannot be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another socket has the address.
+    #[error(
+        "metrics: another program listens on {0} (`ss -lnp` names it): end it, or set another `listen` in [metrics]"
+    )]
+    InUse(Listen),
+    /// The address is none of this machine's.
+    #[error("metrics: {0} is no address of this machine: set another `listen` in [metrics]")]
+    Elsewhere(Listen),
+    /// A file that is no socket.
+    #[error("metrics: {0} is there and is no socket: remove it, or set another `listen` in [metrics]")]
+    NoSocket(Listen),
+    /// Any other reason.
+    #[error("metrics: cannot listen on {listen}: {reason}")]
+    System {
+        /// The address.
+        listen: Listen,
+        /// Reason.
+        reason: io::Error,
+    },
+}
+
+impl Bound {
+    /// Binds a socket to `listen`.
+    ///
+    /// # Errors
+    /// When the address is in use or the system refuses; says what to do.
+    pub fn new(listen: &Listen) -> Result<Self, BindError> {
+        let bound = match listen {
+            Listen::Tcp(address) => TcpListener::bind(address).and_then(|listener| {
+                let address = listener.local_addr()?.to_string();
+                listener.set_nonblocking(true)?;
+                Ok(Self { socket: listener.into(), address, place: None })
+            }),
+            Listen::Unix(path) => {
+                clear(path, listen)?;
+                bind_path(path)
+            }
+        };
+        bound.map_err(|reason| match reason.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse(listen.clone()),
+            io::ErrorKind::AddrNotAvailable => BindError::Elsewhere(listen.clone()),
+            _ => BindError::System { listen: listen.clone(), reason },
+        })
+    }
+
+    /// Address as people write it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Accepts a connection that does not block.
+    pub(super) fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    }
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let Some((path, inode)) = &self.place else { return };
+        // Another file may have come to the path since.
+        if std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
+            let _: io::Result<()> = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes the socket of a gateway that is gone.
+fn clear(path: &Path, listen: &Listen) -> Result<(), BindError> {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(BindError::NoSocket(listen.clone()));
+    }
+    if is_alive(path) {
+        return Err(BindError::InUse(listen.clone()));
+    }
+    std::fs::remove_file(path).map_err(|reason| BindError::System { listen: listen.clone(), reason })
+}
+
+fn bind_path(path: &Path) -> io::Result<Bound> {
+    if let Some(directory) = path.parent().filter(|directory| !directory.is_dir()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))?;
+    listener.set_nonblocking(true)?;
+    let inode = std::fs::symlink_metadata(path)?.ino();
+    Ok(Bound {
+        socket: listener.into(),
+        address: path.display().to_string(),
+        place: Some((path.to_owned(), inode)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_says_what_to_do() {
+        let first = Bound::new(&Listen::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let taken = Listen::Tcp(first.address().parse().unwrap());
+        let error = Bound::new(&taken).unwrap_err().to_string();
+        assert!(error.contains("another program listens") && error.contains("`listen`"), "{error}");
+        let elsewhere = Listen::Tcp("192.0.2.1:9100".parse().unwrap());
+        assert!(matches!(Bound::new(&elsewhere), Err(BindError::Elsewhere(_))));
+    }
+
+    #[test]
+    fn a_path_has_one_listener_and_a_stale_socket_is_replaced() {
+        let path = std::env::temp_dir().join(format!("polder-metrics-{}.sock", std::process::id()));
+        let listen = Listen::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
+        let bound = Bound::new(&listen).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, MODE);
+        assert!(matches!(Bound::new(&listen), Err(BindError::InUse(_))));
+        drop(bound);
+        std::fs::write(&path, "data").unwrap();
+        assert!(matches!(Bound::new(&listen), Err(BindError::NoSocket(_))));
+        std::fs::remove_file(path).unwrap();
+    }
+}

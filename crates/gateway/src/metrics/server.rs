@@ -1,0 +1,375 @@
+//! The server's thread: accepts, reads requests, answers; and the collector's thread, which reads the gateway.
+//!
+//! One thread polls all connections and no call of it blocks. Everything is bounded: connections, the length of a
+//! request, the time of a connection. One more connection takes the place of the oldest one, of one without a request
+//! first. All that ask while rows are collected get the same text, so that a thousand scrapes cost one collection.
+
+use super::Rows;
+use super::http::{self, Code, Method, OPENMETRICS, Page, Parsed};
+use super::listen::Bound;
+use crate::clock::Clock;
+use crate::sandbox::{self, Role};
+use crate::supervise::{Loss, Thread, Threads};
+use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Connections at the same time.
+const MOST_CLIENTS: usize = 16;
+/// Time for which a connection exists at most.
+const PATIENCE: Nanos = Nanos::from_seconds(10);
+/// Time for which an answer of the gateway is waited for.
+const SILENCE: Nanos = Nanos::from_seconds(5);
+/// Time for which a collection is used again.
+const FRESH: Nanos = Nanos::from_millis(100);
+/// Pause after the system had no descriptor for a connection.
+const BACK_OFF: Nanos = Nanos::from_millis(250);
+/// Interval at which time limits are checked.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// State of a gateway at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Collected {
+    /// Rows of the exposition.
+    pub rows: Rows,
+    /// Reasons why the gateway is not healthy, a sentence each.
+    pub unhealthy: Vec<String>,
+}
+
+/// Text that answers are made of.
+#[derive(Debug)]
+struct Texts {
+    exposition: Arc<[u8]>,
+    unhealthy: Vec<String>,
+    not_ready: Vec<String>,
+    at: Nanos,
+}
+
+/// Serves metrics. Dropping it ends its threads and takes the socket away.
+#[derive(Debug)]
+pub struct Server {
+    stop: UnixStream,
+    threads: Vec<Thread<()>>,
+    /// Kept until the threads have ended: the one that accepts may not remove a path.
+    _bound: Arc<Bound>,
+}
+
+impl Server {
+    /// Serves the connections to `bound`, with rows by `collect`.
+    ///
+    /// # Errors
+    /// When the system has no thread or descriptor left.
+    pub fn start(
+        (bound, clock): (Bound, Clock),
+        threads: &Threads,
+        collect: impl FnMut() -> Collected + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let bound = Arc::new(bound);
+        let (bell, rung) = UnixStream::pair()?;
+        rung.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let (ask, asked) = channel();
+        let (tell, told) = channel();
+        let mut collector = Collector { asked, tell, bell, clock, collect };
+        let collector = threads.spawn("metrics-rows", Loss::Repaired, move || collector.run())?;
+        let desk = Desk { ask, told, rung, is_asked: false, asked_at: Nanos(0), latest: None };
+        let mut service = Service {
+            bound: Arc::clone(&bound),
+            stopped,
+            clock,
+            desk,
+            clients: Vec::with_capacity(MOST_CLIENTS),
+            refused_at: None,
+        };
+        let server = threads.spawn("metrics", Loss::Repaired, move || {
+            sandbox::enter(Role::Metrics);
+            service.run();
+        })?;
+        Ok(Self { stop, threads: vec![server, collector], _bound: bound })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The server's thread sees the end of the other half, and the collector's that of the channel.
+        let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_none() {
+                tracing::error!("a thread of the metrics was lost");
+            }
+        }
+    }
+}
+
+/// The thread that reads the gateway.
+struct Collector<C> {
+    asked: Receiver<()>,
+    tell: Sender<Texts>,
+    bell: UnixStream,
+    clock: Clock,
+    collect: C,
+}
+
+impl<C: FnMut() -> Collected> Collector<C> {
+    fn run(&mut self) {
+        while self.asked.recv().is_ok() {
+            let Collected { rows, unhealthy } = (self.collect)();
+            let not_ready = rows.state.not_ready.clone();
+            let exposition = rows.expose().into_bytes().into();
+            let texts = Texts { exposition, unhealthy, not_ready, at: self.clock.now() };
+            if self.tell.send(texts).is_err() {
+                return;
+            }
+            // A full socket is readable already.
+            let _ = rustix::io::write(&self.bell, &[1]);
+        }
+    }
+}
+
+/// The server's side of the collector.
+struct Desk {
+    ask: Sender<()>,
+    told: Receiver<Texts>,
+    rung: UnixStream,
+    is_asked: bool,
+    asked_at: Nanos,
+    latest: Option<Texts>,
+}
+
+impl Desk {
+    /// Takes what the collector has told.
+    fn hear(&mut self) {
+        let _ = rustix::io::read(&self.rung, &mut [0; 16]);
+        while let Ok(texts) = self.told.try_recv() {
+            (self.latest, self.is_asked) = (Some(texts), false);
+        }
+    }
+
+    /// State of the gateway, if it is fresh; else it is asked for.
+    fn state(&mut self, now: Nanos) -> Option<&Texts> {
+        let is_fresh = self.latest.as_ref().is_some_and(|texts| now.since(texts.at) < FRESH);
+        if !is_fresh && !self.is_asked {
+            // A collector that is lost is silent, and its clients are told so.
+            let _ = self.ask.send(());
+            (self.is_asked, self.asked_at) = (true, now);
+        }
+        self.latest.as_ref().filter(|_| is_fresh)
+    }
+
+    /// True if the gateway has not answered for too long.
+    fn is_silent(&self, now: Nanos) -> bool {
+        self.is_asked && now.since(self.asked_at) >= SILENCE
+    }
+}
+
+struct Service {
+    bound: Arc<Bound>,
+    stopped: UnixStream,
+    clock: Clock,
+    desk: Desk,
+    clients: Vec<Client>,
+    /// Time at which the system last had no descriptor for a connection.
+    refused_at: Option<Nanos>,
+}
+
+/// A connection.
+struct Client {
+    socket: OwnedFd,
+    opened_at: Nanos,
+    step: Step,
+}
+
+/// Progress of a connection.
+enum Step {
+    /// Its request, as far as it has come.
+    Reads(Vec<u8>),
+    /// It waits for the gateway.
+    Waits(Page, Method),
+    /// Its answer, and what has been sent of it.
+    Writes { head: Vec<u8>, body: Arc<[u8]>, sent: usize },
+    /// Its answer is sent; bytes that it still sends are dropped, lest a reset overtake the answer.
+    Drains,
+}
+
+/// Fate of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    GoesOn,
+    Ends,
+}
+
+impl Service {
+    fn run(&mut self) {
+        while let Some((accepts, ready)) = self.wait() {
+            let now = self.clock.now();
+            self.desk.hear();
+            let Self { clients, desk, .. } = self;
+            let mut ready = ready.into_iter();
+            clients.retain_mut(|client| {
+                let ready = ready.next().unwrap_or(false);
+                client.turn(ready, now, desk) == Fate::GoesOn
+            });
+            if accepts {
+                self.accept(now);
+            }
+        }
+    }
+
+    /// Waits for a connection, a ready client or the collector. `None` at the end.
+    fn wait(&self) -> Option<(bool, Vec<bool>)> {
+        let mut files =
+            vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.desk.rung, PollFlags::IN)];
+        files.extend(self.clients.iter().map(|client| PollFd::new(&client.socket, client.interest())));
+        let accepts = self.refused_at.is_none_or(|at| self.clock.now().since(at) >= BACK_OFF);
+        if accepts {
+            files.push(PollFd::new(&*self.bound, PollFlags::IN));
+        }
+        // Nothing is due by time while there is no client.
+        let limit = (!self.clients.is_empty() || !accepts).then_some(LOOK);
+        if let Err(errno) = poll(&mut files, limit.as_ref())
+            && errno != Errno::INTR
+        {
+            tracing::error!(%errno, "the metrics' sockets cannot be waited for; they are closed");
+            return None;
+        }
+        let mut ready = files.iter().map(|file| !file.revents().is_empty()).collect::<Vec<_>>();
+        let accepts = accepts && ready.pop().unwrap_or(false);
+        let is_stopped = ready.first().copied().unwrap_or(true);
+        (!is_stopped).then(|| (accepts, ready.split_off(2)))
+    }
+
+    /// Accepts one connection: the next turn takes the next.
+    fn accept(&mut self, now: Nanos) {
+        let socket = match self.bound.accept() {
+            Ok(socket) => socket,
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                self.refused_at = Some(now);
+                return;
+            }
+            Err(_) => return,
+        };
+        self.refused_at = None;
+        if self.clients.len() >= MOST_CLIENTS {
+            let has_asked = |client: &Client| !matches!(client.step, Step::Reads(_));
+            let oldest = self.clients.iter().enumerate();
+            let oldest = oldest.min_by_key(|(_, client)| (has_asked(client), client.opened_at));
+            oldest.map(|(at, _)| at).map(|at| self.clients.remove(at));
+        }
+        self.clients.push(Client { socket, opened_at: now, step: Step::Reads(Vec::new()) });
+    }
+}
+
+impl Client {
+    fn interest(&self) -> PollFlags {
+        match self.step {
+            Step::Reads(_) | Step::Drains => PollFlags::IN,
+            // The end of a client is seen without asking.
+            Step::Waits(..) => PollFlags::empty(),
+            Step::Writes { .. } => PollFlags::OUT,
+        }
+    }
+
+    fn turn(&mut self, ready: bool, now: Nanos, desk: &mut Desk) -> Fate {
+        if now.since(self.opened_at) >= PATIENCE {
+            return Fate::Ends;
+        }
+        let outcome = match &self.step {
+            Step::Waits(page, method) if !ready => {
+                self.answer(*page, *method, now, desk);
+                Ok(Fate::GoesOn)
+            }
+            // Only the end of a waiting client makes it ready.
+            Step::Waits(..) => Ok(Fate::Ends),
+            Step::Reads(_) | Step::Writes { .. } | Step::Drains if !ready => Ok(Fate::GoesOn),
+            Step::Reads(_) => self.read(now, desk),
+            Step::Writes { .. } => self.write(),
+            Step::Drains => self.drain(),
+        };
+        match outcome {
+            Ok(fate) => fate,
+            Err(Errno::AGAIN | Errno::INTR) => Fate::GoesOn,
+            Err(_) => Fate::Ends,
+        }
+    }
+
+    fn read(&mut self, now: Nanos, desk: &mut Desk) -> rustix::io::Result<Fate> {
+        let Step::Reads(request) = &mut self.step else { return Ok(Fate::GoesOn) };
+        let mut bytes = [0; 2048];
+        let room = (http::MAX_REQUEST - request.len()).min(bytes.len());
+        let (count, _) = recv(&self.socket, &mut bytes[..room], RecvFlags::empty())?;
+        if count == 0 {
+            return Ok(Fate::Ends);
+        }
+        request.extend_from_slice(&bytes[..count]);
+        match http::parse(request) {
+            Parsed::Partial => {}
+            Parsed::Refused(code) => self.say(http::refusal(code)),
+            Parsed::Asks(Page::Index, method) => self.say(http::text(Code::Ok, method, http::INDEX)),
+            Parsed::Asks(page, method) => self.answer(page, method, now, desk),
+        }
+        Ok(Fate::GoesOn)
+    }
+
+    /// Answers by the state of the gateway, or waits for it.
+    fn answer(&mut self, page: Page, method: Method, now: Nanos, desk: &mut Desk) {
+        if desk.is_silent(now) {
+            let body = format!("the gateway has not answered for {} s\n", SILENCE.0 / Nanos::SECOND.0);
+            return self.say(http::text(Code::Unavailable, method, &body));
+        }
+        let Some(texts) = desk.state(now) else {
+            self.step = Step::Waits(page, method);
+            return;
+        };
+        match page {
+            Page::Metrics => {
+                let head = http::head(Code::Ok, OPENMETRICS, texts.exposition.len()).into_bytes();
+                let body = if method == Method::Get { Arc::clone(&texts.exposition) } else { Arc::new([]) };
+                self.step = Step::Writes { head, body, sent: 0 };
+            }
+            Page::Health => self.say(verdict(&texts.unhealthy, method)),
+            Page::Ready => {
+                let reasons = [&texts.unhealthy[..], &texts.not_ready].concat();
+                self.say(verdict(&reasons, method));
+            }
+            Page::Index => self.say(http::text(Code::Ok, method, http::INDEX)),
+        }
+    }
+
+    fn say(&mut self, head: Vec<u8>) {
+        self.step = Step::Writes { head, body: Arc::new([]), sent: 0 };
+    }
+
+    fn write(&mut self) -> rustix::io::Result<Fate> {
+        let Step::Writes { head, body, sent } = &mut self.step else { return Ok(Fate::GoesOn) };
+        loop {
+            let rest = if *sent < head.len() { &head[*sent..] } else { &body[*sent - head.len()..] };
+            if rest.is_empty() {
+                shutdown(&self.socket, Shutdown::Write)?;
+                self.step = Step::Drains;
+                return Ok(Fate::GoesOn);
+            }
+            *sent += send(&self.socket, rest, SendFlags::NOSIGNAL)?;
+        }
+    }
+}
+
+impl Client {
+    fn drain(&self) -> rustix::io::Result<Fate> {
+        let (count, _) = recv(&self.socket, &mut [0; 2048], RecvFlags::empty())?;
+        Ok(if count == 0 { Fate::Ends } else { Fate::GoesOn })
+    }
+}
+
+fn verdict(reasons: &[String], method: Method) -> Vec<u8> {
+    if reasons.is_empty() {
+        return http::text(Code::Ok, method, "ok\n");
+    }
+    http::text(Code::Unavailable, method, &format!("{}\n", reasons.join("\n")))
+}

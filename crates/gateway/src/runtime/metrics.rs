@@ -1,0 +1,92 @@
+//! Rows and verdicts of the metrics.
+
+use super::gateway::{Gateway, PortState};
+use super::run::{SharedGateway, lock};
+use super::show::rows;
+use crate::metrics::server::Collected;
+use polder_datapath::units::Nanos;
+
+/// Least time between two collections that show whether a worker makes its rounds.
+const STILL: Nanos = Nanos::SECOND;
+
+/// Reads a gateway for its metrics.
+pub(super) struct Collector {
+    gateway: SharedGateway,
+    /// Rounds of each worker at an earlier collection, and its time.
+    rounds: (Vec<u64>, Nanos),
+    /// Workers that made no round since an earlier collection, by number.
+    stuck: Vec<usize>,
+}
+
+impl Collector {
+    /// A collector of the rows of `gateway`.
+    pub(super) fn new(gateway: SharedGateway) -> Self {
+        Self { gateway, rounds: (Vec::new(), Nanos(0)), stuck: Vec::new() }
+    }
+
+    /// Reads everything.
+    pub(super) fn collect(&mut self) -> Collected {
+        let unhealthy = self.look();
+        Collected { rows: rows(&self.gateway), unhealthy }
+    }
+
+    /// Reasons why the gateway is not healthy. Collections wake the workers, so one that works makes a round in between.
+    fn look(&mut self) -> Vec<String> {
+        let gateway = lock(&self.gateway);
+        let now = gateway.clock.now();
+        let polls = gateway.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
+        let lost = gateway.threads.losses();
+        drop(gateway);
+        let (before, at) = &self.rounds;
+        if polls.len() != before.len() || now.since(*at) >= STILL {
+            self.stuck = still(before, &polls);
+            self.rounds = (polls, now);
+        }
+        let stuck = self.stuck.iter().map(|worker| format!("worker {worker} makes no rounds"));
+        stuck.chain(lost).collect()
+    }
+}
+
+/// Workers with as many rounds as before; none where the workers are others.
+fn still(before: &[u64], now: &[u64]) -> Vec<usize> {
+    if before.len() != now.len() {
+        return Vec::new();
+    }
+    let pairs = before.iter().zip(now).enumerate();
+    pairs.filter(|(_, (before, now))| before == now).map(|(worker, _)| worker).collect()
+}
+
+impl Gateway {
+    /// Reasons why the gateway is not ready, a sentence each: ports that carry nothing, and routes that are not known.
+    pub(super) fn not_ready(&self) -> Vec<String> {
+        let mut reasons = self.ports.iter().filter_map(reason).collect::<Vec<_>>();
+        if !self.lasting.routing.is_settled() {
+            reasons.push("routes: the kernel has not told all of its tables yet".to_owned());
+        }
+        reasons
+    }
+}
+
+/// Reason why a port carries nothing.
+fn reason(state: &PortState) -> Option<String> {
+    let name = &state.configuration.name;
+    match state.word() {
+        "open" => None,
+        word => {
+            let trouble = state.trouble.as_ref().filter(|_| !state.open);
+            let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+            Some(format!("port {name}: {}{trouble}", word.replace('-', " ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_without_a_round_is_named() {
+        assert_eq!(still(&[1, 2, 3], &[2, 2, 4]), [1]);
+        assert_eq!(still(&[], &[0]), Vec::<usize>::new(), "the first collection shows nothing");
+    }
+}
