@@ -2,7 +2,7 @@
 
 use polder_datapath::units::Nanos;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The gateway's monotonic clock; all workers share its origin.
 #[derive(Clone, Copy, Debug)]
@@ -39,4 +39,11 @@ impl Clock {
     pub fn elapsed(&self) -> Nanos {
         self.now().since(Nanos::SECOND)
     }
+}
+
+/// Time of day, in nanoseconds since 1970-01-01 00:00 UTC.
+#[expect(clippy::disallowed_methods, reason = "events bear the time of day")]
+pub fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod ends;
+pub mod journal;
 pub mod supervise;
 
 pub mod config;
@@ -12,6 +13,7 @@ pub mod sandbox;
 
 pub mod capture;
 pub mod control;
+pub mod events;
 pub mod metrics;
 pub mod show;
 pub mod trace;

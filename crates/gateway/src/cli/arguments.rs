@@ -59,6 +59,12 @@ pub(super) enum Command {
     ///
     /// Exit codes: 0 there is none, 1 there is one, 2 it could not be found out.
     Diff(Diff),
+    /// Follows what happens: carriers, ports, stations, routes, tunnels, drops, reloads.
+    ///
+    /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
+    Events(Follow),
+    /// Shows the level of a running gateway's log, or sets it until its end.
+    Log(Log),
     /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
     Release(Release),
     /// Shows two gateways and a tunnel at work, in network namespaces of their own.
@@ -113,6 +119,9 @@ pub(super) struct Show {
     /// View to show.
     #[arg(value_enum)]
     pub(super) what: What,
+    /// Show the rows of that name, address or number alone: `ports lan`, `routes 10.60.7.1`, `fdb 02:00:5e:10:00:01`.
+    #[arg(value_name = "NAME")]
+    pub(super) of: Option<String>,
     /// Print rows as JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -120,6 +129,31 @@ pub(super) struct Show {
     /// totals each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub(super) watch: Option<f64>,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Follow {
+    /// Print events as JSON, a line for each.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print the last N events first.
+    #[arg(long, short = 'n', value_name = "N", default_value = "10")]
+    pub(super) last: usize,
+    /// End after those.
+    #[arg(long)]
+    pub(super) no_follow: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace` or `off`; MODULE=LEVEL as in `info,polder::runtime=debug`; `default`
+    /// for the level of the start.
+    #[arg(value_name = "LEVEL")]
+    pub(super) level: Option<String>,
     #[command(flatten)]
     pub(super) gateway: Which,
 }

@@ -22,15 +22,9 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
 }
 
 fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
-    match client.ask(Ask::Show { what: arguments.what })? {
-        Answer::Shown(shown) => Ok(*shown),
-        answer @ (Answer::Reloaded(_)
-        | Answer::Confirmed(_)
-        | Answer::Compared(_)
-        | Answer::Traced(_)
-        | Answer::Capturing(_)
-        | Answer::Error(_)) => Err(odd(&answer)),
-    }
+    let answer = client.ask(Ask::Show { what: arguments.what, of: arguments.of.clone() })?;
+    let Answer::Shown(shown) = answer else { return Err(odd(&answer)) };
+    Ok(*shown)
 }
 
 pub(super) fn odd(answer: &Answer) -> Failure {
@@ -72,7 +66,7 @@ fn next(client: &mut Option<Client>, socket: &Path, arguments: &Show) -> Result<
 }
 
 /// True if the gateway may be back at the next attempt.
-fn is_passing(error: &anyhow::Error) -> bool {
+pub(super) fn is_passing(error: &anyhow::Error) -> bool {
     let passing = |error: &ClientError| {
         matches!(
             error,

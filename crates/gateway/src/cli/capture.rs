@@ -33,17 +33,8 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
         return Err(complain(remedy, WRONG));
     }
     let mut client = Client::connect(&arguments.socket()?)?;
-    match client.ask(Ask::Capture(request(arguments, to_digits(&program))))? {
-        Answer::Capturing(_) => {}
-        answer @ (Answer::Shown(_)
-        | Answer::Reloaded(_)
-        | Answer::Confirmed(_)
-        | Answer::Compared(_)
-        | Answer::Traced(_)
-        | Answer::Error(_)) => {
-            return Err(odd(&answer));
-        }
-    }
+    let answer = client.ask(Ask::Capture(request(arguments, to_digits(&program))))?;
+    let Answer::Capturing(_) = answer else { return Err(odd(&answer)) };
     // Opened when the gateway has agreed: a mistake does not cost an older file.
     let file: Box<dyn Write> = match arguments.write.as_deref().filter(|_| !to_output) {
         Some(path) => Box::new(output::open(path)?),

@@ -11,32 +11,16 @@ use crate::show::Look;
 pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
     let &Reload { dry_run, yes, confirm, .. } = arguments;
     let request = ReloadRequest { dry_run, yes, confirm };
-    let reloaded = match ask(&arguments.gateway, Ask::Reload(request))? {
-        Answer::Reloaded(reloaded) => reloaded,
-        answer @ (Answer::Shown(_)
-        | Answer::Confirmed(_)
-        | Answer::Compared(_)
-        | Answer::Traced(_)
-        | Answer::Capturing(_)
-        | Answer::Error(_)) => return Err(odd(&answer)),
-    };
+    let answer = ask(&arguments.gateway, Ask::Reload(request))?;
+    let Answer::Reloaded(reloaded) = answer else { return Err(odd(&answer)) };
     let screen = Screen::stdout();
     Ok(screen.write(&say(&reloaded, confirm, screen.look()))?)
 }
 
 pub(super) fn confirm(gateway: &Which) -> Result<(), Failure> {
-    match ask(gateway, Ask::Confirm)? {
-        Answer::Confirmed(Confirmed { seconds_left }) => {
-            Ok(Screen::stdout()
-                .write(&format!("confirmed with {seconds_left} s left: the change stays\n"))?)
-        }
-        answer @ (Answer::Shown(_)
-        | Answer::Reloaded(_)
-        | Answer::Compared(_)
-        | Answer::Traced(_)
-        | Answer::Capturing(_)
-        | Answer::Error(_)) => Err(odd(&answer)),
-    }
+    let answer = ask(gateway, Ask::Confirm)?;
+    let Answer::Confirmed(Confirmed { seconds_left }) = answer else { return Err(odd(&answer)) };
+    Ok(Screen::stdout().write(&format!("confirmed with {seconds_left} s left: the change stays\n"))?)
 }
 
 /// Ends as diff(1) does: 1 says that there is a difference, so trouble is 2.
@@ -62,15 +46,9 @@ pub(super) fn diff(arguments: &Diff) -> Result<(), Failure> {
 const DIFFERENT: u8 = 1;
 
 fn compare(arguments: &Diff) -> Result<Compared, Failure> {
-    match ask(&arguments.gateway, Ask::Diff)? {
-        Answer::Compared(compared) => Ok(compared),
-        answer @ (Answer::Shown(_)
-        | Answer::Reloaded(_)
-        | Answer::Confirmed(_)
-        | Answer::Traced(_)
-        | Answer::Capturing(_)
-        | Answer::Error(_)) => Err(odd(&answer)),
-    }
+    let answer = ask(&arguments.gateway, Ask::Diff)?;
+    let Answer::Compared(compared) = answer else { return Err(odd(&answer)) };
+    Ok(compared)
 }
 
 fn ask(gateway: &Which, ask: Ask) -> Result<Answer, Failure> {

@@ -12,8 +12,8 @@ mod ask;
 mod capture;
 mod change;
 mod check;
+mod events;
 mod lab;
-mod log;
 mod output;
 mod pcap;
 mod release;
@@ -25,6 +25,7 @@ pub use arguments::Arguments;
 use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
+use crate::journal::{self, FilterError};
 use crate::runtime::ending::LOST;
 use crate::runtime::run::Consent;
 use crate::supervise::LostThread;
@@ -69,7 +70,7 @@ pub fn main() -> ExitCode {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => {
-            log::begin()?;
+            journal::begin(Screen::stderr().look().colour)?;
             let consent = Consent { yes: run.yes, confirm: run.confirm };
             Ok(crate::runtime::run::run(&run.file, consent)?)
         }
@@ -81,6 +82,8 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Reload(reload) => change::reload(&reload),
         Command::Confirm(gateway) => change::confirm(&gateway),
         Command::Diff(diff) => change::diff(&diff),
+        Command::Events(follow) => events::follow(&follow),
+        Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),
         Command::Demo { arguments } => lab::start("demo", &arguments),
         Command::Lab { arguments } => lab::start("", &arguments),
@@ -117,7 +120,7 @@ fn complain(error: &anyhow::Error) {
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<LoadError>() || error.is::<log::FilterError>() {
+    if error.is::<LoadError>() || error.is::<FilterError>() {
         return WRONG;
     }
     if error.is::<LostThread>() {

@@ -1,7 +1,13 @@
-//! Output of text: plain into pipes and files, with colours on terminals.
+//! Output of text: plain into pipes and files, with colours and of the right width on terminals, in ASCII where the
+//! locale has no UTF-8.
 
 use crate::show::Look;
+use crate::show::look::ascii;
+use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal as _, Write as _};
+
+/// Fewest columns that text is laid out for.
+const LEAST: usize = 20;
 
 /// A standard stream.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +32,24 @@ impl Screen {
     /// Colours on a terminal, unless `NO_COLOR` forbids them.
     pub(super) fn look(self) -> Look {
         let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Look { colour: self.is_terminal && !is_forbidden, seconds: None }
+        Look { colour: self.is_terminal && !is_forbidden, seconds: None, width: self.width() }
+    }
+
+    /// Columns of the terminal, or of `COLUMNS`; none for a pipe or a file without that.
+    fn width(self) -> Option<usize> {
+        let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let size = || match self.is_error {
+            true => tcgetwinsize(io::stderr()).ok(),
+            false => tcgetwinsize(io::stdout()).ok(),
+        };
+        let columns =
+            said.or_else(|| self.is_terminal.then(size).flatten().map(|size| usize::from(size.ws_col)));
+        columns.filter(|&columns| columns > 0).map(|columns| columns.max(LEAST))
     }
 
     pub(super) fn write(self, text: &str) -> io::Result<()> {
+        let plain = if is_utf8() { None } else { Some(ascii(text)) };
+        let text = plain.as_deref().unwrap_or(text);
         if self.is_error {
             return io::stderr().lock().write_all(text.as_bytes());
         }
@@ -37,4 +57,11 @@ impl Screen {
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
     }
+}
+
+/// True unless the locale names another character set. Source: locale(7), `LC_ALL`, `LC_CTYPE` and `LANG` in this order.
+pub(super) fn is_utf8() -> bool {
+    let variables = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
+    let said = variables.map(|value| value.to_string_lossy().to_lowercase()).find(|value| !value.is_empty());
+    said.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
 }

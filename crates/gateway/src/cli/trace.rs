@@ -39,17 +39,8 @@ pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
             port: arguments.port.clone(),
             frame: to_digits(&pcap::Captured { bytes: &frame.bytes, whole: frame.whole }.padded()),
         };
-        let traced = match client.ask(Ask::Trace(request))? {
-            Answer::Traced(traced) => traced,
-            answer @ (Answer::Shown(_)
-            | Answer::Reloaded(_)
-            | Answer::Confirmed(_)
-            | Answer::Compared(_)
-            | Answer::Capturing(_)
-            | Answer::Error(_)) => {
-                return Err(odd(&answer));
-            }
-        };
+        let answer = client.ask(Ask::Trace(request))?;
+        let Answer::Traced(traced) = answer else { return Err(odd(&answer)) };
         if arguments.json {
             screen.write(&format!("{}\n", serde_json::to_string(&traced)?))?;
         } else {
@@ -92,7 +83,9 @@ fn build(spec: &Spec, client: &mut Client, name: &str) -> Result<Vec<u8>, Failur
 }
 
 fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
-    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports })? else { return Ok(None) };
+    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports, of: None })? else {
+        return Ok(None);
+    };
     let View::Ports(rows) = shown.view else { return Ok(None) };
     Ok(rows.into_iter().find(|row| row.name == name))
 }

@@ -168,17 +168,10 @@ impl Client {
         if response.polder != PROTOCOL {
             return Err(ClientError::Answer(format!("version {}", response.polder)));
         }
-        match response.answer {
-            Answer::Error(refusal) => {
-                Err(ClientError::Refused { kind: refusal.kind, message: refusal.message })
-            }
-            answer @ (Answer::Shown(_)
-            | Answer::Reloaded(_)
-            | Answer::Confirmed(_)
-            | Answer::Compared(_)
-            | Answer::Traced(_)
-            | Answer::Capturing(_)) => Ok(answer),
+        if let Answer::Error(refusal) = response.answer {
+            return Err(ClientError::Refused { kind: refusal.kind, message: refusal.message });
         }
+        Ok(response.answer)
     }
 }
 

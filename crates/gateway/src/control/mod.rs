@@ -21,6 +21,7 @@ pub mod socket;
 
 use crate::capture::CaptureRequest;
 use crate::config::detail::KeyChange;
+use crate::events;
 use crate::show::{Shown, What};
 use crate::trace::{Trace, TraceRequest};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ pub enum Ask {
     Show {
         /// View to show.
         what: What,
+        /// Name, address or number of the rows to show; all of them without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
     },
     /// To read its configuration file again and apply it.
     Reload(ReloadRequest),
@@ -57,6 +61,18 @@ pub enum Ask {
     Diff,
     /// Asks for the fate of a described packet.
     Trace(TraceRequest),
+    /// Asks for events.
+    Events {
+        /// Number of the first one; those that come from here on without it.
+        #[serde(default)]
+        from: Option<u64>,
+    },
+    /// To log more or less; asks for the level without one.
+    Log {
+        /// The filter, or `default` for that of the start.
+        #[serde(default)]
+        filter: Option<String>,
+    },
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
 }
@@ -98,6 +114,10 @@ pub enum Answer {
     Compared(Compared),
     /// Fate of the packet.
     Traced(Box<Trace>),
+    /// Events.
+    Events(events::Read),
+    /// Level of the log.
+    Logging(Logging),
     /// Packets follow.
     Capturing(Capturing),
     /// The request was refused.
@@ -107,6 +127,13 @@ pub enum Answer {
 /// Answer to a capture request: packets follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capturing {}
+
+/// Level of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logging {
+    /// The filter in force.
+    pub filter: String,
+}
 
 /// Changes by a reload, made or planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,23 +245,14 @@ mod tests {
     use super::*;
 
     fn refusal(line: &str) -> String {
-        match parse(line.as_bytes()).expect_err(line).answer {
-            Answer::Error(Refusal { kind: Fault::Request, message }) => message,
-            answer @ (Answer::Error(_)
-            | Answer::Shown(_)
-            | Answer::Reloaded(_)
-            | Answer::Confirmed(_)
-            | Answer::Compared(_)
-            | Answer::Traced(_)
-            | Answer::Capturing(_)) => {
-                panic!("{answer:?}")
-            }
-        }
+        let answer = parse(line.as_bytes()).expect_err(line).answer;
+        let Answer::Error(Refusal { kind: Fault::Request, message }) = answer else { panic!("{answer:?}") };
+        message
     }
 
     #[test]
     fn requests_are_what_the_documentation_shows() {
-        let show = Request::new(Ask::Show { what: What::Ports });
+        let show = Request::new(Ask::Show { what: What::Ports, of: None });
         let text = serde_json::to_string(&show).unwrap();
         assert_eq!(text, r#"{"polder":1,"ask":"show","what":"ports"}"#);
         assert_eq!(parse(text.as_bytes()).unwrap(), show);

@@ -3,6 +3,7 @@
 use super::gateway::{Gateway, PortState};
 use super::show::uptime;
 use crate::config::model::Role;
+use crate::events::{EventKind, Events};
 use crate::show::look::{duration, grouped};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
@@ -13,7 +14,7 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
     if let Some(before) = &gateway.before {
         tracing::warn!("{before}");
     }
-    gateway.ports.iter().for_each(announce_port);
+    gateway.ports.iter().for_each(|state| announce_port(state, &gateway.events));
     for tunnel in &configuration.tunnels {
         let over = configuration.name_of(tunnel.port).unwrap_or_default();
         tracing::info!("tunnel {}: {} → {} over {over}", tunnel.name, tunnel.local, tunnel.remote);
@@ -34,10 +35,12 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
         duration(took.0),
         configuration.gateway.control.display()
     );
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    gateway.events.note_silently(EventKind::Started { gateway: configuration.gateway.name.clone(), version });
 }
 
 /// One line about a port that is open, and one for each finding about it that is to be mended.
-pub(super) fn announce_port(state: &PortState) {
+pub(super) fn announce_port(state: &PortState, events: &Events) {
     let name = &state.configuration.name;
     let device = state.configuration.device.name();
     let role = match state.configuration.role {
@@ -49,7 +52,8 @@ pub(super) fn announce_port(state: &PortState) {
         let queues =
             if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
         let why = facts.mode_reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        tracing::info!("port {name}: {device}, {}{why}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
+        let how = format!("{device}, {}{why}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
+        events.note(EventKind::PortOpened { port: name.clone(), how });
     }
     for finding in state.handle().map(|handle| handle.findings()).unwrap_or_default() {
         tracing::warn!("port {name}: {finding}");

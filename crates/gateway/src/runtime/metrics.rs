@@ -67,6 +67,19 @@ impl Gateway {
     }
 }
 
+impl Gateway {
+    /// One line for the service manager: ports that carry and those that do not, and the configuration in force.
+    pub(super) fn status(&self) -> String {
+        let not_ready = self.not_ready();
+        let down = self.ports.iter().filter(|state| state.word() != "open").count();
+        let up = self.ports.len() - down;
+        let ports = if up == 1 { "1 port carries".to_owned() } else { format!("{up} ports carry") };
+        let reasons =
+            if not_ready.is_empty() { String::new() } else { format!("; {}", not_ready.join("; ")) };
+        format!("{ports}, generation {}{reasons}", self.reloads.generation)
+    }
+}
+
 /// Reason why a port carries nothing.
 fn reason(state: &PortState) -> Option<String> {
     let name = &state.configuration.name;

@@ -11,6 +11,7 @@ mod confirmation;
 mod copies;
 mod devices;
 pub mod ending;
+mod events;
 pub mod filters;
 pub mod gateway;
 pub mod hooks;

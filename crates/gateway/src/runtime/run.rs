@@ -29,6 +29,7 @@ use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::device::AwaitedLink;
 use crate::ends::ends;
+use crate::events::EventKind;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::metrics::listen::Bound;
 use crate::metrics::server::Server as MetricsServer;
@@ -233,6 +234,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         Err(lost) => Err(lost),
     };
     manager.tell(&[NotifyState::Stopping]);
+    note_end(&gateway);
     // The socket's thread has the gateway too; it goes first.
     drop((server, metrics));
     // So do captures, which end with what they have.
@@ -258,6 +260,13 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
 
 /// End of a gateway that was started for a time.
 const NOT_CONFIRMED: &str = "the gateway was not confirmed";
+
+/// Takes note of an orderly end.
+fn note_end(gateway: &Mutex<Gateway>) {
+    let gateway = lock(gateway);
+    let name = gateway.configuration.gateway.name.clone();
+    gateway.events.note_silently(EventKind::Stopping { gateway: name });
+}
 
 /// Starts the threads of the metrics, if these are wanted.
 fn serve_metrics(
@@ -362,6 +371,7 @@ fn attend(
 ) -> Result<Option<Pending>, LostThread> {
     let mut watchdog = manager.watchdog();
     let clock = lock(service.gateway()).clock;
+    let mut status = String::new();
     loop {
         supervisor.check()?;
         if let Some(pending) = service.look() {
@@ -372,6 +382,11 @@ fn attend(
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
             watchdog.look(&gateway);
+            let now = gateway.status();
+            if now != status {
+                manager.tell(&[NotifyState::Status(&now)]);
+                status = now;
+            }
             (pause, gateway.ear())
         };
         let host_interfaces = [supervisor.event(), ear.as_deref()];

@@ -5,10 +5,14 @@ use super::confirmation::{self, Confirmation, Pending};
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
-use super::show::show;
+use super::show::show_of;
 use super::trace::Tracer;
 use crate::capture::CaptureRequest;
-use crate::control::{Answer, Ask, Confirmed, Fault, Refusal, ReloadRequest, Reloaded, Request, Response};
+use crate::control::{
+    Answer, Ask, Confirmed, Fault, Logging, Refusal, ReloadRequest, Reloaded, Request, Response,
+};
+use crate::events::EventKind;
+use crate::journal::{self, FilterError};
 use crate::show::look::duration;
 use polder_datapath::units::Nanos;
 use std::os::unix::net::UnixStream;
@@ -73,7 +77,15 @@ impl Service {
     /// Answers a request of the control socket.
     pub(super) fn answer(&self, request: Request) -> Response {
         let answer = match request.ask {
-            Ask::Show { what } => Ok(Answer::Shown(Box::new(show(&self.gateway, what)))),
+            Ask::Show { what, of } => match show_of(&self.gateway, what, of.as_deref()) {
+                Ok(shown) => Ok(Answer::Shown(Box::new(shown))),
+                Err(message) => Err(refusal(Fault::Input, message)),
+            },
+            Ask::Events { from } => Ok(Answer::Events(lock(&self.gateway).events.read(from))),
+            Ask::Log { filter } => match self.log(filter.as_deref()) {
+                Ok(filter) => Ok(Answer::Logging(Logging { filter })),
+                Err(error) => Err(refusal(Fault::Input, error.to_string())),
+            },
             Ask::Reload(request) => self.reload(request).map(Answer::Reloaded),
             Ask::Confirm => self.confirm().map(Answer::Confirmed),
             Ask::Diff => self.compare().map(Answer::Compared),
@@ -85,6 +97,14 @@ impl Service {
             Ask::Capture(_) => Err(refusal(Fault::Request, "not to be captured here".to_owned())),
         };
         Response::new(answer.unwrap_or_else(Answer::Error))
+    }
+
+    /// The filter of the log, or another one.
+    fn log(&self, filter: Option<&str>) -> Result<String, FilterError> {
+        let Some(filter) = filter else { return Ok(journal::in_force()) };
+        let filter = journal::set(filter)?;
+        lock(&self.gateway).events.note(EventKind::LogLevel { filter: filter.clone() });
+        Ok(filter)
     }
 
     /// Reloads because of SIGHUP: whoever sent it reads the log.
@@ -101,7 +121,14 @@ impl Service {
         self.manager.reloading();
         let outcome = self.change(request);
         let has_changed = outcome.as_ref().ok().map(|reloaded| !reloaded.changes.is_empty());
-        lock(&self.gateway).reloads.note(has_changed);
+        let mut gateway = lock(&self.gateway);
+        gateway.reloads.note(has_changed);
+        let generation = gateway.reloads.generation;
+        gateway.events.note_silently(match &outcome {
+            Ok(reloaded) => EventKind::Reloaded { generation, changes: reloaded.changes.clone() },
+            Err(refusal) => EventKind::ReloadRefused { why: refusal.message.clone() },
+        });
+        drop(gateway);
         match &outcome {
             Ok(Reloaded { changes, .. }) if changes.is_empty() => {
                 tracing::info!("reloaded: nothing has changed");

@@ -18,6 +18,7 @@ use crate::show::drops::{DropRow, Drops};
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
 use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
+use crate::show::routes::Routes;
 use crate::show::tunnels::TunnelRow;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
@@ -30,7 +31,33 @@ use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+
+/// One view of the gateway as it is, or its rows of that name, address or number.
+///
+/// # Errors
+/// When there are no such rows.
+pub fn show_of(gateway: &Mutex<Gateway>, what: What, of: Option<&str>) -> Result<Shown, String> {
+    let address = of.map(|of| of.parse::<IpAddr>());
+    if let (What::Routes, Some(Ok(address))) = (what, address) {
+        return route_of(gateway, address);
+    }
+    let mut shown = show(gateway, what);
+    of.map_or(Ok(()), |of| shown.view.select(of))?;
+    Ok(shown)
+}
+
+/// The route of packets to an address.
+fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> {
+    let locked = lock(gateway);
+    let routing = &locked.lasting.routing;
+    let found = routing.covering(address).ok_or_else(|| format!("there is no route to {address}"))?;
+    let routes = Routes { routes: vec![found], ..routing.summary(&locked.configuration) };
+    let (gateway, uptime_nanos) = (locked.configuration.gateway.name.clone(), uptime(&locked).0);
+    let view = View::Routes(routes);
+    Ok(Shown { format: FORMAT, gateway, uptime_nanos, lost_threads: Vec::new(), view })
+}
 
 /// One view of the gateway as it is.
 pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {

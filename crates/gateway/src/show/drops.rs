@@ -84,7 +84,7 @@ impl Drops {
             ("reason", Align::Left),
             (place, Align::Left),
         ];
-        let mut table = Table::new(look, columns);
+        let mut table = Table::new(look, columns).folding(["where"]);
         for (row, place) in self.reasons.iter().zip(places) {
             table.row([look.count(row.packets), row.stage.clone(), row.reason.clone(), place]);
             explain(&mut table, look, &row.meaning, &row.remedy);
@@ -95,10 +95,11 @@ impl Drops {
 
 fn explain(table: &mut Table, look: Look, meaning: &str, remedy: &str) {
     const WIDTH: usize = 88;
-    for line in wrap(meaning, WIDTH) {
+    let width = look.text_width(WIDTH, 10);
+    for line in wrap(meaning, width) {
         table.note(look.dim(&format!("        {line}")));
     }
-    for (number, line) in wrap(remedy, WIDTH).into_iter().enumerate() {
+    for (number, line) in wrap(remedy, width).into_iter().enumerate() {
         let mark = if number == 0 { "→" } else { " " };
         table.note(format!("      {} {line}", look.odd(mark)));
     }

@@ -7,11 +7,18 @@ pub struct Look {
     pub colour: bool,
     /// The seconds that the counters cover, when they are of a period; then they are drawn per second.
     pub seconds: Option<f64>,
+    /// Columns of the terminal; none for a file or a pipe, whose lines may be of any length.
+    pub width: Option<usize>,
 }
 
 impl Look {
     /// Plain text, counters since the start.
-    pub const PLAIN: Self = Self { colour: false, seconds: None };
+    pub const PLAIN: Self = Self { colour: false, seconds: None, width: None };
+
+    /// Columns for text: at most `most`, and no more than the terminal has beside `used` ones.
+    pub fn text_width(self, most: usize, used: usize) -> usize {
+        self.width.map_or(most, |width| most.min(width.saturating_sub(used)))
+    }
 
     /// A counter: its value, or its rate when the view covers a period.
     pub fn count(self, value: u64) -> String {
@@ -66,7 +73,8 @@ impl Look {
         const TOPIC: usize = 12;
         const WIDTH: usize = 84;
         let mut entry = String::new();
-        for (number, line) in super::table::wrap(text, WIDTH).into_iter().enumerate() {
+        let width = self.text_width(WIDTH, TOPIC + 3);
+        for (number, line) in super::table::wrap(text, width).into_iter().enumerate() {
             let (mark, topic) = if number == 0 { (mark, topic) } else { (" ", "") };
             entry.push_str(&format!("{mark} {topic:<TOPIC$} {line}\n"));
         }
@@ -76,6 +84,63 @@ impl Look {
     fn paint(self, code: &str, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// `text` with lines of at most `width` columns: those that are longer are broken at spaces, or where they must be.
+/// Codes of colours take no column.
+pub(super) fn fit(text: &str, width: usize) -> String {
+    text.lines().map(|line| fit_line(line, width)).collect()
+}
+
+fn fit_line(line: &str, width: usize) -> String {
+    let indent = line.chars().take_while(|&character| character == ' ').count() + 2;
+    let indent = if indent + 20 > width { 2 } else { indent };
+    let (mut fitted, mut rest, mut used) = (String::new(), line, 0);
+    while let Some(end) = beyond(rest, width.saturating_sub(used)) {
+        let space = rest[..end].rfind(' ').filter(|&space| !rest[..space].trim().is_empty());
+        let (head, tail) = rest.split_at(space.unwrap_or(end));
+        fitted.push_str(head.trim_end());
+        fitted.push('\n');
+        fitted.push_str(&" ".repeat(indent));
+        (rest, used) = (tail.trim_start(), indent);
+    }
+    fitted + rest + "\n"
+}
+
+/// Place of the first character that is beyond `width` columns.
+fn beyond(text: &str, width: usize) -> Option<usize> {
+    let (mut columns, mut is_code) = (0, false);
+    for (place, character) in text.char_indices() {
+        match (is_code, character) {
+            (true, character) => is_code = !character.is_ascii_alphabetic(),
+            (false, '\x1b') => is_code = true,
+            (false, _) if columns >= width.max(1) => return Some(place),
+            (false, _) => columns += 1,
+        }
+    }
+    None
+}
+
+/// `text` in ASCII, each character for one, for terminals of another character set.
+pub fn ascii(text: &str) -> String {
+    let plain = |character: char| match character {
+        character if character.is_ascii() => character,
+        '–' | '─' | '╶' => '-',
+        '│' => '|',
+        '├' | '╮' | '╰' | '╯' | '┤' => '+',
+        '●' => 'o',
+        '◂' => '<',
+        '→' => '>',
+        '×' | '✗' => 'x',
+        '✓' => '*',
+        '·' | '…' => '.',
+        'µ' => 'u',
+        '±' => '~',
+        '▍'..='▏' => '.',
+        '▁'..='▌' => '#',
+        _ => '?',
+    };
+    text.chars().map(plain).collect()
 }
 
 /// `1234567` as `1 234 567`.
@@ -170,6 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_broken_where_the_terminal_ends() {
+        assert_eq!(fit("one two three\nfour\n", 8), "one two\n  three\nfour\n");
+        assert_eq!(fit("incomprehensible", 8), "incompre\n  hensib\n  le\n");
+        let painted = "\x1b[31mone two\x1b[0m\n";
+        assert_eq!(fit(painted, 7), painted);
+        assert_eq!(fit("", 80), "");
+    }
+
+    #[test]
+    fn a_picture_has_as_many_characters_in_ascii() {
+        let text = "lan ╶─╮ ● ▌ 17 µs → 93.3 % … ✓ ✗ é";
+        assert_eq!(ascii(text), "lan --+ o # 17 us > 93.3 % . * x ?");
+    }
+
+    #[test]
     fn times_have_two_units_at_most() {
         let cases = [
             (17, "17 ns"),
@@ -201,6 +281,6 @@ mod tests {
     #[test]
     fn text_is_painted_on_request_only() {
         assert_eq!(Look::PLAIN.bad("x"), "x");
-        assert_eq!(Look { colour: true, seconds: None }.bad("x"), "\x1b[1;31mx\x1b[0m");
+        assert_eq!(Look { colour: true, ..Look::PLAIN }.bad("x"), "\x1b[1;31mx\x1b[0m");
     }
 }

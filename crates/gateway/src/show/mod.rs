@@ -22,6 +22,7 @@ pub mod ports;
 pub mod queues;
 pub mod routes;
 mod segments;
+mod select;
 pub mod steering;
 mod table;
 pub mod tunnels;
@@ -152,7 +153,13 @@ impl Shown {
     /// The view for a terminal, ending with a newline.
     pub fn draw(&self, look: Look) -> String {
         let lost = self.lost_threads.iter().map(|lost| format!("{} {lost}\n", look.bad("✗")));
-        self.draw_rows(look) + &lost.collect::<String>()
+        let text = self.draw_rows(look) + &lost.collect::<String>();
+        // The configuration is TOML, which is not to be broken.
+        let is_text = !matches!(self.view, View::Config(_));
+        match look.width.filter(|_| is_text) {
+            Some(width) => look::fit(&text, width),
+            None => text,
+        }
     }
 
     fn draw_rows(&self, look: Look) -> String {
@@ -285,5 +292,35 @@ mod tests {
         let earlier = Shown { uptime_nanos: 9_000_000_000, ..shown(row(1000)) };
         let View::Ports(rows) = shown(row(17)).since(&earlier).view else { panic!("ports") };
         assert_eq!(rows[0].received, 17);
+    }
+
+    /// Gives each number and each name of `value` many digits or letters.
+    fn widen(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Number(_) => *value = 65_535.into(),
+            serde_json::Value::String(text) if text.is_empty() => *text = "uplink-of-the-annexe".to_owned(),
+            serde_json::Value::Array(all) => all.iter_mut().for_each(widen),
+            serde_json::Value::Object(fields) => fields.values_mut().for_each(widen),
+            serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn every_view_fits_its_terminal() {
+        for view in views() {
+            let mut json = serde_json::to_value(shown(view)).expect("rows are JSON");
+            widen(&mut json);
+            json["format"] = FORMAT.into();
+            let now = serde_json::from_value::<Shown>(json).expect("rows");
+            for (width, seconds) in [(60, None), (80, None), (80, Some(1.0)), (100, None), (160, Some(2.0))] {
+                let look = Look { width: Some(width), seconds, colour: false };
+                let text = now.draw(look);
+                let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                let may = matches!(now.view, View::Config(_));
+                assert!(widest <= width || may, "{widest} columns of {width} in\n{text}");
+                let painted = now.draw(Look { colour: true, ..look });
+                assert_eq!(painted.lines().count(), text.lines().count(), "colours take no column");
+            }
+        }
     }
 }

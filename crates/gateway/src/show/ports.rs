@@ -4,7 +4,7 @@ use super::adapter::AdapterRow;
 use super::fdb::of_limit;
 use super::look::{Look, grouped};
 use super::nic::NicRow;
-use super::table::{Align, Table, wrap};
+use super::table::{Align, Table};
 use polder_datapath::scheduler::WEIGHT;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -159,7 +159,7 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
         ("", Align::Right),
         ("dropped", Align::Right),
     ];
-    let mut table = Table::new(look, columns);
+    let mut table = Table::new(look, columns).folding(["learnt", "MTU", "queues", "attached", "device"]);
     for row in rows {
         let device = match row.kind.as_str() {
             "tap" => format!("tap {}", row.interface),
@@ -196,13 +196,7 @@ fn state(row: &PortRow) -> String {
 }
 
 fn remarks(table: &mut Table, row: &PortRow, look: Look) {
-    const WIDTH: usize = 96;
-    let mut note = |mark: String, text: &str| {
-        for (number, line) in wrap(text, WIDTH).into_iter().enumerate() {
-            let mark = if number == 0 { mark.as_str() } else { " " };
-            table.note(format!("{mark} {line}"));
-        }
-    };
+    let mut note = |mark: String, text: &str| table.remark(&mark, text);
     if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
         note(look.bad("✗"), &format!("{trouble}; it is tried again"));
     }

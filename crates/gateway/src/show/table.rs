@@ -10,9 +10,14 @@ pub(super) enum Align {
 }
 
 /// A table that grows line by line.
+///
+/// In a table that is wider than the terminal, columns move below their row, as `title value`: those of [`Table::folding`]
+/// first, then the last ones.
 pub(super) struct Table {
     look: Look,
     columns: Vec<(&'static str, Align)>,
+    /// Titles of columns that move below first.
+    folding: Vec<&'static str>,
     lines: Vec<Line>,
 }
 
@@ -23,11 +28,21 @@ enum Line {
 
 /// Left of every line, between columns.
 const GAP: &str = "  ";
+/// Left of what has moved below a row.
+const INDENT: &str = "    ";
+/// Most columns of text in remarks.
+const TEXT: usize = 96;
 
 impl Table {
     /// A table without lines.
     pub(super) fn new(look: Look, columns: impl Into<Vec<(&'static str, Align)>>) -> Self {
-        Self { look, columns: columns.into(), lines: Vec::new() }
+        Self { look, columns: columns.into(), folding: Vec::new(), lines: Vec::new() }
+    }
+
+    /// The same with columns that move below first, by title; untitled ones go with those before them.
+    pub(super) fn folding(mut self, titles: impl Into<Vec<&'static str>>) -> Self {
+        self.folding = titles.into();
+        self
     }
 
     /// Adds a line of cells, one a column. Cells are plain text.
@@ -42,15 +57,27 @@ impl Table {
         self.lines.push(Line::Note(text.into()));
     }
 
+    /// Adds a mark and plain text beside it below the last row, in as many lines as it takes.
+    pub(super) fn remark(&mut self, mark: &str, text: &str) {
+        for (number, line) in wrap(text, self.look.text_width(TEXT, GAP.len() + 2)).into_iter().enumerate() {
+            let mark = if number == 0 { mark } else { " " };
+            self.note(format!("{mark} {line}"));
+        }
+    }
+
     /// The table as text.
     pub(super) fn draw(self) -> String {
         let widths = self.widths();
+        let folded = self.folded(&widths);
         let titles = self.columns.iter().map(|(title, _)| (*title).to_owned()).collect::<Vec<_>>();
-        let mut text = self.look.dim(self.line(&titles, &widths).trim_end());
+        let mut text = self.look.dim(self.line(&titles, &widths, &folded).trim_end());
         text.push('\n');
         for line in &self.lines {
             match line {
-                Line::Cells(cells) => text.push_str(self.line(cells, &widths).trim_end()),
+                Line::Cells(cells) => {
+                    text.push_str(self.line(cells, &widths, &folded).trim_end());
+                    text.push_str(&self.below(cells, &folded));
+                }
                 Line::Note(note) => {
                     text.push_str(GAP);
                     text.push_str(note);
@@ -72,10 +99,47 @@ impl Table {
         widths
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
-        let cells = cells.iter().zip(widths).zip(&self.columns);
-        let padded = cells.map(|((cell, &width), (_, align))| pad(cell, width, *align));
+    /// True for each column that moves below its row.
+    fn folded(&self, widths: &[usize]) -> Vec<bool> {
+        let mut folded = vec![false; widths.len()];
+        let Some(most) = self.look.width else { return folded };
+        let last = (1..self.columns.len()).rev().filter(|&column| !self.columns[column].0.is_empty());
+        let titled = |title: &&'static str| self.columns.iter().position(|(known, _)| known == title);
+        for column in self.folding.iter().filter_map(titled).chain(last) {
+            let shown = widths.iter().zip(&folded).filter(|(_, folded)| !**folded).map(|(width, _)| *width);
+            let (count, sum) = shown.fold((0, 0), |(count, sum), width| (count + 1, sum + width));
+            if sum + GAP.len() * (count - 1_usize) <= most {
+                break;
+            }
+            let untitled = self.columns[column + 1..].iter().take_while(|(title, _)| title.is_empty());
+            let end = column + 1 + untitled.count();
+            folded[column..end].fill(true);
+        }
+        folded
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize], folded: &[bool]) -> String {
+        let cells = cells.iter().zip(widths).zip(&self.columns).zip(folded).filter(|(_, folded)| !**folded);
+        let padded = cells.map(|(((cell, &width), (_, align)), _)| pad(cell, width, *align));
         padded.collect::<Vec<_>>().join(GAP)
+    }
+
+    /// Lines of what has moved below a row; empty cells are left out.
+    fn below(&self, cells: &[String], folded: &[bool]) -> String {
+        let mut parts = Vec::<String>::new();
+        let cells = cells.iter().zip(&self.columns).zip(folded).filter(|(_, folded)| **folded);
+        for ((cell, (title, _)), _) in cells.filter(|((cell, _), _)| !cell.is_empty()) {
+            match (title.is_empty(), parts.last_mut()) {
+                (true, Some(part)) => part.push_str(&format!(" = {cell}")),
+                (true, None) => parts.push(cell.clone()),
+                (false, _) => parts.push(format!("{} {cell}", title.trim())),
+            }
+        }
+        if parts.is_empty() {
+            return String::new();
+        }
+        let lines = wrap(&parts.join(", "), self.look.text_width(TEXT, INDENT.len()));
+        lines.iter().map(|line| format!("\n{INDENT}{}", self.look.dim(line))).collect()
     }
 }
 
@@ -121,6 +185,25 @@ mod tests {
         table.note("a note");
         let expected = "name        count\na               1\nlonger  1 234 567\n  a note\n";
         assert_eq!(table.draw(), expected);
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_has_columns_below_its_rows() {
+        let look = |width| Look { width: Some(width), ..Look::PLAIN };
+        let draw = |width| {
+            let columns =
+                [("name", Align::Left), ("MTU", Align::Right), ("in", Align::Right), ("", Align::Right)];
+            let mut table = Table::new(look(width), columns).folding(["MTU"]);
+            table.row(["a", "1500", "17/s", "9 kB"].map(str::to_owned));
+            table.row(["longer", "", "1/s", ""].map(str::to_owned));
+            table.draw()
+        };
+        assert_eq!(draw(30), "name     MTU    in\na       1500  17/s  9 kB\nlonger         1/s\n");
+        assert_eq!(draw(20), "name      in\na       17/s  9 kB\n    MTU 1500\nlonger   1/s\n");
+        assert_eq!(
+            draw(10),
+            "name\na\n    MTU\n    1500,\n    in\n    17/s =\n    9 kB\nlonger\n    in 1/s\n"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::look::{Look, duration};
 use super::ports::subtract_all;
-use super::table::{Align, Table};
+use super::table::{Align, Table, pad};
 use polder_datapath::tunnel::TunnelCounters;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -116,30 +116,30 @@ pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
 
 fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
     if !row.addresses.is_empty() {
-        table.note(look.dim(&format!("routed, with {}", row.addresses.join(" and "))));
+        table.remark(&look.dim("·"), &format!("routed, with {}", row.addresses.join(" and ")));
     }
     if row.port_open && row.next_hop_mac.is_none() {
         let text = format!(
             "{} does not answer on {}: is it on this link? `ip neighbour show {0}`",
             row.next_hop, row.port
         );
-        table.note(format!("{} {text}", look.bad("✗")));
+        table.remark(&look.bad("✗"), &text);
     } else if !row.state().1 && row.port_open {
         let text =
             "nothing has come from the other end: does it run, with these addresses and this key or VNI?";
-        table.note(format!("{} {text}", look.odd("!")));
+        table.remark(&look.odd("!"), text);
     }
     if let Some(path_mtu) = row.path_mtu {
         let text =
             format!("the path to {} carries {path_mtu} bytes, less than {} does", row.remote, row.port);
-        table.note(format!("{} {text}", look.odd("!")));
+        table.remark(&look.odd("!"), &text);
     }
     const IN_COLUMNS: [&str; 5] = ["received", "received_bytes", "sent", "sent_bytes", "last_received"];
     let descriptions = TunnelCounters::default();
     for (name, description, _) in descriptions.rows().filter(|(name, ..)| !IN_COLUMNS.contains(name)) {
         let count = row.counter(name);
         if count > 0 {
-            table.note(look.dim(&format!("{:>12}  {description}", look.count(count))));
+            table.remark(&look.dim(&format!("{} ", pad(&look.count(count), 12, Align::Right))), description);
         }
     }
 }

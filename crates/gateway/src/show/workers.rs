@@ -118,7 +118,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     let names = lines.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
     let columns = rows.iter().map(|row| Column::of(row, &lines, look)).collect::<Vec<_>>();
     let mut text = String::new();
-    for block in blocks(&columns, names) {
+    for block in blocks(&columns, names, look.text_width(WIDTH, 0)) {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -198,12 +198,12 @@ impl Column {
 }
 
 /// Columns that stand beside each other, with the names of the lines at their left.
-fn blocks(columns: &[Column], names: usize) -> Vec<&[Column]> {
+fn blocks(columns: &[Column], names: usize, most: usize) -> Vec<&[Column]> {
     let mut blocks = Vec::new();
     let (mut begin, mut used) = (0, names);
     for (end, column) in columns.iter().enumerate() {
         let wanted = GAP.len() + column.width;
-        if end > begin && used + wanted > WIDTH {
+        if end > begin && used + wanted > most {
             blocks.push(&columns[begin..end]);
             (begin, used) = (end, names);
         }

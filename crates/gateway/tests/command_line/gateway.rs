@@ -154,7 +154,7 @@ fn the_service_manager_is_told() {
     let path = folder.0.join("notify.sock");
     let manager = UnixDatagram::bind(&path).expect("a socket");
     manager.set_read_timeout(Some(super::support::SOON)).expect("a time-out");
-    let hear = || {
+    let hear_any = || {
         let mut bytes = [0; 512];
         loop {
             match manager.recv(&mut bytes) {
@@ -164,6 +164,14 @@ fn the_service_manager_is_told() {
                 Err(error) => panic!("no message: {error}"),
             }
         }
+    };
+    let statuses = std::cell::RefCell::new(Vec::new());
+    let hear = || loop {
+        let told = hear_any();
+        if !told.starts_with("STATUS=") {
+            return told;
+        }
+        statuses.borrow_mut().push(told);
     };
     let variables = [("NOTIFY_SOCKET", path.display().to_string()), ("WATCHDOG_USEC", "2000000".to_owned())];
     let gateway = Gateway::start_with("managed", "", &variables);
@@ -177,6 +185,7 @@ fn the_service_manager_is_told() {
     gateway.signal(Signal::TERM);
     let stopping = std::iter::repeat_with(hear).find(|told| told != "WATCHDOG=1\n").expect("it is told");
     assert_eq!(stopping, "STOPPING=1\n");
+    assert_eq!(*statuses.borrow(), ["STATUS=2 ports carry, generation 1\n"]);
     assert_eq!(gateway.wait().0, Some(0));
 }
 

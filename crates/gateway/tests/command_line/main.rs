@@ -5,6 +5,7 @@
 mod boundary;
 mod confined;
 mod devices;
+mod events;
 mod gateway;
 mod install;
 mod metrics;

@@ -60,7 +60,7 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
                 screen,
                 name,
                 title,
-                &show(gateway, what).draw(Look { colour: screen.is_styled(), seconds: None }),
+                &show(gateway, what).draw(Look { colour: screen.is_styled(), ..Look::PLAIN }),
             );
         }
     }

@@ -24,6 +24,7 @@ pub use start::MOST_PORTS;
 use self::fast_path::FlowUpkeep;
 use super::accounts::Accounts;
 use super::devices::Devices;
+use super::events::EventWatch;
 use super::hooks::Watch;
 use super::memory::Memory;
 use super::path::Paths;
@@ -33,6 +34,7 @@ use super::wake::Wakeup;
 use super::worker::{Command, Report, Worker};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
+use crate::events::Events;
 use crate::supervise::{Thread, Threads};
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
@@ -109,6 +111,9 @@ pub struct Gateway {
     pub lasting: Lasting,
     /// Reloads since the start.
     pub reloads: Reloads,
+    /// Events since the start.
+    pub events: Events,
+    event_watch: EventWatch,
     /// Last words of the gateway before it, if that lost a thread.
     pub before: Option<String>,
     /// Starts its threads.

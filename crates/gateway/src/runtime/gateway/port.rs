@@ -4,6 +4,7 @@ use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
 use crate::device::{Facts, Handle, Link, missing};
+use crate::events::{EventKind, Events, LinkState};
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
@@ -110,35 +111,30 @@ impl PortState {
         self.handle.as_deref()
     }
 
-    /// Looks at the device again, and says in the log when the link is another.
+    /// Looks at the device again, and takes note of another link.
     ///
     /// # Errors
     /// When the interface is gone.
-    pub(super) fn look(&mut self) -> Result<(), Errno> {
+    pub(super) fn look(&mut self, events: &Events) -> Result<(), Errno> {
         let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(()) };
         let link = handle.refresh(facts, self.configuration.mtu.map(u32::from))?;
         if let Some(link) = link {
-            self.note(link);
+            self.note(link, events);
         }
         Ok(())
     }
 
-    fn note(&mut self, link: Link) {
+    fn note(&mut self, link: Link, events: &Events) {
         let before = self.link.replace(link);
-        let (port, device) = (&self.configuration.name, self.configuration.device.name());
-        match link {
-            _ if before == Some(link) => {}
-            Link::Up if before.is_none() => {}
-            Link::Up => tracing::info!(port, "the link of {device} is up"),
-            Link::NoCarrier => tracing::warn!(
-                port,
-                "{device} has no carrier: nothing is connected, or its other end is off; packets for it are dropped"
-            ),
-            Link::Down => tracing::warn!(
-                port,
-                "{device} is switched off: `ip link set dev {device} up`; packets for it are dropped"
-            ),
-        }
+        let state = match link {
+            _ if before == Some(link) => return,
+            Link::Up if before.is_none() => return,
+            Link::Up => LinkState::Up,
+            Link::NoCarrier => LinkState::NoCarrier,
+            Link::Down => LinkState::Down,
+        };
+        let (port, device) = (self.configuration.name.clone(), self.configuration.device.name());
+        events.note(EventKind::Carrier { port, device, state });
     }
 
     /// The port could not be opened; it is tried again at `retry_at`. What is new about that is in the log.

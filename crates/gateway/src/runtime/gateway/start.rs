@@ -8,7 +8,9 @@ use super::{Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
 use crate::device::OpenPort;
+use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
+use crate::runtime::events::EventWatch;
 use crate::runtime::hooks::Watch;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
@@ -80,6 +82,8 @@ impl Gateway {
             threads,
             before: None,
             reloads: Reloads::default(),
+            events: Events::default(),
+            event_watch: EventWatch::default(),
             workers: Vec::new(),
             lasting,
             hooks: Watch::default(),
@@ -120,6 +124,8 @@ impl Gateway {
             port = state.configuration.name,
             "waits for its device: {trouble}; the other ports go on"
         );
+        let port = state.configuration.name.clone();
+        self.events.note_silently(EventKind::PortClosed { port, why: trouble.clone() });
         (state.trouble, state.waiting, state.retry_at) = (Some(trouble), true, retry_at);
         self.note_link(id, false);
     }

@@ -2,6 +2,7 @@
 
 use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort};
+use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::hooks;
 use crate::runtime::neighbour;
@@ -43,6 +44,9 @@ impl Gateway {
         let pause = self.keep_routing(now);
         self.sweep(now);
         self.look_after_flows(now);
+        let mut watch = std::mem::take(&mut self.event_watch);
+        watch.look(self, now);
+        self.event_watch = watch;
         let waiting = missing || self.ports.iter().any(|port| !port.open);
         if waiting { pause.min(RETRY_PORT) } else { pause }
     }
@@ -61,10 +65,11 @@ impl Gateway {
     /// Takes changes of the devices over: address, MTU, carrier.
     fn look_at_links(&mut self) {
         let (mut gone, mut changed, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let events = &self.events;
         for state in self.ports.iter_mut().filter(|state| state.open) {
             let id = state.configuration.id;
             let before = state.facts.as_ref().map(|facts| (facts.mtu, facts.mac));
-            if state.look().is_err() {
+            if state.look(events).is_err() {
                 gone.push(id);
                 continue;
             }
@@ -109,7 +114,8 @@ impl Gateway {
         }
         (state.handle, state.link) = (None, None);
         state.spares.clear();
-        tracing::warn!(port = state.configuration.name, "closed: {why}; the other ports go on");
+        let port = state.configuration.name.clone();
+        self.events.note(EventKind::PortClosed { port, why: why.to_owned() });
         state.trouble = Some(why.to_owned());
         state.retry_at = retry_at;
         state.detaching = self.workers.len();
@@ -143,7 +149,7 @@ impl Gateway {
             return;
         }
         if let Some(state) = self.ports.iter().find(|state| state.configuration.id == id) {
-            announce_port(state);
+            announce_port(state, &self.events);
         }
         self.hooks.renew(|| hooks::ports(&self.configuration));
     }

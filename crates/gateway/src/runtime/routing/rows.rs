@@ -11,6 +11,7 @@ use polder_buffers::PortId;
 use polder_datapath::route::{InterfaceId, Owner, Prefix};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 impl Routing {
@@ -26,8 +27,7 @@ impl Routing {
 
     /// Numbers about the routes, and none of them.
     pub(in crate::runtime) fn summary(&self, configuration: &Configuration) -> Routes {
-        let ipv6 = self.installed.keys().filter(|prefix| prefix.is_v6()).count() as u64;
-        let ipv4 = self.installed.len() as u64 - ipv6;
+        let (ipv4, ipv6) = self.count_routes();
         let tables = [self.router.table(false), self.router.table(true)];
         Routes {
             from: configuration.router.routes.word().to_owned(),
@@ -136,6 +136,25 @@ impl Routing {
         let known = |known: bool| u64::from(known);
         let all = self.neighbours.iter().map(|(.., entry)| (1, known(entry.next_hop.address().is_some())));
         all.fold((0, 0), |(all, known), (one, is_known)| (all + one, known + is_known))
+    }
+
+    /// Number of IPv4 and of IPv6 routes.
+    pub(in crate::runtime) fn count_routes(&self) -> (u64, u64) {
+        let ipv6 = self.installed.keys().filter(|prefix| prefix.is_v6()).count() as u64;
+        (self.installed.len() as u64 - ipv6, ipv6)
+    }
+
+    /// Changes of routes, next hops and neighbours since the start.
+    pub(in crate::runtime) fn changes(&self) -> u64 {
+        self.router.changes()
+    }
+
+    /// Link-layer address of each neighbour, by port and address.
+    pub(in crate::runtime) fn known_neighbours(&self) -> HashMap<(String, String), Option<MacAddress>> {
+        let known = self.neighbours.iter().map(|(interface, address, entry)| {
+            ((self.name_of(interface), address.to_string()), entry.next_hop.address())
+        });
+        known.collect()
     }
 
     /// True if all of the kernel's tables are known, or none is followed.

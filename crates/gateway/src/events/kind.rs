@@ -1,0 +1,285 @@
+//! Kinds of events.
+
+use crate::show::look::{duration, grouped};
+use serde::{Deserialize, Serialize};
+
+/// Weight of an event, as in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Ordinary traffic: stations, neighbours.
+    Debug,
+    /// A change that is as it should be.
+    Info,
+    /// Something that ought to be looked at.
+    Warn,
+    /// A failure.
+    Error,
+}
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    /// It carries.
+    Up,
+    /// It is switched on and has no carrier.
+    NoCarrier,
+    /// It is switched off.
+    Down,
+}
+
+/// Kind of an event, with what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum EventKind {
+    /// The link of an open port is another.
+    Carrier {
+        /// The port.
+        port: String,
+        /// The interface or device.
+        device: String,
+        /// Its state.
+        state: LinkState,
+    },
+    /// A port is open.
+    PortOpened {
+        /// The port.
+        port: String,
+        /// In words: device, mode, queues.
+        how: String,
+    },
+    /// A port has closed.
+    PortClosed {
+        /// The port.
+        port: String,
+        /// Reason.
+        why: String,
+    },
+    /// A neighbour of the router has a link-layer address, another one or none.
+    Neighbour {
+        /// The port.
+        port: String,
+        /// Address of the neighbour.
+        address: String,
+        /// Link-layer address; none for a neighbour that is gone or does not answer.
+        mac: Option<String>,
+    },
+    /// A bridge has learnt a station.
+    StationLearnt {
+        /// The bridge.
+        bridge: String,
+        /// The port or tunnel.
+        port: String,
+        /// VLAN, on a VLAN-aware bridge.
+        vlan: Option<u16>,
+        /// Address of the station.
+        address: String,
+    },
+    /// A station is on another port.
+    StationMoved {
+        /// The bridge.
+        bridge: String,
+        /// The port or tunnel that it was on.
+        from: String,
+        /// The port or tunnel that it is on.
+        to: String,
+        /// VLAN, on a VLAN-aware bridge.
+        vlan: Option<u16>,
+        /// Address of the station.
+        address: String,
+    },
+    /// Further stations of the same second, too many to name.
+    MoreStations {
+        /// The bridge.
+        bridge: String,
+        /// Stations learnt.
+        learnt: u64,
+        /// Stations that moved.
+        moved: u64,
+    },
+    /// Routes have come, gone or changed.
+    Routes {
+        /// Number of IPv4 routes.
+        ipv4: u64,
+        /// Number of IPv6 routes.
+        ipv6: u64,
+        /// Changes of routes, next hops and neighbours' addresses in the last second.
+        changes: u64,
+    },
+    /// The kernel's tables are followed anew, or all of them are known.
+    RoutesSynchronized {
+        /// True if all are known.
+        settled: bool,
+    },
+    /// The state of a tunnel is another.
+    Tunnel {
+        /// The tunnel.
+        tunnel: String,
+        /// `up`, `nothing heard`, `no next hop` or `port closed`.
+        state: String,
+        /// True if it carries.
+        up: bool,
+    },
+    /// Packets are dropped for a reason for which none were before.
+    DropsBegan {
+        /// The reason.
+        reason: String,
+        /// The stage.
+        stage: String,
+        /// Packets of the last second.
+        packets: u64,
+    },
+    /// No packets are dropped any more for a reason.
+    DropsEnded {
+        /// The reason.
+        reason: String,
+        /// The stage.
+        stage: String,
+        /// Packets since it began.
+        packets: u64,
+        /// Time from the first to the last of them.
+        nanos: u64,
+    },
+    /// A worker waits for packets in another mode: it is loaded more, or less.
+    WorkerMode {
+        /// The worker.
+        worker: usize,
+        /// `interrupts`, `throttled` or `polling`.
+        mode: String,
+    },
+    /// The configuration was applied.
+    Reloaded {
+        /// Generation of the configuration in force.
+        generation: u64,
+        /// One line for each thing that changed.
+        changes: Vec<String>,
+    },
+    /// The configuration was refused.
+    ReloadRefused {
+        /// Reason, in one line or several.
+        why: String,
+    },
+    /// The log has another level.
+    LogLevel {
+        /// The filter in force.
+        filter: String,
+    },
+    /// The gateway runs.
+    Started {
+        /// The gateway.
+        gateway: String,
+        /// Version of Polder.
+        version: String,
+    },
+    /// The gateway ends.
+    Stopping {
+        /// The gateway.
+        gateway: String,
+    },
+}
+
+impl EventKind {
+    /// Weight of the event.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::StationLearnt { .. }
+            | Self::Neighbour { mac: Some(_), .. }
+            | Self::Routes { .. }
+            | Self::MoreStations { .. }
+            | Self::WorkerMode { .. } => Level::Debug,
+            Self::Carrier { state: LinkState::Up, .. }
+            | Self::PortOpened { .. }
+            | Self::Neighbour { mac: None, .. }
+            | Self::StationMoved { .. }
+            | Self::RoutesSynchronized { settled: true }
+            | Self::Tunnel { up: true, .. }
+            | Self::DropsEnded { .. }
+            | Self::Reloaded { .. }
+            | Self::LogLevel { .. }
+            | Self::Started { .. }
+            | Self::Stopping { .. } => Level::Info,
+            Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
+            | Self::PortClosed { .. }
+            | Self::RoutesSynchronized { settled: false }
+            | Self::Tunnel { up: false, .. }
+            | Self::DropsBegan { .. } => Level::Warn,
+            Self::ReloadRefused { .. } => Level::Error,
+        }
+    }
+
+    /// The event in words, in one line.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),
+            Self::PortOpened { port, how } => format!("port {port}: {how}"),
+            Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
+            Self::Neighbour { port, address, mac: Some(mac) } => {
+                format!("neighbour {address} on {port} is {mac}")
+            }
+            Self::Neighbour { port, address, mac: None } => format!("neighbour {address} on {port} is gone"),
+            Self::StationLearnt { bridge, port, vlan, address } => {
+                format!("bridge {bridge}: station {address}{} learnt on {port}", of_vlan(*vlan))
+            }
+            Self::StationMoved { bridge, from, to, vlan, address } => {
+                format!("bridge {bridge}: station {address}{} moved from {from} to {to}", of_vlan(*vlan))
+            }
+            Self::MoreStations { bridge, learnt, moved } => {
+                format!(
+                    "bridge {bridge}: {} more stations learnt, {} more moved",
+                    grouped(*learnt),
+                    grouped(*moved)
+                )
+            }
+            Self::Routes { ipv4, ipv6, changes } => format!(
+                "routes: {} changes; {} of IPv4 and {} of IPv6",
+                grouped(*changes),
+                grouped(*ipv4),
+                grouped(*ipv6)
+            ),
+            Self::RoutesSynchronized { settled: true } => {
+                "routes: all of the kernel's tables are known".to_owned()
+            }
+            Self::RoutesSynchronized { settled: false } => {
+                "routes: the kernel's tables are read again".to_owned()
+            }
+            Self::Tunnel { tunnel, state, .. } => format!("tunnel {tunnel}: {state}"),
+            Self::DropsBegan { reason, stage, packets } => {
+                format!("drops began: {reason} ({stage}), {} in a second", grouped(*packets))
+            }
+            Self::DropsEnded { reason, stage, packets, nanos } => {
+                format!("drops ended: {reason} ({stage}), {} within {}", grouped(*packets), duration(*nanos))
+            }
+            Self::WorkerMode { worker, mode } => format!("worker {worker}: {mode}"),
+            Self::Reloaded { changes, .. } if changes.is_empty() => {
+                "reloaded: nothing has changed".to_owned()
+            }
+            Self::Reloaded { generation, changes } => {
+                format!("reloaded: generation {generation}: {}", changes.join("; "))
+            }
+            Self::ReloadRefused { why } => {
+                let why = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
+                format!("not reloaded, everything goes on as before: {}", why.join("; "))
+            }
+            Self::LogLevel { filter } => format!("the log's level is {filter}"),
+            Self::Started { gateway, version } => format!("gateway {gateway} runs, polder {version}"),
+            Self::Stopping { gateway } => format!("gateway {gateway} ends"),
+        }
+    }
+}
+
+fn link(device: &str, state: LinkState) -> String {
+    match state {
+        LinkState::Up => format!("the link of {device} is up"),
+        LinkState::NoCarrier => format!(
+            "{device} has no carrier: nothing is connected, or its other end is off; packets for it are dropped"
+        ),
+        LinkState::Down => {
+            format!("{device} is switched off: `ip link set dev {device} up`; packets for it are dropped")
+        }
+    }
+}
+
+fn of_vlan(vlan: Option<u16>) -> String {
+    vlan.map(|vlan| format!(" (VLAN {vlan})")).unwrap_or_default()
+}

@@ -1,0 +1,154 @@
+//! The last events of a gateway.
+
+use super::{Event, EventKind, Level};
+use crate::clock::unix_nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Events that are kept; an older one is lost to readers that have not read it.
+const KEPT: usize = 1024;
+/// Most events of one answer.
+pub const MOST: usize = 256;
+
+/// Events of a gateway, shared by the threads that make and read them.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<Mutex<Ring>>);
+
+#[derive(Debug)]
+struct Ring {
+    kept: VecDeque<Event>,
+    /// Number of the next event.
+    next: u64,
+    /// Time of day at which the ring began, which tells one gateway from its successor.
+    began: u64,
+}
+
+/// Answer to a reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// Time of day at which the gateway began, in nanoseconds since 1970.
+    pub began: u64,
+    /// Number to ask for next.
+    pub next: u64,
+    /// Events that were overwritten before they were read.
+    pub lost: u64,
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Ring { kept: VecDeque::new(), next: 0, began: unix_nanos() })))
+    }
+}
+
+impl Events {
+    /// Takes note of an event, and logs it at its level.
+    pub fn note(&self, kind: EventKind) {
+        let (level, text) = (kind.level(), kind.text());
+        match level {
+            Level::Debug => tracing::debug!("{text}"),
+            Level::Info => tracing::info!("{text}"),
+            Level::Warn => tracing::warn!("{text}"),
+            Level::Error => tracing::error!("{text}"),
+        }
+        self.keep(kind, text, unix_nanos());
+    }
+
+    /// Takes note of an event whose lines the log has already.
+    pub fn note_silently(&self, kind: EventKind) {
+        let text = kind.text();
+        self.keep(kind, text, unix_nanos());
+    }
+
+    fn keep(&self, kind: EventKind, text: String, unix_nanos: u64) {
+        let mut ring = self.ring();
+        if ring.kept.len() == KEPT {
+            ring.kept.pop_front();
+        }
+        let (number, level) = (ring.next, kind.level());
+        ring.kept.push_back(Event { number, unix_nanos, level, text, kind });
+        ring.next += 1;
+    }
+
+    /// The events from number `from` on, at most [`MOST`]; without a number those that come from here on.
+    pub fn read(&self, from: Option<u64>) -> Read {
+        let ring = self.ring();
+        let first = ring.next - ring.kept.len() as u64;
+        let from = from.unwrap_or(ring.next).min(ring.next);
+        let begin = from.max(first);
+        let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
+        let events = ring.kept.iter().skip(skipped).take(MOST).cloned().collect::<Vec<_>>();
+        Read { began: ring.began, next: begin + events.len() as u64, lost: begin - from, events }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(count: u64) -> Events {
+        let events = Events::default();
+        for worker in 0..count {
+            let mode = "polling".to_owned();
+            events.note(EventKind::WorkerMode { worker: usize::try_from(worker).unwrap(), mode });
+        }
+        events
+    }
+
+    fn numbers(read: &Read) -> Vec<u64> {
+        read.events.iter().map(|event| event.number).collect()
+    }
+
+    #[test]
+    fn a_reader_gets_each_event_once() {
+        let events = events(3);
+        let first = events.read(Some(0));
+        assert_eq!((numbers(&first), first.next, first.lost), (vec![0, 1, 2], 3, 0));
+        assert_eq!(numbers(&events.read(Some(first.next))), Vec::<u64>::new());
+        assert_eq!(events.read(None).next, 3, "from here on");
+        assert_eq!(events.read(Some(99)).next, 3, "a number of another gateway");
+    }
+
+    #[test]
+    fn an_answer_is_bounded_and_lost_events_are_counted() {
+        let kept = KEPT as u64;
+        let events = events(kept + 17);
+        let read = events.read(Some(0));
+        assert_eq!((read.lost, read.events.len()), (17, MOST));
+        let (mut next, mut count) = (0, 0);
+        loop {
+            let read = events.read(Some(next));
+            if read.events.is_empty() {
+                break;
+            }
+            (next, count) = (read.next, count + read.events.len() as u64);
+        }
+        assert_eq!((next, count), (kept + 17, kept));
+    }
+
+    #[test]
+    fn events_are_json_and_come_back() {
+        let events = events(0);
+        events.note(EventKind::StationMoved {
+            bridge: "br0".to_owned(),
+            from: "lan".to_owned(),
+            to: "gre1".to_owned(),
+            vlan: Some(7),
+            address: "02:00:00:00:00:01".to_owned(),
+        });
+        let read = events.read(Some(0));
+        let text = serde_json::to_string(&read).unwrap();
+        assert!(text.contains(r#""event":"station-moved""#) && text.contains(r#""level":"info""#), "{text}");
+        assert_eq!(serde_json::from_str::<Read>(&text).unwrap(), read);
+        assert_eq!(
+            read.events[0].text,
+            "bridge br0: station 02:00:00:00:00:01 (VLAN 7) moved from lan to gre1"
+        );
+    }
+}

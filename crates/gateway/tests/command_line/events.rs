@@ -1,0 +1,59 @@
+//! Events, the level of the log, and single rows of views.
+
+use super::support::{Gateway, polder, root_or_skip};
+use rustix::process::Signal;
+
+#[test]
+fn events_are_told_and_the_log_has_another_level() {
+    if !root_or_skip("events_are_told_and_the_log_has_another_level") {
+        return;
+    }
+    let gateway = Gateway::start("events");
+    gateway.change("members", "ageing_seconds = 77\nmembers");
+    assert_eq!(gateway.ask(&["reload"]).code, Some(0));
+    gateway.change("ageing_seconds", "ageing_secs");
+    assert_eq!(gateway.ask(&["reload"]).code, Some(2));
+    let told = gateway.ask(&["events", "--no-follow", "--json", "-n", "100"]);
+    assert_eq!(told.code, Some(0), "{}", told.err);
+    let events = told.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
+    let kinds = events.map(|event| event["event"].as_str().expect("a kind").to_owned()).collect::<Vec<_>>();
+    for kind in ["port-opened", "started", "reloaded", "reload-refused"] {
+        assert!(kinds.iter().any(|known| known == kind), "{kind} in {kinds:?}");
+    }
+    let last = gateway.ask(&["events", "--no-follow", "-n", "1"]).out;
+    assert!(last.lines().count() == 1 && last.contains("error not reloaded"), "{last}");
+
+    assert_eq!(gateway.ask(&["log"]).out, "info\n");
+    assert_eq!(gateway.ask(&["log", "warn"]).out, "warn\n");
+    let wrong = gateway.ask(&["log", "wran"]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("`warn`"), "{}", wrong.err);
+    gateway.change("ageing_secs", "ageing_seconds");
+    gateway.change("77", "78");
+    assert_eq!(gateway.ask(&["reload"]).code, Some(0));
+    assert_eq!(gateway.ask(&["log", "default"]).out, "info\n");
+    gateway.signal(Signal::TERM);
+    let (_, log, _) = gateway.wait();
+    assert!(log.contains("ageing_seconds") && !log.contains("77 → 78"), "{log}");
+    assert!(log.contains("the log's level is info") && log.contains("ended after"), "{log}");
+}
+
+#[test]
+fn one_row_is_shown_and_pictures_fit_their_terminal() {
+    if !root_or_skip("one_row_is_shown_and_pictures_fit_their_terminal") {
+        return;
+    }
+    let gateway = Gateway::start("rows");
+    let one = gateway.ask(&["show", "ports", "b"]);
+    assert!(one.out.contains("pdtb") && !one.out.contains("pdta"), "{}", one.out);
+    let none = gateway.ask(&["show", "ports", "c"]);
+    assert!(none.code == Some(2) && none.err.contains("there are a, b"), "{}", none.err);
+    let socket = gateway.socket().display().to_string();
+    for what in ["path", "ports", "drops", "counters", "workers", "buffers", "fdb"] {
+        let mut command = polder();
+        let output =
+            command.args(["show", what, "--socket", &socket]).env("COLUMNS", "80").env("LC_ALL", "C");
+        let output = output.output().expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80), "{what}: {text}");
+    }
+}
