@@ -19,7 +19,10 @@ pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
     let socket = arguments.gateway.socket()?;
     let mut reader = Reader { client: Some(Client::connect(&socket)?), next: 0, began: 0, is_waiting: false };
     print(&reader.earlier(&socket, arguments.last)?, arguments.json)?;
-    while !arguments.no_follow {
+    if arguments.no_follow {
+        return Ok(());
+    }
+    loop {
         match reader.read(&socket) {
             Ok(read) if read.events.is_empty() && read.lost == 0 => std::thread::sleep(PAUSE),
             Ok(read) => print(&read, arguments.json)?,
@@ -33,7 +36,6 @@ pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    Ok(())
 }
 
 /// A follower of one gateway after the other.

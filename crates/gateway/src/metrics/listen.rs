@@ -64,10 +64,16 @@ impl Bound {
                 bind_path(path)
             }
         };
-        bound.map_err(|reason| match reason.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(listen.clone()),
-            io::ErrorKind::AddrNotAvailable => BindError::Elsewhere(listen.clone()),
-            _ => BindError::System { listen: listen.clone(), reason },
+        bound.map_err(|reason| {
+            let listen = listen.clone();
+            let known = [
+                (io::ErrorKind::AddrInUse, BindError::InUse as fn(Listen) -> BindError),
+                (io::ErrorKind::AddrNotAvailable, BindError::Elsewhere),
+            ];
+            match known.into_iter().find(|(kind, _)| *kind == reason.kind()) {
+                Some((_, error)) => error(listen),
+                None => BindError::System { listen, reason },
+            }
         })
     }
 
