@@ -239,10 +239,20 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     drop((server, metrics));
     // So do captures, which end with what they have.
     drop(service);
-    let mut gateway = lock(&gateway);
+    stop(&gateway, &control, ended, confirm)
+}
+
+/// Stops the gateway, and says why where that was not asked for.
+fn stop(
+    gateway: &Mutex<Gateway>,
+    control: &Path,
+    ended: Result<Option<Pending>, LostThread>,
+    confirm: Option<u32>,
+) -> Result<()> {
+    let mut gateway = lock(gateway);
     gateway.stop();
     farewell(&gateway);
-    let words = LastWords::of(&control);
+    let words = LastWords::of(control);
     let why = match ended {
         Ok(None) => {
             words.forget();
