@@ -1,8 +1,8 @@
 //! USB/IP: what a server may say to the client.
 
 use crate::oracle::Target;
-use polder_devices::usb::{Setup, Transport as _, Urb, UrbBuffer};
 use polder_devices::usb::usbip::{Client, ServerAddress, list};
+use polder_devices::usb::{Setup, Transport as _, Urb, UrbBuffer};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //! | NCM ([`Subclass::Ncm`]) | many, in a block ([`ntb`]) |
 //! | ECM ([`Subclass::Ecm`]) | one |
 //!
-//! A user of [`usb`](crate::usb), which carries transfers; what is here is the class's own.
+//! A user of [`usb`], which carries transfers; what is here is the class's own.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! LAN7800, LAN7801 and LAN7850: USB Ethernet adapters, driven from user space.
 //!
-//! A user of [`usb`](crate::usb), which carries transfers; what is here is the adapter's own.
+//! A user of [`usb`], which carries transfers; what is here is the adapter's own.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -25,7 +25,7 @@ fn inside(name: &str, text: &str, script: &str) -> Output {
     command.env_remove("SSH_CONNECTION").output().expect("unshare starts")
 }
 
-/// What was said, without its line breaks.
+/// Output without its line breaks.
 fn words(said: &[u8]) -> String {
     String::from_utf8_lossy(said).split_whitespace().collect::<Vec<_>>().join(" ")
 }

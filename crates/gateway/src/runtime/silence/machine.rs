@@ -83,7 +83,7 @@ fn is_above(upper: &Link, lower: &Link) -> bool {
     is_stacked || (lower.master == Some(upper.index) && upper.kind != "vrf")
 }
 
-/// Where the kernel sends what is for `somewhere`, if that is by a default route.
+/// Interface and gateway by which the kernel sends what is for `somewhere`, if that is by a default route.
 fn default_routes(somewhere: IpAddr) -> Vec<(u32, Option<IpAddr>)> {
     let answers = route_to(somewhere, FIB_MATCH).unwrap_or_default();
     let Some((kind, body)) = answers.first() else { return Vec::new() };
