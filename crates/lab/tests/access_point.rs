@@ -127,7 +127,7 @@ fn a_station_reaches_a_card_through_an_access_point() {
     );
     guest.ask(&Request::Write("/tmp/gw.toml".to_owned(), text)).unwrap();
     println!("{}", guest.run("polder check /tmp/gw.toml").unwrap());
-    let started = Request::Start(["polder", "run", "/tmp/gw.toml"].map(str::to_owned).to_vec());
+    let started = Request::Start(["polder", "run", "--yes", "/tmp/gw.toml"].map(str::to_owned).to_vec());
     let process = guest.ask(&started).unwrap().parse::<u32>().unwrap();
     until("a port is not open", || {
         let ports = show(&mut guest, "ports")?;

@@ -68,7 +68,7 @@ impl Machine {
             guest.run(line).unwrap();
         }
         guest.ask(&Request::Write("/tmp/gw.toml".to_owned(), CONFIGURATION.to_owned())).unwrap();
-        let words = ["polder", "run", "/tmp/gw.toml"].map(str::to_owned).to_vec();
+        let words = ["polder", "run", "--yes", "/tmp/gw.toml"].map(str::to_owned).to_vec();
         let polder = guest.ask(&Request::Start(words)).unwrap().parse().unwrap();
         let mut machine = Self { guest, polder };
         machine.until("polder answers", |machine| machine.show("ports").is_some());

@@ -3,6 +3,12 @@
 use super::support::{Gateway, polder, root_or_skip};
 use rustix::process::Signal;
 
+/// Reloads, which has to succeed.
+fn reload(gateway: &Gateway) {
+    let outcome = gateway.ask(&["reload"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.err);
+}
+
 #[test]
 fn events_are_told_and_the_log_has_another_level() {
     if !root_or_skip("events_are_told_and_the_log_has_another_level") {
@@ -10,7 +16,7 @@ fn events_are_told_and_the_log_has_another_level() {
     }
     let gateway = Gateway::start("events");
     gateway.change("members", "ageing_seconds = 77\nmembers");
-    assert_eq!(gateway.ask(&["reload"]).code, Some(0));
+    reload(&gateway);
     gateway.change("ageing_seconds", "ageing_secs");
     assert_eq!(gateway.ask(&["reload"]).code, Some(2));
     let told = gateway.ask(&["events", "--no-follow", "--json", "-n", "100"]);
@@ -29,7 +35,7 @@ fn events_are_told_and_the_log_has_another_level() {
     assert!(wrong.code == Some(2) && wrong.err.contains("`warn`"), "{}", wrong.err);
     gateway.change("ageing_secs", "ageing_seconds");
     gateway.change("77", "78");
-    assert_eq!(gateway.ask(&["reload"]).code, Some(0));
+    reload(&gateway);
     assert_eq!(gateway.ask(&["log", "default"]).out, "info\n");
     gateway.signal(Signal::TERM);
     let (_, log, _) = gateway.wait();

@@ -151,7 +151,7 @@ impl Pair {
 
     /// Starts the gateway, and waits until its ports are open and their links up.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
+        let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
         self.process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
         let said = format!("/tmp/said-{}", self.process);
         let open = |ports: &[Value]| {

@@ -73,12 +73,20 @@ pub struct Answer {
     pub text: String,
 }
 
-/// The first process. Ends by switching the machine off.
+/// The first process. Ends by switching the machine off; what went wrong stands at the end of the console.
 ///
 /// # Errors
-/// When the machine cannot be brought up; then the kernel panics, and says so on its console.
+/// When it is not the first process, or the machine cannot be switched off.
 pub fn main(port: u16) -> anyhow::Result<()> {
     ensure!(std::process::id() == 1, "the guest's agent runs as the first process of a guest alone");
+    if let Err(error) = live(port) {
+        eprintln!("the guest's agent: {error:#}");
+    }
+    reboot(RebootCommand::PowerOff).context("cannot switch off")
+}
+
+/// Brings the machine up, and does what it is told to the end.
+fn live(port: u16) -> anyhow::Result<()> {
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run")] {
         mount(kind, place, kind, MountFlags::empty(), None)
             .with_context(|| format!("cannot mount {place}"))?;
@@ -93,8 +101,7 @@ pub fn main(port: u16) -> anyhow::Result<()> {
     }
     let stream = TcpStream::connect((HOST, port)).context("cannot reach the machine outside")?;
     stream.set_nodelay(true)?;
-    serve(&stream)?;
-    reboot(RebootCommand::PowerOff).context("cannot switch off")
+    serve(&stream)
 }
 
 fn serve(stream: &TcpStream) -> anyhow::Result<()> {

@@ -51,7 +51,7 @@ impl Gateway {
             command
         } else {
             let mut command = namespace.command(&program);
-            command.arg("run");
+            command.args(["run", "--yes"]);
             command
         };
         let process = Running::start("polder", command.arg(&file))?;
@@ -75,7 +75,7 @@ impl Gateway {
     pub(crate) fn reload(&self, tables: &str) -> anyhow::Result<()> {
         write(&self.file, &self.socket, tables)?;
         let mut command = Command::new(&self.program);
-        command::run(command.args(["reload", "--socket"]).arg(&self.socket)).map(drop)
+        command::run(command.args(["reload", "--yes", "--socket"]).arg(&self.socket)).map(drop)
     }
 
     /// The answer of `polder show WHAT --json`.

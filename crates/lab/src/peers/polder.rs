@@ -96,7 +96,7 @@ impl Polder {
         ran_with(site.task.word(), &text);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
-        let process = Running::start("polder", command.arg("run").arg(&file))?;
+        let process = Running::start("polder", command.args(["run", "--yes"]).arg(&file))?;
         let mut polder = Self { process, program, socket, threads: Vec::new(), workers: 0 };
         polder.wait()?;
         polder.threads = threads_named(polder.process.id(), 1, |name| name.starts_with("worker"))?;
@@ -142,7 +142,7 @@ impl Polder {
         ensure!(text.contains(before), "the configuration does not say {before:?}");
         fs::write(&file, text.replacen(before, after, 1))?;
         let mut command = Command::new(&self.program);
-        command::run(command.args(["reload", "--socket"]).arg(&self.socket)).map(drop)
+        command::run(command.args(["reload", "--yes", "--socket"]).arg(&self.socket)).map(drop)
     }
 
     fn settled(&self) -> anyhow::Result<i64> {

@@ -44,8 +44,15 @@ fn refused(net: &Net, text: &str) -> (Option<i32>, String) {
     let file = net.topology.directory().join("refused.toml");
     let socket = net.topology.directory().join("refused.sock");
     std::fs::write(&file, format!("version = 1\n[gateway]\ncontrol = {socket:?}\n{text}")).unwrap();
-    let output =
-        net.gateway.command("timeout").arg("20").arg(polder()).arg("run").arg(&file).output().unwrap();
+    let output = net
+        .gateway
+        .command("timeout")
+        .arg("20")
+        .arg(polder())
+        .args(["run", "--yes"])
+        .arg(&file)
+        .output()
+        .unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

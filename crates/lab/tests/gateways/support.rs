@@ -64,7 +64,7 @@ impl Gateway {
             command
         };
         fs::write(&file, Self::whole(&socket, text)).unwrap();
-        let process = Running::start(namespace.name(), program().arg("run").arg(&file)).unwrap();
+        let process = Running::start(namespace.name(), program().args(["run", "--yes"]).arg(&file)).unwrap();
         Self::of(process, file, socket, Box::new(program))
     }
 
@@ -157,7 +157,7 @@ impl Gateway {
     pub(crate) fn reload(&self, text: &str) -> anyhow::Result<String> {
         fs::write(&self.file, Self::whole(&self.socket, text)).unwrap();
         let mut command = Command::new(polder());
-        command::run(command.args(["reload", "--socket"]).arg(&self.socket))
+        command::run(command.args(["reload", "--yes", "--socket"]).arg(&self.socket))
     }
 
     /// Resident memory of the process, in KiB: its own, and with the pages of its program, which the kernel can drop.

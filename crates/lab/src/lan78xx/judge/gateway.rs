@@ -72,7 +72,7 @@ impl Judge {
     /// Starts the gateway on the adapter; its TAP takes the place of the kernel's interface.
     fn take_over(&mut self, case: &mut Case) -> anyhow::Result<u32> {
         let before = self.interfaces()?;
-        let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
+        let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
         let process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
         let shown = self.until_shown(|port| port["open"] == true)?;
         let kernels = case.interface.clone();

@@ -72,7 +72,7 @@ impl Modem {
         let text = configuration(switches, cores, [&left, &right], &socket.display().to_string());
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let program = polder::program()?;
-        let process = Running::start("polder", gateway.command(&program).arg("run").arg(&file))?;
+        let process = Running::start("polder", gateway.command(&program).args(["run", "--yes"]).arg(&file))?;
         let mut modem = Self { process, client, server, program, socket, _topology: topology };
         modem.wait()?;
         let ends = [(&left, &modem.client, CLIENT), (&right, &modem.server, SERVER)];

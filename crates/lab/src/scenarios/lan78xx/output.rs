@@ -103,7 +103,7 @@ impl Output {
         std::fs::write(&file, configuration(plan, &usbip.display().to_string(), &socket))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let polder = polder::program()?;
-        let process = Running::start("polder", gateway.command(&polder).arg("run").arg(&file))?;
+        let process = Running::start("polder", gateway.command(&polder).args(["run", "--yes"]).arg(&file))?;
         let cores = plan.cores;
         let _topology = topology;
         let mut output =

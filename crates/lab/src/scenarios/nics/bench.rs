@@ -220,7 +220,7 @@ impl Bench {
     }
 
     pub(super) fn start_within(&mut self, patience: Duration) -> anyhow::Result<()> {
-        let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
+        let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
         let process = self.guest.ask(&Request::Start(words))?.parse()?;
         self.process = Some(process);
         let end = clock::now() + patience;

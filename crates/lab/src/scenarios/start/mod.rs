@@ -123,7 +123,8 @@ impl Net {
     fn wait_for_packet(&self, polder: &Path, file: &Path) -> anyhow::Result<(Duration, Running)> {
         let start = clock::now();
         // `ip netns exec` becomes the program; what it takes is part of the measured time.
-        let mut gateway = Running::start("polder", self.gateway.command(polder).arg("run").arg(file))?;
+        let mut gateway =
+            Running::start("polder", self.gateway.command(polder).args(["run", "--yes"]).arg(file))?;
         while clock::now() - start < PATIENCE {
             gateway.check()?;
             if self.has_received()? {

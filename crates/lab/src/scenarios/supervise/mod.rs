@@ -138,7 +138,7 @@ impl Net {
         )?;
         // Unlike `ip netns exec`, this keeps the mounts, and with them the BPF file system.
         let mut command = self.nsenter(&polder::program()?);
-        let mut gateway = Running::start("polder", command.arg("run").arg(&file))?;
+        let mut gateway = Running::start("polder", command.args(["run", "--yes"]).arg(&file))?;
         gateway.wait_for("runs gateway", 0, PATIENCE)?;
         Ok(gateway)
     }
