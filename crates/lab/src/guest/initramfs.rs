@@ -5,8 +5,9 @@
 use crate::command;
 use anyhow::{Context as _, ensure};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Kinds of files in the mode.
 const DIRECTORY: u32 = 0o040_000;
@@ -55,9 +56,13 @@ impl Initramfs {
         self.file(name, &bytes, mode)
     }
 
-    /// A program with the shared libraries that it needs.
+    /// A program with the shared libraries that it needs, without its debugging information: that of an unoptimised build
+    /// has more bytes than the guest's memory has room for.
     pub(super) fn program(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
-        self.copy(path, name, 0o755)?;
+        match Stripped::of(path) {
+            Some(stripped) => self.copy(&stripped.0, name, 0o755)?,
+            None => self.copy(path, name, 0o755)?,
+        }
         let said = command::run(Command::new("ldd").arg(path));
         // A static program has none, and `ldd` calls that an error.
         let libraries = said.unwrap_or_default();
@@ -108,6 +113,35 @@ impl Initramfs {
         std::fs::write(path, &self.archive).with_context(|| format!("cannot write {}", path.display()))
     }
 }
+
+/// A copy of a program without debugging information; removed when it is dropped.
+struct Stripped(PathBuf);
+
+impl Stripped {
+    /// `None` for a small program, and where there is no `strip`.
+    fn of(path: &Path) -> Option<Self> {
+        static COPIES: AtomicU32 = AtomicU32::new(0);
+        if std::fs::metadata(path).ok()?.len() < LARGE {
+            return None;
+        }
+        let number = COPIES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("polder-stripped-{}-{number}", std::process::id());
+        let copy = Self(std::env::temp_dir().join(name));
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(&copy.0).arg(path);
+        command::run(&mut strip).ok().map(|_| copy)
+    }
+}
+
+impl Drop for Stripped {
+    fn drop(&mut self) {
+        // A copy that cannot be removed lies below the system's own for such things.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Bytes from which on a program is stripped.
+const LARGE: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
