@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A machine whose `/dev/net/tun` opens and makes no TAP: that is found out when a port is opened, and not before.
-const WITHOUT_TAPS: &str = "mount --bind /dev/null /dev/net/tun && exec \"$0\" run \"$1\"";
+const WITHOUT_TAPS: &str = "mount --bind /dev/null /dev/net/tun && exec \"$0\" run --yes \"$1\"";
 
 fn ports(mode: &str) -> String {
     let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\n");
