@@ -101,7 +101,7 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// Those of NCM, for Ethernet frames.
+    /// Signatures of NCM, for Ethernet frames.
     pub const fn ncm(format: Format) -> Self {
         match format {
             Format::Ntb16 => Self { plain: *b"NCM0", with_crc: Some(*b"NCM1") },
