@@ -62,9 +62,16 @@ fn usb(value: &DeValue<'_>) -> Result<UsbPlace, Refusal> {
         return Ok(UsbPlace::Identity(vendor, product));
     }
     match bus_id(value) {
-        Ok(port) if port.contains('-') => Ok(UsbPlace::At(AdapterLocation::Usb(port))),
+        Ok(port) if is_usb_port(&port) => Ok(UsbPlace::At(AdapterLocation::Usb(port))),
         _ => Err(Refusal::new("is neither a USB port nor vendor and product").remedy(USB_REMEDY)),
     }
+}
+
+/// True for the kernel's name of a USB port: a bus, and a port of each hub on the way, as `1-1.4`.
+fn is_usb_port(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let is_path = |path: &str| path.split('.').all(is_number);
+    name.split_once('-').is_some_and(|(bus, path)| is_number(bus) && is_path(path))
 }
 
 /// Four hexadecimal digits.
@@ -90,7 +97,14 @@ fn usbip(value: &DeValue<'_>) -> Result<UsbPlace, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::super::parse;
+    use super::is_usb_port;
     use std::path::Path;
+
+    #[test]
+    fn ports_have_a_bus_and_numbers_behind_it() {
+        assert!(["1-1", "12-3.4", "1-1.2.3"].into_iter().all(is_usb_port));
+        assert!(!["0525-a4a1", "1", "1-", "-1", "1-1.", "1-1:1.0", "eth-0"].into_iter().any(is_usb_port));
+    }
 
     fn place(key: &str, value: &str) -> Result<String, String> {
         let file = format!(
