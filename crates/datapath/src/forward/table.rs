@@ -5,6 +5,7 @@ use super::vlan::{PortVlans, VlanMode};
 use crate::wire::{MacAddress, VlanId};
 use core::ops::Range;
 use polder_buffers::{BATCH, PortId};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -243,9 +244,10 @@ impl Bridges {
     /// [`FdbFull`] when an address finds no place; the others are bound all the same.
     pub fn bind_static(&self, second: u32) -> Result<(), FdbFull> {
         let mut result = Ok(());
-        for bridge in &self.bridges {
+        for (number, bridge) in (0..).zip(&self.bridges) {
             let time = FdbTime { second, ageing: bridge.ageing };
-            bridge.fdb.remove_where(|entry| !self.keeps(bridge, entry));
+            let wanted = bridge.static_entries.iter().map(|entry| (entry.key(), entry.port.0)).collect();
+            bridge.fdb.remove_where(|entry| !self.keeps(number, &wanted, entry));
             for entry in &bridge.static_entries {
                 result = result.and(bridge.fdb.set_static(entry.key(), entry.port, time));
             }
@@ -309,15 +311,10 @@ impl Bridges {
     }
 
     /// True if an entry of the database agrees with the configuration.
-    fn keeps(&self, bridge: &Bridge, entry: &FdbEntry) -> bool {
-        let key = FdbKey::new(entry.address, entry.vlan);
-        let is_wanted = |wanted: &StaticEntry| wanted.key() == key && wanted.port == entry.port;
-        self.member_of(bridge, entry.port).is_some_and(|member| member.carries(entry.vlan))
-            && (!entry.is_static || bridge.static_entries.iter().any(is_wanted))
-    }
-
-    fn member_of(&self, bridge: &Bridge, port: PortId) -> Option<&Member> {
-        self.members_of(bridge).iter().find(|member| member.port == port)
+    fn keeps(&self, bridge: u16, wanted: &HashSet<(FdbKey, u16)>, entry: &FdbEntry) -> bool {
+        let member = self.member(entry.port).filter(|member| member.bridge == bridge);
+        member.is_some_and(|member| member.carries(entry.vlan))
+            && (!entry.is_static || wanted.contains(&(FdbKey::new(entry.address, entry.vlan), entry.port.0)))
     }
 }
 
@@ -389,11 +386,12 @@ fn check(options: &BridgeOptions) -> Result<(), BridgeError> {
             VlanMode::Transparent | VlanMode::Access(_) | VlanMode::Trunk { .. } => {}
         }
     }
+    let members = options.members.iter().map(|member| (member.port.0, member)).collect::<HashMap<_, _>>();
     for &StaticEntry { address, vlan, port } in &options.static_entries {
         if !address.is_station() {
             return Err(BridgeError::StaticGroup { bridge: bridge(), address });
         }
-        let Some(member) = options.members.iter().find(|member| member.port == port) else {
+        let Some(member) = members.get(&port.0) else {
             return Err(BridgeError::StaticPort { bridge: bridge(), address, port });
         };
         if !Member::new(member, 0).carries(vlan.map_or(0, VlanId::get)) {

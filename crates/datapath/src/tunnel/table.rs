@@ -5,6 +5,7 @@ use super::{
     Underlay,
 };
 use polder_buffers::{BATCH, NO_PORT, PortId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Role of a port for the tunnels.
@@ -49,13 +50,14 @@ impl Tunnels {
             assign(&mut roles, underlay.port, Role::Underlay(position))?;
         }
         let mut list = Vec::new();
+        let mut first = BTreeMap::new();
         for options in tunnels {
             let position = u16::try_from(list.len()).map_err(|_| TunnelsError::TooMany)?;
             assign(&mut roles, options.port, Role::Tunnel(position))?;
             let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
             let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
-            let other = list.iter().find(|other: &&Tunnel| other.options.ends == options.ends);
-            let numbers = Arc::clone(other.map_or(&options.state, |other| &other.numbers));
+            // Tunnels between the same ends share sequence and identification numbers.
+            let numbers = Arc::clone(first.entry(options.ends).or_insert_with(|| Arc::clone(&options.state)));
             list.push(Tunnel::new(options, underlay, numbers)?);
         }
         let lowest = roles.iter().position(|role| matches!(role, Role::Tunnel(_)));

@@ -28,6 +28,36 @@ pub(crate) struct Channels {
     pub(crate) transmit: u32,
 }
 
+/// Settings of an interface's controller; what a driver does not tell is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The name of the driver.
+    pub driver: Option<String>,
+    /// Sizes of the receive rings.
+    pub rings: Option<Rings>,
+    /// Maximum time for which a received packet waits for its interrupt, in microseconds.
+    pub receive_delay_us: Option<u32>,
+    /// Features that are on, by the names of `ethtool -k`.
+    pub features: Vec<String>,
+}
+
+/// Sizes of a controller's receive rings, in descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rings {
+    /// As they are.
+    pub receive: u32,
+    /// Most that the driver takes.
+    pub max_receive: u32,
+}
+
+/// Settings of the controller of an interface, in the network namespace of this thread.
+///
+/// # Errors
+/// An error of socket(2).
+pub fn settings(interface: &str) -> Result<Settings, Errno> {
+    Ok(Ethtool::new()?.settings(interface))
+}
+
 impl Ethtool {
     pub(crate) fn new() -> Result<Self, Errno> {
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
@@ -49,6 +79,21 @@ impl Ethtool {
         self.ask(interface, GET_CHANNELS, &[])?;
         let combined = self.word(8);
         Ok(Channels { receive: self.word(5) + combined, transmit: self.word(6) + combined })
+    }
+
+    /// Settings of the controller.
+    pub(crate) fn settings(&mut self, interface: &str) -> Settings {
+        // Each answer is read before the next question.
+        let rings = self.ask(interface, GET_RINGS, &[]).ok();
+        let rings = rings.map(|()| Rings { receive: self.word(5), max_receive: self.word(1) });
+        let delay = self.ask(interface, GET_COALESCING, &[]).ok();
+        let receive_delay_us = delay.map(|()| self.word(1));
+        Settings {
+            driver: self.driver(interface).ok(),
+            rings,
+            receive_delay_us,
+            features: self.active_features(interface).unwrap_or_default(),
+        }
     }
 
     /// The features, by the names of `ethtool -k`, that are switched on.
@@ -132,6 +177,8 @@ const GET_STRING_COUNT: u32 = 0x37;
 const GET_FEATURES: u32 = 0x3a;
 const SET_FEATURES: u32 = 0x3b;
 const GET_CHANNELS: u32 = 0x3c;
+const GET_COALESCING: u32 = 0x0e;
+const GET_RINGS: u32 = 0x10;
 /// `ETH_SS_FEATURES`.
 const FEATURE_NAMES: u32 = 4;
 /// A reserved word, then a mask of 64 bits with the bit of `FEATURE_NAMES`.
@@ -150,5 +197,18 @@ mod tests {
         let features = ethtool.active_features("lo").expect("lo has features");
         assert!(features.iter().any(|name| name == "tx-scatter-gather"), "{features:?}");
         assert_eq!(ethtool.channels("lo"), Err(Errno::OPNOTSUPP));
+        let settings = settings("lo").expect("a socket");
+        assert_eq!((settings.rings, settings.receive_delay_us), (None, None));
+        assert_eq!(settings.features, features);
+    }
+
+    #[test]
+    fn what_a_controller_says_is_possible() {
+        for entry in std::fs::read_dir("/sys/class/net").expect("a list of interfaces") {
+            let name = entry.expect("an interface").file_name();
+            let settings = settings(&name.to_string_lossy()).expect("a socket");
+            assert!(settings.receive_delay_us.is_none_or(|delay| delay < 10_000_000), "{settings:?}");
+            assert!(settings.rings.is_none_or(|rings| rings.receive <= rings.max_receive), "{settings:?}");
+        }
     }
 }

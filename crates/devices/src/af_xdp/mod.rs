@@ -72,6 +72,7 @@ pub use crate::bpf::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
 pub use close::Closer;
 pub use drive::restore;
 pub use error::{OpenError, PinError};
+pub use ethtool::{Rings, Settings, settings};
 pub use init::open;
 pub use napi::Moderation;
 pub use netdev::takes_frames;

@@ -196,19 +196,14 @@ fn keys<T: Keyed>(
 /// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that
 /// neither uses.
 fn renumbered(new: &Configuration, old: &Configuration) -> Configuration {
-    let kept = |name: &str, is_tunnel: bool| {
-        let of_tunnel = old.tunnels.iter().find(|tunnel| tunnel.name == name).map(|tunnel| tunnel.id);
-        let of_port = old.ports.iter().find(|port| port.name == name).map(|port| port.id);
-        if is_tunnel { of_tunnel } else { of_port }
-    };
-    let mut used: BTreeSet<PortId> = old.names().map(|(id, _)| id).collect();
+    let tunnels = old.tunnels.iter().map(|tunnel| ((tunnel.name.as_str(), true), tunnel.id));
+    let ports = old.ports.iter().map(|port| ((port.name.as_str(), false), port.id));
+    let kept: BTreeMap<(&str, bool), PortId> = tunnels.chain(ports).collect();
+    let used: BTreeSet<PortId> = kept.values().copied().collect();
+    let mut free = (0..u16::MAX).map(PortId).filter(|id| !used.contains(id));
     let mut number = |name: &str, is_tunnel: bool| {
-        kept(name, is_tunnel).unwrap_or_else(|| {
-            let free = (0..u16::MAX).map(PortId).find(|id| !used.contains(id));
-            let free = free.expect("two configurations have at most 8192 ports and tunnels");
-            used.insert(free);
-            free
-        })
+        let free = || free.next().expect("two configurations have fewer than 65536 ports and tunnels");
+        kept.get(&(name, is_tunnel)).copied().unwrap_or_else(free)
     };
     let ports = new.ports.iter().map(|port| (port.id, number(&port.name, false)));
     let mut numbers: BTreeMap<PortId, PortId> = ports.collect();

@@ -16,6 +16,7 @@ use super::router::{Router, StaticRoute};
 use super::section::{At, Findings, Kind, Section, Span, printable};
 use super::tunnel::Tunnel;
 use super::values::{NAME_RULE, is_name};
+use std::ops::Range;
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
@@ -90,6 +91,8 @@ pub(super) struct FileDraft {
     pub(super) buffers: Draft<Buffers>,
     pub(super) ports: Vec<Draft<Port>>,
     pub(super) tunnels: Vec<Draft<Tunnel>>,
+    /// By tunnel: the numbers of its remotes from the second on.
+    pub(super) further_remotes: Vec<Range<usize>>,
     pub(super) bridges: Vec<BridgeDraft>,
     pub(super) filters: Vec<Draft<Filter>>,
     /// Place of `[router]`, if it is there.
@@ -116,17 +119,20 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     let root = open(table, findings, &names);
     let router = root.open_key("router", Router::TITLE.to_owned(), Router::kind());
     let routes = |router| Draft::read_list(router, "route", StaticRoute::TITLE);
+    let ports = each(&root, "port", Port::kind, |section, name| {
+        Draft::named(section, name, |port: &mut Port| &mut port.name)
+    });
+    let tunnels = each(&root, "tunnel", Tunnel::kind, |section, name| {
+        Draft::named(section, name, |tunnel: &mut Tunnel| &mut tunnel.name)
+    });
     Some(FileDraft {
         has_ports: root.has("port"),
+        further_remotes: further_remotes(ports.len() + tunnels.len(), &tunnels),
         gateway: section(&root, "gateway"),
         metrics: section(&root, "metrics"),
         buffers: section(&root, "buffers"),
-        ports: each(&root, "port", Port::kind, |section, name| {
-            Draft::named(section, name, |port: &mut Port| &mut port.name)
-        }),
-        tunnels: each(&root, "tunnel", Tunnel::kind, |section, name| {
-            Draft::named(section, name, |tunnel: &mut Tunnel| &mut tunnel.name)
-        }),
+        ports,
+        tunnels,
         bridges: each(&root, "bridge", Bridge::kind, BridgeDraft::read),
         filters: Draft::read_list(&root, "filter", Filter::TITLE),
         router_span: root.key_span("router"),
@@ -134,6 +140,16 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
         routes: router.as_ref().map_or_else(Vec::new, routes),
         names,
     })
+}
+
+/// Numbers of the remotes of each tunnel from the second on, which begin with `next`.
+fn further_remotes(mut next: usize, tunnels: &[Draft<Tunnel>]) -> Vec<Range<usize>> {
+    let further = |tunnel: &Draft<Tunnel>| {
+        let first = next;
+        next += tunnel.value.remotes.len().saturating_sub(1);
+        first..next
+    };
+    tunnels.iter().map(further).collect()
 }
 
 fn open<'d>(table: &'d DeTable<'d>, findings: &'d Findings, names: &'d Names) -> Section<'d> {

@@ -17,7 +17,9 @@ pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
 pub use super::vxlan::Vxlan;
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,6 +40,41 @@ pub struct Configuration {
     pub filters: Vec<Filter>,
     /// Routes, where ports have the role of a router.
     pub router: Router,
+    #[serde(skip)]
+    pub(super) places: Places,
+}
+
+/// Places of the tunnels by number, found once; a part of no value.
+#[derive(Default)]
+pub(super) struct Places(OnceLock<BTreeMap<PortId, usize>>);
+
+impl Places {
+    /// Place of the tunnel of that number.
+    fn of(&self, id: PortId, tunnels: &[Tunnel]) -> Option<usize> {
+        let found = || tunnels.iter().enumerate().map(|(place, tunnel)| (tunnel.id, place)).collect();
+        self.0.get_or_init(found).get(&id).copied()
+    }
+}
+
+impl Clone for Places {
+    /// Finds the places anew: a copy is there to be changed.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Places {}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("…")
+    }
 }
 
 choices! {
@@ -193,9 +230,14 @@ impl Configuration {
         self.ports.iter().find(|port| port.id == id)
     }
 
+    /// Place of the tunnel of that number among the tunnels.
+    pub(super) fn place_of_tunnel(&self, id: PortId) -> Option<usize> {
+        self.places.of(id, &self.tunnels)
+    }
+
     /// The tunnel of that number.
     pub fn tunnel(&self, id: PortId) -> Option<&Tunnel> {
-        self.tunnels.iter().find(|tunnel| tunnel.id == id)
+        self.tunnels.get(self.place_of_tunnel(id)?)
     }
 
     /// The name of the port or tunnel of that number.

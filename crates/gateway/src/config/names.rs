@@ -12,7 +12,7 @@ use toml::de::DeValue;
 use toml::{Spanned, Value};
 
 /// Most ports and tunnels together.
-pub(super) const MAX_PORTS: usize = 4096;
+pub(super) const MAX_PORTS: usize = 16_384;
 /// Stands for a name that no port or tunnel has, after a finding.
 pub(super) const UNKNOWN: PortId = PortId(u16::MAX);
 
@@ -96,8 +96,10 @@ impl Notation<PortId> for Whole {
     /// The first remote is written, and stands for the others.
     fn write(&self, id: &PortId, all: &Configuration) -> Option<Value> {
         let name = all.table_of(*id)?;
-        let first = all.tunnels.iter().find(|tunnel| tunnel.table == name);
-        let is_further = all.tunnel(*id).is_some() && first.is_some_and(|first| first.id != *id);
+        // Tunnels of one list stand together.
+        let place = all.place_of_tunnel(*id);
+        let before = place.and_then(|place| all.tunnels.get(place.checked_sub(1)?));
+        let is_further = before.is_some_and(|before| before.table == name);
         (!is_further).then(|| name.into())
     }
 

@@ -160,7 +160,10 @@ impl Tunnel {
 
     /// The remotes of all tunnels of its table, if that has a list.
     fn written_remotes(&self, all: &Configuration) -> Option<Value> {
-        let tunnels = all.tunnels.iter().filter(|tunnel| self.is_of_list() && tunnel.table == self.table);
+        if !self.is_of_list() {
+            return REMOTES.write(&Vec::new(), all);
+        }
+        let tunnels = all.tunnels.iter().filter(|tunnel| tunnel.table == self.table);
         REMOTES.write(&tunnels.map(|tunnel| tunnel.remote).collect(), all)
     }
 

@@ -22,9 +22,11 @@ pub mod socket;
 use crate::capture::CaptureRequest;
 use crate::config::detail::KeyChange;
 use crate::events;
-use crate::show::{Shown, What};
+use crate::show::{Shown, What, tagged};
 use crate::trace::{Trace, TraceRequest};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -91,13 +93,44 @@ pub struct ReloadRequest {
 }
 
 /// A gateway's answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response {
     /// The version of the protocol: [`PROTOCOL`].
     pub polder: u32,
     /// The answer.
     #[serde(flatten)]
     pub answer: Answer,
+}
+
+impl<'de> Deserialize<'de> for Response {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ResponseVisitor)
+    }
+}
+
+struct ResponseVisitor;
+
+impl<'de> Visitor<'de> for ResponseVisitor {
+    type Value = Response;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an answer with its version")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Response, M::Error> {
+        let (mut polder, mut answer) = (None, None);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "polder" => polder = Some(map.next_value()?),
+                name => answer = Some(tagged::variant(name, &mut map)?),
+            }
+        }
+        let missing = M::Error::missing_field;
+        Ok(Response {
+            polder: polder.ok_or_else(|| missing("polder"))?,
+            answer: answer.ok_or_else(|| missing("the answer"))?,
+        })
+    }
 }
 
 /// The answers.

@@ -9,6 +9,7 @@ use crate::kernel::message::{Item, Said, said};
 use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::Client;
 use rustix::net::netdevice::name_to_index;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
 /// The discard service (RFC 863); what arrives there is thrown away.
@@ -18,20 +19,49 @@ const NEIGHBOUR_HEADER: usize = 12;
 /// `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`: the address is known.
 const VALID: u16 = 0x9e;
 
-/// The link-layer address that the kernel knows for `address` on this interface.
-pub(super) fn find(interface: &str, address: IpAddr) -> Option<MacAddress> {
-    let mut header = [0; NEIGHBOUR_HEADER];
-    header[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
-    let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETNEIGH, &header)).ok()?;
-    let interface = number(interface)?;
-    answers.iter().find_map(|(kind, body)| of_entry(*kind, body, interface, address))
+/// The kernel's neighbours at one moment: each family is asked for once, when the first of it is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    families: [Option<HashMap<(u32, IpAddr), MacAddress>>; 2],
+    numbers: Numbers,
 }
 
-/// The link-layer address in a message, if it is the entry of that address on the interface of that number.
-fn of_entry(kind: u16, body: &[u8], interface: u32, address: IpAddr) -> Option<MacAddress> {
+impl Neighbours {
+    /// The link-layer address that the kernel knows for `address` on this interface.
+    pub(super) fn find(&mut self, interface: &str, address: IpAddr) -> Option<MacAddress> {
+        let interface = self.numbers.of(interface)?;
+        let family = self.families[usize::from(address.is_ipv6())].get_or_insert_with(|| dump(address));
+        family.get(&(interface, address)).copied()
+    }
+}
+
+/// Numbers of interfaces, each asked for once.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(HashMap<String, Option<u32>>);
+
+impl Numbers {
+    /// The number of an interface of the thread's network namespace.
+    pub(super) fn of(&mut self, interface: &str) -> Option<u32> {
+        if let Some(known) = self.0.get(interface) {
+            return *known;
+        }
+        *self.0.entry(interface.to_owned()).or_insert_with(|| number(interface))
+    }
+}
+
+/// Link-layer addresses of all neighbours of the family of `address`, by interface; none if the kernel gives none.
+fn dump(address: IpAddr) -> HashMap<(u32, IpAddr), MacAddress> {
+    let mut header = [0; NEIGHBOUR_HEADER];
+    header[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
+    let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETNEIGH, &header));
+    answers.unwrap_or_default().iter().filter_map(|(kind, body)| of_entry(*kind, body)).collect()
+}
+
+/// Interface, address and link-layer address of the entry in a message, if the latter is known.
+fn of_entry(kind: u16, body: &[u8]) -> Option<((u32, IpAddr), MacAddress)> {
     let Said::There(Item::Neighbour(index, found, neighbour)) = said(kind, body) else { return None };
-    let is_wanted = (index, found) == (interface, address) && neighbour.state & VALID != 0;
-    neighbour.mac.filter(|_| is_wanted).map(MacAddress)
+    let mac = neighbour.mac.filter(|_| neighbour.state & VALID != 0)?;
+    Some(((index, found), MacAddress(mac)))
 }
 
 /// The number of an interface of the thread's network namespace.
@@ -86,7 +116,10 @@ mod tests {
         for address in ["10.0.0.2", "fe80::1"] {
             let address: IpAddr = address.parse().expect("an address");
             let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
-            let found = |body: &[u8]| of_entry(libc::RTM_NEWNEIGH, body, 3, address);
+            let found = |body: &[u8]| {
+                let entry = of_entry(libc::RTM_NEWNEIGH, body);
+                entry.filter(|(at, _)| *at == (3, address)).map(|(_, mac)| mac)
+            };
             for state in [2, 4, 8, 0x10, 0x80] {
                 assert_eq!(found(&neighbour(3, state, address, &mac)), Some(MacAddress(mac)));
             }
@@ -104,7 +137,7 @@ mod tests {
     #[test]
     fn a_neighbour_that_there_is_not_is_not_found() {
         for address in ["192.0.2.77", "2001:db8::77"] {
-            assert_eq!(find("lo", address.parse().expect("an address")), None);
+            assert_eq!(Neighbours::default().find("lo", address.parse().expect("an address")), None);
         }
     }
 }

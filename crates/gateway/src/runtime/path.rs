@@ -1,19 +1,20 @@
 //! Path MTUs of tunnels, as far as the kernel knows.
 //!
 //! Outer packets come from no socket, so the kernel would throw away what a narrow router says of
-//! them (RFC 1191). A raw socket for the outer protocol between the ends of a tunnel makes such messages its own: the
+//! them (RFC 1191). A raw socket for the outer protocol with the address of our end makes such messages its own: the
 //! kernel checks them, believes nothing below `net.ipv4.route.min_pmtu`, and forgets after
 //! `net.ipv4.route.mtu_expires`; for IPv6 (RFC 8201) nothing below 1280 bytes, until
 //! `net.ipv6.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
 //! Nothing is sent through the socket or read from it.
 
-use super::neighbour;
+use super::neighbour::Numbers;
 use polder_datapath::tunnel::TunnelState;
 use polder_devices::netlink::{Client, find, number, put};
 use rustix::io::Errno;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_socket_recv_buffer_size};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, bind, connect, socket_with};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -22,74 +23,103 @@ use std::os::fd::OwnedFd;
 /// The two addresses of a tunnel, ours first, and the protocol of its outer IP header.
 pub(super) type Ends = (IpAddr, IpAddr, u8);
 
+/// Tunnels that are looked at in one call, at most: the others wait for their turn, so that a call takes some
+/// milliseconds whatever their number.
+const MOST_AT_ONCE: usize = 512;
+
 /// The paths of all tunnels.
 #[derive(Debug, Default)]
-pub(super) struct Paths(HashMap<Ends, Path>);
+pub(super) struct Paths {
+    /// By our address and the protocol of the outer IP header.
+    sockets: HashMap<(IpAddr, u8), Sockets>,
+    /// Place of the tunnel that is looked at first.
+    next: usize,
+}
 
 impl Paths {
     /// Brings the path MTU of tunnels up to date, given with their ends and the interface that carries
-    /// them; forgets the paths of all others. Returns true if one has changed.
-    pub(super) fn refresh<'a>(
-        &mut self,
-        tunnels: impl IntoIterator<Item = (Ends, &'a str, &'a TunnelState)>,
-    ) -> bool {
-        let mut has_changed = false;
-        let mut known = std::mem::take(&mut self.0);
-        for (ends, interface, state) in tunnels {
-            // What another interface carries says nothing of this one.
-            let found = interface_to(ends.1).ok().flatten();
-            let leads_there = found.is_some() && found == neighbour::number(interface);
-            let path = self.0.remove(&ends).or_else(|| known.remove(&ends)).or_else(|| Path::open(ends).ok());
-            let mtu = path.as_ref().filter(|_| leads_there).and_then(|path| path.mtu().ok());
-            let before = state.next_hop.path_mtu();
-            state.next_hop.set_path_mtu(mtu);
-            let after = state.next_hop.path_mtu();
-            if before != after {
-                tracing::debug!(remote = %ends.1, ?before, ?after, "path MTU");
-                has_changed = true;
+    /// them; hears no more of the addresses of all others. Returns true if one has changed.
+    pub(super) fn refresh(&mut self, tunnels: &[(Ends, &str, &TunnelState)]) -> bool {
+        let wanted = tunnels.iter().map(|((local, _, protocol), ..)| (*local, *protocol));
+        let wanted = wanted.collect::<HashSet<_>>();
+        self.sockets.retain(|key, _| wanted.contains(key));
+        for key in wanted {
+            if let Entry::Vacant(place) = self.sockets.entry(key)
+                && let Ok(sockets) = Sockets::open(key)
+            {
+                place.insert(sockets);
             }
-            self.0.extend(path.map(|path| (ends, path)));
         }
+        let Ok(mut client) = Client::open(None) else { return false };
+        let (mut numbers, mut has_changed) = (Numbers::default(), false);
+        let count = tunnels.len().min(MOST_AT_ONCE);
+        for place in self.next..self.next + count {
+            let (ends, interface, state) = tunnels[place % tunnels.len()];
+            // What another interface carries says nothing of this one.
+            let found = interface_by(&mut client, ends.1).ok().flatten();
+            let leads_there = found.is_some() && found == numbers.of(interface);
+            let sockets = self.sockets.get(&(ends.0, ends.2)).filter(|_| leads_there);
+            has_changed |= is_news(ends.1, state, sockets.and_then(|sockets| sockets.mtu(ends.1).ok()));
+        }
+        self.next = (self.next + count).checked_rem(tunnels.len()).unwrap_or(0);
         has_changed
     }
 }
 
-/// The kernel's ear for messages about one tunnel's outer packets.
-#[derive(Debug)]
-struct Path {
-    socket: OwnedFd,
-    remote: IpAddr,
+/// Takes note of the path MTU to `remote`. Returns true if it has changed.
+fn is_news(remote: IpAddr, state: &TunnelState, mtu: Option<u16>) -> bool {
+    let before = state.next_hop.path_mtu();
+    state.next_hop.set_path_mtu(mtu);
+    let after = state.next_hop.path_mtu();
+    if before != after {
+        tracing::debug!(%remote, ?before, ?after, "path MTU");
+    }
+    before != after
 }
 
-impl Path {
-    /// Listens for messages about packets from `local` to `remote`.
+/// Sockets of one of our addresses for one outer protocol.
+#[derive(Debug)]
+struct Sockets {
+    /// The kernel's ear for messages about outer packets to any remote.
+    _listening: OwnedFd,
+    /// Is connected to one remote after the other.
+    asking: OwnedFd,
+}
+
+impl Sockets {
+    /// Listens for messages about packets from `local`.
     ///
     /// # Errors
     /// When the process may not have raw sockets.
-    fn open((local, remote, protocol): Ends) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-        let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
-        let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
-        // Packets that the kernel keeps, as before the port is attached, would pile up here.
-        set_socket_recv_buffer_size(&socket, 0)?;
-        // An end that the host does not have hears of nothing; its route may still have an MTU.
-        if let Err(error) = bind(&socket, &SocketAddr::new(local, 0)) {
-            tracing::debug!(%local, %error, "no address of this host: nothing will be heard of its path");
-        }
-        Ok(Self { socket, remote })
+    fn open(from: (IpAddr, u8)) -> io::Result<Self> {
+        Ok(Self { _listening: raw_socket(from)?, asking: raw_socket(from)? })
     }
 
     /// The largest packet that the way to the other end carries.
     ///
     /// # Errors
     /// When nothing leads there.
-    fn mtu(&self) -> io::Result<u16> {
+    fn mtu(&self, remote: IpAddr) -> io::Result<u16> {
         // A socket keeps the route that it had when it was connected.
-        connect(&self.socket, &SocketAddr::new(self.remote, 0))?;
-        let mtu = if self.remote.is_ipv6() { ipv6_mtu(&self.socket)? } else { ip_mtu(&self.socket)? };
+        connect(&self.asking, &SocketAddr::new(remote, 0))?;
+        let mtu = if remote.is_ipv6() { ipv6_mtu(&self.asking)? } else { ip_mtu(&self.asking)? };
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
+}
+
+/// A raw socket of an outer protocol, from which nothing is read.
+fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
+    let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
+    // Packets that the kernel keeps, as before the port is attached, would pile up here.
+    set_socket_recv_buffer_size(&socket, 0)?;
+    // An end that the host does not have hears of nothing; its route may still have an MTU.
+    if let Err(error) = bind(&socket, &SocketAddr::new(local, 0)) {
+        tracing::debug!(%local, %error, "no address of this host: nothing will be heard of its path");
+    }
+    Ok(socket)
 }
 
 /// Number of bytes of `rtmsg`.
@@ -97,13 +127,21 @@ const ROUTE_HEADER: usize = 12;
 
 /// The number of the interface by which the kernel reaches `address`.
 pub(super) fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
-    let answers = route_to(address, 0)?;
+    interface_by(&mut Client::open(None)?, address)
+}
+
+fn interface_by(client: &mut Client, address: IpAddr) -> Result<Option<u32>, Errno> {
+    let answers = ask_route(client, address, 0)?;
     let route = answers.first().and_then(|(_, body)| body.get(ROUTE_HEADER..));
     Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
 }
 
 /// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*`.
 pub(super) fn route_to(address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
+    ask_route(&mut Client::open(None)?, address, flags)
+}
+
+fn ask_route(client: &mut Client, address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
     let (family, bits, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, 32, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, 128, address.octets().to_vec()),
@@ -112,7 +150,7 @@ pub(super) fn route_to(address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)
     body[..2].copy_from_slice(&[u8::try_from(family).unwrap_or_default(), bits]);
     body[8..ROUTE_HEADER].copy_from_slice(&flags.to_ne_bytes());
     put(&mut body, libc::RTA_DST, &octets);
-    Client::open(None)?.ask(libc::RTM_GETROUTE, &body)
+    client.ask(libc::RTM_GETROUTE, &body)
 }
 
 #[cfg(test)]

@@ -376,12 +376,19 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
     let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
     let state = gateway.lasting.tunnels.get(&tunnel.name);
     let last = state.and_then(|state| state.last_received());
-    let mut counters = BTreeMap::new();
+    // All blocks have the same rows in the same order.
+    let mut sums = Vec::<(&str, u64)>::new();
     for block in state.iter().flat_map(|state| state.blocks()) {
-        // A moment is no count.
-        let rows = TunnelCounters::rows(block).filter(|(name, ..)| *name != "last_received");
-        rows.for_each(|(name, _, count)| *counters.entry(name.to_owned()).or_default() += count);
+        for (place, (name, _, count)) in TunnelCounters::rows(block).enumerate() {
+            match sums.get_mut(place) {
+                Some((_, sum)) => *sum += count,
+                None => sums.push((name, count)),
+            }
+        }
     }
+    // A moment is no count.
+    let counts = sums.into_iter().filter(|(name, _)| *name != "last_received");
+    let counters = counts.map(|(name, count)| (name.to_owned(), count)).collect::<BTreeMap<_, _>>();
     let path_mtu = state.and_then(|state| state.next_hop.path_mtu());
     let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
     TunnelRow {

@@ -22,7 +22,7 @@ use polder_datapath::tunnel::{
     Ends, FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay,
 };
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
@@ -60,9 +60,12 @@ impl Lasting {
 
     /// Forgets state of objects that the configuration does not name any more.
     pub fn retain(&mut self, configuration: &Configuration) {
-        self.fdbs.retain(|name, _| configuration.bridges.iter().any(|bridge| bridge.name == *name));
-        self.outlets.retain(|name, _| configuration.ports.iter().any(|port| port.name == *name));
-        self.tunnels.retain(|name, _| configuration.tunnels.iter().any(|tunnel| tunnel.name == *name));
+        let bridges = configuration.bridges.iter().map(|bridge| bridge.name.as_str()).collect::<HashSet<_>>();
+        let ports = configuration.ports.iter().map(|port| port.name.as_str()).collect::<HashSet<_>>();
+        let tunnels = configuration.tunnels.iter().map(|tunnel| tunnel.name.as_str()).collect::<HashSet<_>>();
+        self.fdbs.retain(|name, _| bridges.contains(name.as_str()));
+        self.outlets.retain(|name, _| ports.contains(name.as_str()));
+        self.tunnels.retain(|name, _| tunnels.contains(name.as_str()));
         self.filters.retain(configuration);
     }
 }

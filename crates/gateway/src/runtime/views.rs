@@ -1,6 +1,8 @@
 //! Rows of `polder show` about queues, and about the workers' tasks.
 
-use super::gateway::{Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle};
+use super::gateway::{
+    FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
+};
 use crate::config::model::{Order, Port, Tunnel};
 use crate::show::flows::{self, CarriedRow, FastPathRow};
 use crate::show::queues::QueueRow;
@@ -74,13 +76,14 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
         transmitted: state.carried.transmitted.get(),
         transmitted_bytes: state.carried.transmitted_bytes.get(),
     };
+    let filtered = FilteredPorts::of(&gateway.configuration);
     let tunnel = |tunnel: &Tunnel| {
         let state = gateway.lasting.tunnels.get(&tunnel.name);
         let count =
             |counter: fn(&TunnelCounters) -> &Counter| state.map_or(0, |state| counter(&state.carried).get());
         FastPathRow {
             port: tunnel.name.clone(),
-            obstacle: tunnel_obstacle(gateway, tunnel).map(str::to_owned),
+            obstacle: tunnel_obstacle(gateway, &filtered, tunnel).map(str::to_owned),
             received: count(|counters| &counters.received),
             received_bytes: count(|counters| &counters.received_bytes),
             transmitted: count(|counters| &counters.sent),

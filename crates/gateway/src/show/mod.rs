@@ -25,12 +25,16 @@ mod segments;
 mod select;
 pub mod steering;
 mod table;
+pub(crate) mod tagged;
 pub mod tunnels;
 pub mod workers;
 
 pub use look::Look;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::de::{Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// The version of the rows.
 pub const FORMAT: u32 = 1;
@@ -74,7 +78,7 @@ pub enum What {
 }
 
 /// One view of a gateway at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shown {
     /// The version of the rows: [`FORMAT`].
     pub format: u32,
@@ -83,7 +87,7 @@ pub struct Shown {
     /// Time since its start.
     pub uptime_nanos: u64,
     /// Threads that were lost, in this run of the gateway or at the end of the one before; in the views of ports and workers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_threads: Vec<String>,
     /// The rows.
     #[serde(flatten)]
@@ -124,6 +128,49 @@ pub enum View {
     Queues(Vec<queues::QueueRow>),
     /// Configuration.
     Config(configuration::Written),
+}
+
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ShownVisitor)
+    }
+}
+
+struct ShownVisitor;
+
+impl<'de> Visitor<'de> for ShownVisitor {
+    type Value = Shown;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a view")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Shown, M::Error> {
+        let (mut format, mut gateway, mut uptime_nanos, mut view) = (None, None, None, None);
+        let mut lost_threads = Vec::new();
+        let is_view = |key: &str| {
+            let name: StrDeserializer<'_, ValueError> = key.into_deserializer();
+            What::deserialize(name).is_ok()
+        };
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "format" => format = Some(map.next_value()?),
+                "gateway" => gateway = Some(map.next_value()?),
+                "uptime_nanos" => uptime_nanos = Some(map.next_value()?),
+                "lost_threads" => lost_threads = map.next_value()?,
+                name if is_view(name) => view = Some(tagged::variant(name, &mut map)?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        let missing = M::Error::missing_field;
+        Ok(Shown {
+            format: format.ok_or_else(|| missing("format"))?,
+            gateway: gateway.ok_or_else(|| missing("gateway"))?,
+            uptime_nanos: uptime_nanos.ok_or_else(|| missing("uptime_nanos"))?,
+            lost_threads,
+            view: view.ok_or_else(|| missing("the rows"))?,
+        })
+    }
 }
 
 impl Shown {

@@ -141,9 +141,9 @@ impl Fdb {
     }
 }
 
-/// Ports that are counted apart: as many as a gateway opens.
+/// Ports that are counted apart: as many as a gateway has.
 #[cfg(not(loom))]
-const PORTS: usize = 1024;
+const PORTS: usize = 1 << 14;
 #[cfg(loom)]
 const PORTS: usize = 4;
 

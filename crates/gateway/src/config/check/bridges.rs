@@ -9,7 +9,7 @@ use super::super::names::unknown_name;
 use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Resolves all bridges.
 pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
@@ -17,11 +17,12 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
     let mut bridges = Vec::new();
     for bridge in &draft.bridges {
         members(bridge, draft, &mut taken, findings);
-        options(bridge, draft, findings);
-        let aware = vlan_awareness(bridge, draft, findings);
-        static_entries(bridge, draft, aware, findings);
+        let names = ByName::of(bridge, draft);
+        bridge.options.iter().for_each(|(name, _)| names.is_member((&name.value, &name.span), findings));
+        let aware = vlan_awareness(&names, findings);
+        static_entries(&names, draft, aware, findings);
         bridge.static_entries.iter().for_each(|entry| remote(entry, draft, findings));
-        bridges.push(resolved(bridge, draft));
+        bridges.push(resolved(&names, draft));
     }
     // A member list that could not be read may name any port.
     if draft.bridges.iter().all(|bridge| bridge.bridge.at("members").is_some()) {
@@ -84,33 +85,40 @@ fn twice(name: &str, first: &str, second: &str) -> String {
     }
 }
 
-/// Names of the members; none if the list could not be read.
-fn member_names<'a>(bridge: &BridgeDraft, draft: &'a FileDraft) -> Option<Vec<&'a str>> {
-    bridge.bridge.at("members")?;
-    Some(bridge.bridge.value.members.iter().map(|member| draft.text(member.port)).collect())
+/// A bridge with its members by name.
+struct ByName<'a> {
+    bridge: &'a BridgeDraft,
+    /// In the order of the file; `None` if the list could not be read.
+    members: Option<Vec<&'a str>>,
+    known: BTreeSet<&'a str>,
+    /// Options of single members.
+    options: BTreeMap<&'a str, &'a Draft<Member>>,
 }
 
-/// Notes a name that is not that of a member.
-fn is_member(bridge: &BridgeDraft, draft: &FileDraft, (name, span): (&str, &Span), findings: &Findings) {
-    // A list that could not be read may contain it.
-    let Some(members) = member_names(bridge, draft).filter(|members| !members.contains(&name)) else {
-        return;
-    };
-    let message = format!("`{name}` is not a member of `{}`", bridge.bridge.value.name);
-    let remedy = unknown_name(name, members.into_iter(), "member");
-    let remedy = remedy.replace("the file has", "its members are");
-    findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
-}
+impl<'a> ByName<'a> {
+    fn of(bridge: &'a BridgeDraft, draft: &'a FileDraft) -> Self {
+        let names = bridge.bridge.value.members.iter().map(|member| draft.text(member.port));
+        let members = bridge.bridge.at("members").map(|_| names.collect::<Vec<_>>());
+        let known = members.iter().flatten().copied().collect();
+        let options = bridge.options.iter().map(|(name, option)| (name.value.as_str(), option)).collect();
+        Self { bridge, members, known, options }
+    }
 
-fn options(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) {
-    for (name, _) in &bridge.options {
-        is_member(bridge, draft, (&name.value, &name.span), findings);
+    /// Notes a name that is not that of a member.
+    fn is_member(&self, (name, span): (&str, &Span), findings: &Findings) {
+        // A list that could not be read may contain it.
+        let Some(members) = self.members.as_ref().filter(|_| !self.known.contains(name)) else { return };
+        let message = format!("`{name}` is not a member of `{}`", self.bridge.bridge.value.name);
+        let remedy = unknown_name(name, members.iter().copied(), "member");
+        let remedy = remedy.replace("the file has", "its members are");
+        findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
     }
 }
 
 /// True if the bridge keeps VLANs apart; `None` when that cannot be told. If it does, a member without
 /// `vlan` would belong to all of them or to none, and either is a surprise.
-fn vlan_awareness(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) -> Option<bool> {
+fn vlan_awareness(names: &ByName<'_>, findings: &Findings) -> Option<bool> {
+    let bridge = names.bridge;
     if bridge.options.iter().any(|(_, option)| option.is_unreadable("vlan")) {
         return None;
     }
@@ -118,11 +126,9 @@ fn vlan_awareness(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) 
     else {
         return Some(false);
     };
-    let has_vlan = |member: &str| {
-        bridge.options.iter().any(|(name, option)| name.value == member && option.at("vlan").is_some())
-    };
+    let has_vlan = |member| names.options.get(member).is_some_and(|option| option.at("vlan").is_some());
     let title = &bridge.bridge.value.name;
-    for (index, member) in member_names(bridge, draft).into_iter().flatten().enumerate() {
+    for (index, &member) in names.members.iter().flatten().enumerate() {
         if !has_vlan(member) && !member.is_empty() {
             let message = format!("`{title}` does not say which VLANs `{member}` carries");
             let remedy = format!(
@@ -139,12 +145,13 @@ fn vlan_awareness(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) 
     Some(true)
 }
 
-fn static_entries(bridge: &BridgeDraft, draft: &FileDraft, aware: Option<bool>, findings: &Findings) {
+fn static_entries(names: &ByName<'_>, draft: &FileDraft, aware: Option<bool>, findings: &Findings) {
+    let bridge = names.bridge;
     let mut seen = BTreeMap::new();
     for entry in &bridge.static_entries {
         let port = entry.at("port").map(|span| (draft.text(entry.value.port), span));
         if let Some(port) = port.filter(|(name, _)| !name.is_empty()) {
-            is_member(bridge, draft, port, findings);
+            names.is_member(port, findings);
         }
         match (aware, entry.at("vlan")) {
             (Some(true), None) if !entry.has("vlan") => findings.note(
@@ -160,7 +167,7 @@ fn static_entries(bridge: &BridgeDraft, draft: &FileDraft, aware: Option<bool>, 
             ),
             (Some(true), Some(vlan)) => {
                 if let (Some((port, _)), Some(number)) = (port, entry.value.vlan) {
-                    vlan_carried(bridge, port, (number, vlan), findings);
+                    vlan_carried(names, port, (number, vlan), findings);
                 }
             }
             (Some(_), None) | (None, _) => {}
@@ -216,9 +223,9 @@ fn member_of(entry: &StaticEntry, draft: &FileDraft) -> PortId {
 }
 
 /// The member of a static entry has to carry the entry's VLAN.
-fn vlan_carried(bridge: &BridgeDraft, port: &str, (vlan, span): (u16, &Span), findings: &Findings) {
-    let option = bridge.options.iter().find(|(name, _)| name.value == port);
-    let member = option.and_then(|(_, option)| Some((option.value.vlan.as_ref()?, option.at("vlan")?)));
+fn vlan_carried(names: &ByName<'_>, port: &str, (vlan, span): (u16, &Span), findings: &Findings) {
+    let member =
+        names.options.get(port).and_then(|option| Some((option.value.vlan.as_ref()?, option.at("vlan")?)));
     let Some((vlans, place)) = member else { return };
     let carried = match vlans {
         MemberVlan::Access(access) => *access == vlan,
@@ -256,12 +263,12 @@ fn homeless(draft: &FileDraft, taken: &BTreeMap<&str, (&str, Span)>, findings: &
     }
 }
 
-fn resolved(bridge: &BridgeDraft, draft: &FileDraft) -> Bridge {
+fn resolved(names: &ByName<'_>, draft: &FileDraft) -> Bridge {
+    let bridge = names.bridge;
     let mut resolved = bridge.bridge.value.clone();
     let members = |member: &Member| {
-        let name = draft.text(member.port);
-        let option = bridge.options.iter().find(|(option, _)| option.value == name);
-        let options = option.map_or_else(Member::default, |(_, option)| option.value.clone());
+        let option = names.options.get(draft.text(member.port));
+        let options = option.map_or_else(Member::default, |option| option.value.clone());
         let ids = draft.remote_ids(member.port).into_iter();
         ids.map(|port| Member { port, ..options.clone() }).collect::<Vec<_>>()
     };

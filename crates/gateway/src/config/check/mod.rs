@@ -9,11 +9,12 @@ mod tunnels;
 use super::diagnostics::Diagnostic;
 use super::file::FileDraft;
 use super::keys::Draft;
-use super::model::{Configuration, Gateway, OnExit, Port, Queues, Role, Tunnel, TunnelKind};
+use super::model::{Configuration, Gateway, OnExit, Places, Port, Queues, Role, Tunnel, TunnelKind};
 use super::names::MAX_PORTS;
 use super::section::{Findings, Span};
 use super::{buffers, gateway};
 use polder_buffers::PortId;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Kind of thing that a name stands for.
@@ -60,15 +61,10 @@ impl FileDraft {
     /// Numbers of the port or tunnel: one, or one for each remote. The first is that of the name, further ones are
     /// behind those of all names.
     fn remote_ids(&self, id: PortId) -> Vec<PortId> {
-        let further = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().saturating_sub(1);
         let index = usize::from(id.0).checked_sub(self.ports.len());
-        let Some((index, tunnel)) = index.and_then(|index| Some((index, self.tunnels.get(index)?))) else {
-            return vec![id];
-        };
-        let before = self.tunnels[..index].iter().map(further).sum::<usize>();
-        let next = self.ports.len() + self.tunnels.len() + before;
+        let further = index.and_then(|index| self.further_remotes.get(index)).cloned().unwrap_or_default();
         let number = |index| PortId(u16::try_from(index).unwrap_or(u16::MAX));
-        [id].into_iter().chain((next..next + further(tunnel)).map(number)).collect()
+        [id].into_iter().chain(further.map(number)).collect()
     }
 
     /// Numbers of the tunnels.
@@ -103,16 +99,27 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Conf
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
     let metrics = draft.metrics.value.clone();
-    let configuration = Configuration { gateway, metrics, buffers, ports, tunnels, bridges, filters, router };
+    let configuration = Configuration {
+        gateway,
+        metrics,
+        buffers,
+        ports,
+        tunnels,
+        bridges,
+        filters,
+        router,
+        places: Places::default(),
+    };
     buffers::check(&draft.buffers, &configuration, findings);
     configuration
 }
 
 /// One name is a port or a tunnel, and there are not too many.
 fn names(draft: &FileDraft, findings: &Findings) {
+    let ports = draft.ports.iter().map(|port| (&port.value.name, port)).collect::<BTreeMap<_, _>>();
     for tunnel in &draft.tunnels {
         let name = &tunnel.value.name;
-        let Some(port) = draft.ports.iter().find(|port| port.value.name == *name) else { continue };
+        let Some(port) = ports.get(name) else { continue };
         let finding = Diagnostic::error(tunnel.name.clone(), format!("`{name}` names a port and a tunnel"));
         findings.note(
             finding

@@ -8,17 +8,19 @@ use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::Ends;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Resolves all tunnels.
 pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
     let mut tunnels = Vec::new();
+    let mut claims = Claims::default();
     for (index, (id, tunnel)) in draft.tunnel_ids().zip(&draft.tunnels).enumerate() {
         tunnel.check_vxlan(findings);
         addresses(tunnel, findings);
         families(tunnel, findings);
-        for earlier in &draft.tunnels[..index] {
-            overlap(tunnel, earlier, findings);
+        for (earlier, shared) in claims.add(index, tunnel) {
+            overlap(tunnel, &draft.tunnels[earlier], shared, findings);
         }
         carrier(tunnel, draft, findings);
         let resolved = tunnel.resolved(draft.remote_ids(id));
@@ -143,41 +145,64 @@ fn families(tunnel: &Draft<Tunnel>, findings: &Findings) {
     }
 }
 
-/// Two tunnels that would claim the same packets.
-fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, findings: &Findings) {
-    let local = |tunnel: &Draft<Tunnel>| tunnel.at("local").map(|_| tunnel.value.local);
-    if local(tunnel).is_none() || local(tunnel) != local(earlier) {
-        return;
+/// Number by which packets between two ends are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    /// Key of GRE.
+    Key(Option<u32>),
+    /// Network and port of VXLAN.
+    Network(u32, u16),
+}
+
+impl Claim {
+    /// The number of a tunnel, if it could be read.
+    fn of(tunnel: &Draft<Tunnel>) -> Option<Self> {
+        if tunnel.kind() == Some(TunnelKind::Vxlan) {
+            return tunnel.network().map(|(vni, port)| Self::Network(vni, port));
+        }
+        (!tunnel.is_unreadable("key")).then_some(Self::Key(tunnel.value.key))
     }
-    let others = earlier.remotes();
-    let is_shared = |(remote, _): &(IpAddr, _)| others.iter().any(|(other, _)| other == remote);
-    let Some((shared, _)) = tunnel.remotes().into_iter().find(is_shared) else { return };
+}
+
+/// Tunnels by the packets that they claim: local address, remote address, number.
+#[derive(Default)]
+struct Claims(BTreeMap<(IpAddr, IpAddr, Claim), Vec<usize>>);
+
+impl Claims {
+    /// Adds a tunnel. Gives the earlier tunnels that claim the same packets, each with the first remote that is shared.
+    fn add(&mut self, index: usize, tunnel: &Draft<Tunnel>) -> BTreeMap<usize, IpAddr> {
+        let mut others = BTreeMap::new();
+        let (Some(_), Some(claim)) = (tunnel.at("local"), Claim::of(tunnel)) else { return others };
+        for (remote, _) in tunnel.remotes() {
+            let known = self.0.entry((tunnel.value.local, remote, claim)).or_default();
+            for &earlier in known.iter().filter(|&&earlier| earlier != index) {
+                others.entry(earlier).or_insert(remote);
+            }
+            known.push(index);
+        }
+        others
+    }
+}
+
+/// Two tunnels that would claim the same packets.
+fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, findings: &Findings) {
     let (name, other) = (&tunnel.value.name, &earlier.value.name);
     let clash = |message: String, remedy: &str| {
         let finding = Diagnostic::error(tunnel.name.clone(), message).label("packets of this one");
         let finding = finding.related(earlier.name.clone(), "cannot be told from packets of this one");
         findings.note(finding.remedy(remedy));
     };
-    let is_vxlan = |tunnel: &Draft<Tunnel>| tunnel.kind() == Some(TunnelKind::Vxlan);
-    if is_vxlan(tunnel) || is_vxlan(earlier) {
-        let both = tunnel.network().filter(|mine| Some(*mine) == earlier.network());
-        if let Some((vni, port)) = both {
-            let ends = match tunnel.has("remotes") || earlier.has("remotes") {
-                true => format!("the same local end, the remote {shared}"),
-                false => "the same ends".to_owned(),
-            };
-            clash(
-                format!("the tunnels `{other}` and `{name}` have {ends}, VNI {vni} and UDP port {port}"),
-                "give each a `vni` of its own, the same at both ends",
-            );
-        }
-        return;
+    if let Some((vni, port)) = tunnel.network() {
+        let ends = match tunnel.has("remotes") || earlier.has("remotes") {
+            true => format!("the same local end, the remote {shared}"),
+            false => "the same ends".to_owned(),
+        };
+        return clash(
+            format!("the tunnels `{other}` and `{name}` have {ends}, VNI {vni} and UDP port {port}"),
+            "give each a `vni` of its own, the same at both ends",
+        );
     }
-    let (key, other_key) = (tunnel.value.key, earlier.value.key);
-    if key != other_key || tunnel.is_unreadable("key") || earlier.is_unreadable("key") {
-        return;
-    }
-    let what = match key {
+    let what = match tunnel.value.key {
         Some(key) => format!("have the same ends and the key {key}"),
         None => "have the same ends and no key".to_owned(),
     };
@@ -247,5 +272,52 @@ fn unused_underlay(id: PortId, port: &Draft<Port>, draft: &FileDraft, findings: 
         let remedy = format!("add a tunnel with `port = \"{name}\"`, or remove this port");
         let message = format!("no tunnel runs over the underlay `{name}`");
         findings.note(Diagnostic::warning(port.name.clone(), message).remedy(remedy));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{difference, parse};
+    use crate::clock::Clock;
+    use polder_datapath::units::Nanos;
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    /// A file with a bridge and many tunnels, whose remotes differ.
+    fn file(tunnels: u32) -> String {
+        let mut text = "version = 1\n[port.lan]\ninterface = \"eth0\"\n[port.core]\ninterface = \"eth1\"\n\
+                        role = \"underlay\"\n"
+            .to_owned();
+        let mut members = vec!["\"lan\"".to_owned()];
+        for number in 0..tunnels {
+            let remote = std::net::Ipv4Addr::from_bits(0x0a01_0000 + number);
+            let _ = writeln!(
+                text,
+                "[tunnel.t{number}]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"{remote}\"\nport = \"core\""
+            );
+            members.push(format!("\"t{number}\""));
+        }
+        let _ = writeln!(text, "[bridge.br0]\nmembers = [{}]", members.join(", "));
+        text
+    }
+
+    /// CPU time in which a file is read, compared with a smaller one and written.
+    fn cost(tunnels: u32) -> Nanos {
+        let (text, fewer) = (file(tunnels), file(tunnels / 2));
+        let (clock, count) = (Clock::start(), |number: u32| usize::try_from(number).expect("a few"));
+        let begun = clock.cpu();
+        let read = |text: &str| parse(text, Path::new("a.toml")).expect("valid").configuration;
+        let (all, fewer) = (read(&text), read(&fewer));
+        assert_eq!(difference(&fewer, &all).tunnels.added.len(), count(tunnels - tunnels / 2));
+        assert!(all.to_toml().contains("remote"));
+        clock.cpu().since(begun)
+    }
+
+    /// Sixteen times as many cost 256 times as much where each is compared with each.
+    #[test]
+    fn time_grows_with_the_number_of_tunnels() {
+        let least = |tunnels| (0..3).map(|_| cost(tunnels)).min().expect("three rounds");
+        let (few, many) = (least(500), least(8000));
+        assert!(many.0 < few.0 * 64, "{few:?} for 500, {many:?} for 8000");
     }
 }

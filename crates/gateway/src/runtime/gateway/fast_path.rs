@@ -13,7 +13,7 @@ use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
 use polder_devices::skb::{Carried, Entry, FlowTable, Reached};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Interval at which entries are looked at.
@@ -71,11 +71,12 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
 /// The same of a tunnel, by what its configuration says and what its underlay is.
 pub(in crate::runtime) fn tunnel_obstacle(
     gateway: &Gateway,
+    filtered: &FilteredPorts,
     tunnel: &config::Tunnel,
 ) -> Option<&'static str> {
     let tables = gateway.tables();
     let underlay = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
-    if is_filtered(tunnel.id, &gateway.configuration) {
+    if filtered.contains(tunnel.id) {
         Some(FILTERED)
     } else if gateway.flows.is_captured(tunnel.id) {
         Some(CAPTURED)
@@ -99,6 +100,25 @@ fn is_filtered(port: PortId, configuration: &Configuration) -> bool {
     filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port))
 }
 
+/// Ports and tunnels that filters look at.
+pub(in crate::runtime) struct FilteredPorts {
+    /// True if some rule is for all of them.
+    all: bool,
+    named: HashSet<PortId>,
+}
+
+impl FilteredPorts {
+    /// Filtered ports and tunnels of a configuration.
+    pub(in crate::runtime) fn of(configuration: &Configuration) -> Self {
+        let all = configuration.filters.iter().any(|filter| filter.ports.is_empty());
+        Self { all, named: configuration.filters.iter().flat_map(|filter| &filter.ports).copied().collect() }
+    }
+
+    fn contains(&self, port: PortId) -> bool {
+        self.all || self.named.contains(&port)
+    }
+}
+
 impl Gateway {
     /// Fast paths for tables that are about to be used, of a version of their own.
     pub(super) fn fast_paths(&mut self, tunnels: &Tunnels) -> FastPaths {
@@ -110,12 +130,11 @@ impl Gateway {
             ports[usize::from(state.configuration.id.0)] = self.fast_path(state);
         }
         let configuration = &self.configuration;
+        let filtered = FilteredPorts::of(configuration);
         let is_routers = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
         let is_open = |port| {
             let underlay = tunnels.get(port).map(|tunnel| tunnel.underlay().port);
-            !is_filtered(port, configuration)
-                && !self.flows.is_captured(port)
-                && !underlay.is_some_and(is_routers)
+            !filtered.contains(port) && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
         };
         FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }

@@ -15,11 +15,10 @@ mod upkeep;
 mod worker_lifecycle;
 
 pub use super::devices::Opener;
-pub(in crate::runtime) use fast_path::{obstacle, tunnel_obstacle};
+pub(in crate::runtime) use fast_path::{FilteredPorts, obstacle, tunnel_obstacle};
 pub use port::{PortState, QueueState};
 pub use reload::Plan;
 pub use share::{Share, meshes, share};
-pub use start::MOST_PORTS;
 
 use self::fast_path::FlowUpkeep;
 use super::accounts::Accounts;
@@ -36,6 +35,7 @@ use crate::clock::Clock;
 use crate::config::model::Configuration;
 use crate::events::Events;
 use crate::supervise::{Thread, Threads};
+use polder_buffers::PortId;
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{EngineCounters, Tables};
@@ -43,6 +43,7 @@ use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
 use polder_datapath::steer::{Board, Hasher};
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -128,7 +129,7 @@ pub struct Gateway {
     reports: Receiver<Report>,
     /// Counters of each worker that there has ever been, by number.
     engine_counters: Vec<EngineCounters>,
-    asked_at: HashMap<String, Nanos>,
+    asked_at: HashMap<(PortId, IpAddr), Nanos>,
     paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
     /// Time at which memory was last looked at.

@@ -28,8 +28,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Ports and tunnels that one gateway can have.
-pub const MOST_PORTS: usize = 1024;
+/// Link states of all numbers that a port or tunnel can have: those that were not announced carry nothing.
+fn all_links() -> Links {
+    Links::new(usize::from(u16::MAX))
+}
 
 impl Gateway {
     /// Opens the ports, by `open` if there is one, and starts the workers as `threads`.
@@ -61,7 +63,7 @@ impl Gateway {
         devices: Devices,
     ) -> Result<Self> {
         let (report, reports) = channel();
-        let links = Arc::new(Links::new(MOST_PORTS));
+        let links = Arc::new(all_links());
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
         for port in &configuration.ports {
@@ -159,5 +161,33 @@ impl Gateway {
 pub(super) fn bind_static(tables: &Tables, now: Nanos) {
     if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
         tracing::error!(%error, "not all static addresses of bridges are bound");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use polder_buffers::PortId;
+    use std::path::Path;
+
+    /// A link that is not there is down: the bridge would drop what is for the tunnel.
+    #[test]
+    fn every_tunnel_of_a_large_file_has_a_link() {
+        let mut text = "version = 1\n[port.lan]\ninterface = \"eth0\"\n[port.core]\ninterface = \"eth1\"\n\
+                        role = \"underlay\"\n"
+            .to_owned();
+        let names = (0..5000).map(|number| format!("t{number}")).collect::<Vec<_>>();
+        for (name, remote) in names.iter().zip(0x0a01_0000..) {
+            let remote = std::net::Ipv4Addr::from_bits(remote);
+            text.push_str(&format!(
+                "[tunnel.{name}]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"{remote}\"\nport = \"core\"\n"
+            ));
+        }
+        text.push_str(&format!("[bridge.br0]\nmembers = {names:?}\n").replace("[\"t0", "[\"lan\", \"t0"));
+        let configuration = parse(&text, Path::new("a.toml")).expect("valid").configuration;
+        let links = all_links();
+        assert!(configuration.names().all(|(id, _)| links.is_up(id)));
+        assert!(links.is_up(PortId(u16::MAX - 1)));
     }
 }

@@ -5,14 +5,14 @@ use crate::device::{Facts, GONE, Link, OpenPort};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::hooks;
-use crate::runtime::neighbour;
+use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Time after which a known next hop is asked for again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
@@ -174,6 +174,7 @@ impl Gateway {
     /// Brings the next hops of tunnels up to date. Says whether one is missing.
     fn refresh_neighbours(&mut self, now: Nanos) -> bool {
         let mut missing = false;
+        let (mut neighbours, mut asked) = (Neighbours::default(), HashSet::new());
         for tunnel in &self.configuration.tunnels {
             let Some(state) = self.lasting.tunnels.get(&tunnel.name) else { continue };
             if tunnel.next_hop_mac.is_some() {
@@ -183,19 +184,25 @@ impl Gateway {
             let Some(facts) = facts.filter(|port| port.open).and_then(|port| port.facts.as_ref()) else {
                 continue;
             };
-            let found = neighbour::find(&facts.interface, tunnel.next_hop);
+            let found = neighbours.find(&facts.interface, tunnel.next_hop);
             if found.is_some() && state.next_hop.address() != found {
                 state.next_hop.set_address(found);
                 // Outer headers have the address.
                 self.count_moves();
             }
             missing |= state.next_hop.address().is_none();
-            let asked = self.asked_at.get(&tunnel.name).copied().unwrap_or_default();
+            let key = (tunnel.port, tunnel.next_hop);
+            let asked_at = self.asked_at.get(&key).copied().unwrap_or_default();
             let patience = if found.is_some() { REFRESH_NEIGHBOUR } else { Nanos::SECOND };
-            if asked == Nanos(0) || now.since(asked) >= patience {
-                neighbour::resolve(&facts.interface, tunnel.next_hop);
-                self.asked_at.insert(tunnel.name.clone(), now);
+            if asked_at == Nanos(0) || now.since(asked_at) >= patience {
+                asked.insert(key);
             }
+        }
+        for (port, next_hop) in asked {
+            let facts = self.ports.iter().find(|state| state.configuration.id == port);
+            let Some(facts) = facts.and_then(|state| state.facts.as_ref()) else { continue };
+            neighbour::resolve(&facts.interface, next_hop);
+            self.asked_at.insert((port, next_hop), now);
         }
         missing
     }
@@ -208,7 +215,7 @@ impl Gateway {
             let interface = port.facts.as_ref()?.interface.as_str();
             Some(((tunnel.local, tunnel.remote, tunnel.carrier().protocol().0), interface, &**state))
         });
-        if self.paths.refresh(tunnels) {
+        if self.paths.refresh(&tunnels.collect::<Vec<_>>()) {
             // Programs measure by it.
             self.count_moves();
         }
