@@ -13,6 +13,7 @@ pub mod sandbox;
 
 pub mod capture;
 pub mod control;
+pub mod doctor;
 pub mod events;
 pub mod metrics;
 pub mod show;

@@ -29,6 +29,8 @@ pub(super) enum Command {
     Run(Run),
     /// Checks a configuration, and what this machine lacks for it. Touches nothing.
     Check(Check),
+    /// Says which settings of this host cost a datapath something. Changes nothing.
+    Doctor(Doctor),
     /// Shows what a running gateway does.
     Show(Show),
     /// Captures packets of a running gateway, for tcpdump or wireshark.
@@ -63,6 +65,13 @@ pub(super) enum Command {
     ///
     /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
     Events(Follow),
+    /// Shows ports, stages, queues, flows and drops as rates, live: starts `polder-top`.
+    #[command(disable_help_flag = true)]
+    Top {
+        /// Arguments of `polder-top`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Shows the level of a running gateway's log, or sets it until its end.
     Log(Log),
     /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
@@ -85,6 +94,12 @@ pub(super) enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages into a folder, as `make install` does.
+    #[command(hide = true)]
+    ManualPages {
+        /// The folder; it is made if it is missing.
+        folder: PathBuf,
     },
 }
 
@@ -109,6 +124,15 @@ pub(super) struct Check {
     /// Check the file alone, not this machine.
     #[arg(long)]
     pub(super) no_preflight: bool,
+    /// Print findings as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// A configuration whose interfaces are meant; all with a device of their own by default.
+    pub(super) file: Option<PathBuf>,
     /// Print findings as JSON.
     #[arg(long)]
     pub(super) json: bool,

@@ -12,10 +12,12 @@ mod ask;
 mod capture;
 mod change;
 mod check;
+mod doctor;
 mod events;
-mod lab;
+mod manual;
 mod output;
 mod pcap;
+mod program;
 mod release;
 mod screen;
 mod trace;
@@ -75,6 +77,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
             Ok(crate::runtime::run::run(&run.file, consent)?)
         }
         Command::Check(check) => check::check(&check),
+        Command::Doctor(asked) => doctor::doctor(&asked),
         Command::Show(show) => ask::show(&show),
         Command::Capture(asked) => capture::capture(&asked),
         Command::CompileExpression { longest } => Ok(pcap::compile_for_parent(longest)?),
@@ -85,14 +88,18 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),
-        Command::Demo { arguments } => lab::start("demo", &arguments),
-        Command::Lab { arguments } => lab::start("", &arguments),
+        Command::Demo { arguments } => {
+            program::start(program::LAB, &[&["demo".into()], arguments.as_slice()].concat())
+        }
+        Command::Lab { arguments } => program::start(program::LAB, &arguments),
+        Command::Top { arguments } => program::start(program::TOP, &arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "polder", &mut text);
             Screen::stdout().write(&String::from_utf8_lossy(&text))?;
             Ok(())
         }
+        Command::ManualPages { folder } => Ok(manual::write(&folder)?),
     }
 }
 

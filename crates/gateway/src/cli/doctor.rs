@@ -1,0 +1,69 @@
+//! `polder doctor`: what this host costs a datapath.
+
+use super::Failure;
+use super::arguments::Doctor;
+use super::screen::Screen;
+use crate::config::device::Device;
+use crate::config::load;
+use crate::doctor::{Finding, Host, State, measure};
+use crate::show::Look;
+use serde_json::json;
+
+pub(super) fn doctor(arguments: &Doctor) -> Result<(), Failure> {
+    let host = Host::this();
+    let interfaces = match &arguments.file {
+        Some(file) => {
+            let configuration = load(file)?.configuration;
+            configuration.ports.iter().filter_map(|port| interface(&port.device)).collect()
+        }
+        None => host.interfaces(),
+    };
+    let measured = measure();
+    let findings = host.examine(&measured, &interfaces);
+    let screen = Screen::stdout();
+    let text = match arguments.json {
+        true => format!("{}\n", json!({ "format": 1, "findings": findings })),
+        false => draw(&findings, screen.look()),
+    };
+    Ok(screen.write(&text)?)
+}
+
+fn interface(device: &Device) -> Option<String> {
+    match device {
+        Device::Interface(name) => Some(name.clone()),
+        Device::Tap(_) | Device::Lan78xx(_) | Device::Usb(_) | Device::Pci(_) => None,
+    }
+}
+
+fn draw(findings: &[Finding], look: Look) -> String {
+    let mut text = String::new();
+    let mut last = "";
+    for finding in findings {
+        if finding.of != last {
+            text.push_str(&format!(
+                "{}{}\n",
+                if last.is_empty() { "" } else { "\n" },
+                look.bold(&format!("[{}]", finding.of))
+            ));
+            last = &finding.of;
+        }
+        let mark = match finding.state {
+            State::Good => look.good("✓"),
+            State::Costly => look.odd("!"),
+            State::Unknown => look.dim("?"),
+        };
+        text.push_str(&look.entry(&mark, finding.topic, &finding.text));
+        for (what, command) in [("change", &finding.change), ("back", &finding.undo)] {
+            if let Some(command) = command {
+                text.push_str(&look.entry(" ", "", &format!("{what}: {command}")));
+            }
+        }
+    }
+    let costly = findings.iter().filter(|finding| finding.state == State::Costly).count();
+    let sum = match costly {
+        0 => "nothing found that costs".to_owned(),
+        1 => "1 setting costs something".to_owned(),
+        several => format!("{several} settings cost something"),
+    };
+    format!("{text}\n{sum}\n")
+}

@@ -1,0 +1,33 @@
+//! `polder demo`, `polder lab` and `polder top`: programs of their own, found as git finds its commands.
+
+use super::{FAILED, Failure};
+use anyhow::anyhow;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Measurements and the demonstration.
+pub(super) const LAB: &str = "polder-lab";
+/// The live view.
+pub(super) const TOP: &str = "polder-top";
+
+/// Becomes the program of this name. Returns only when that cannot be.
+pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
+    let program = beside(name).unwrap_or_else(|| PathBuf::from(name));
+    let error = Command::new(program).args(arguments).exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let message = format!(
+            "`{name}` is neither beside this program nor on the path: build it with `cargo build --release -p {name}`"
+        );
+        return Err(Failure::Error(anyhow!(message)));
+    }
+    super::complain(&anyhow!("cannot start {name}: {error}"));
+    Err(Failure::Told(FAILED))
+}
+
+/// The program in the folder of this one.
+fn beside(name: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.parent()?.join(name);
+    path.is_file().then_some(path)
+}

@@ -1,0 +1,106 @@
+//! Costs of the host, measured: a system call, the clock, a wake-up, time that a hypervisor takes.
+
+use crate::clock::Clock;
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Calls that are timed together.
+const CALLS: u32 = 20_000;
+/// Times that they are; the fastest counts.
+const TRIALS: u32 = 5;
+/// Sleeps that are timed.
+const SLEEPS: usize = 200;
+/// Time of a sleep.
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// Costs of the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Time of a system call that does nothing, in nanoseconds.
+    pub system_call_ns: f64,
+    /// Time of reading the clock, in nanoseconds.
+    pub clock_ns: f64,
+    /// Median lateness of a sleep of 1 ms, in microseconds.
+    pub wake_p50_us: f64,
+    /// 99th percentile of it, in microseconds.
+    pub wake_p99_us: f64,
+    /// Part of the time that a hypervisor gave to others meanwhile; `None` where the kernel does not count it.
+    pub stolen: Option<f64>,
+}
+
+/// Measures this machine. Takes a quarter of a second.
+#[must_use]
+pub fn measure() -> Measured {
+    let clock = Clock::start();
+    let before = times();
+    let system_call_ns = fastest(&clock, || {
+        black_box(rustix::process::getppid());
+    });
+    let clock_ns = fastest(&clock, || {
+        black_box(clock.now());
+    });
+    let mut late = (0..SLEEPS).map(|_| lateness_us(&clock)).collect::<Vec<_>>();
+    late.sort_by(f64::total_cmp);
+    let stolen = before.zip(times()).and_then(|(before, after)| stolen(&before, &after));
+    Measured {
+        system_call_ns,
+        clock_ns,
+        wake_p50_us: late[SLEEPS / 2],
+        wake_p99_us: late[SLEEPS * 99 / 100],
+        stolen,
+    }
+}
+
+/// Time of one call in nanoseconds, in the fastest of several trials.
+fn fastest(clock: &Clock, call: impl Fn()) -> f64 {
+    let trial = |_| {
+        let start = clock.now();
+        (0..CALLS).for_each(|_| call());
+        Duration::from_nanos(clock.now().since(start).0).as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    (0..TRIALS).map(trial).fold(f64::INFINITY, f64::min)
+}
+
+fn lateness_us(clock: &Clock) -> f64 {
+    let start = clock.now();
+    std::thread::sleep(SLEEP);
+    Duration::from_nanos(clock.now().since(start).0).saturating_sub(SLEEP).as_secs_f64() * 1e6
+}
+
+/// Ticks of all processors by what they were spent for, as /proc/stat has them.
+fn times() -> Option<Vec<u64>> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    Some(line.split_whitespace().filter_map(|ticks| ticks.parse().ok()).collect())
+}
+
+/// Part of the time between two looks that was stolen: the eighth number. Guests' time, behind it, is in the first.
+#[expect(clippy::cast_precision_loss, reason = "ticks of a quarter of a second")]
+fn stolen(before: &[u64], after: &[u64]) -> Option<f64> {
+    let spent = after.iter().zip(before).take(8).map(|(after, before)| after.saturating_sub(*before));
+    let spent = spent.collect::<Vec<_>>();
+    let all = spent.iter().sum::<u64>();
+    (all > 0).then(|| spent.get(7).map(|stolen| *stolen as f64 / all as f64)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_is_possible() {
+        let measured = measure();
+        assert!(measured.clock_ns > 1.0 && measured.system_call_ns > 10.0, "{measured:?}");
+        assert!(measured.wake_p50_us > 0.0 && measured.wake_p50_us <= measured.wake_p99_us, "{measured:?}");
+        assert!(measured.stolen.is_none_or(|part| (0.0..=1.0).contains(&part)), "{measured:?}");
+    }
+
+    #[test]
+    fn stolen_time_is_a_part_of_all() {
+        let before = [10, 0, 10, 100, 0, 0, 0, 5, 3, 0];
+        let after = [20, 0, 20, 160, 0, 0, 0, 25, 9, 0];
+        assert_eq!(stolen(&before, &after), Some(0.2));
+        assert_eq!(stolen(&before, &before), None);
+        assert_eq!(stolen(&[1, 2], &[2, 3]), None);
+    }
+}

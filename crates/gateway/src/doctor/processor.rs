@@ -1,0 +1,140 @@
+//! Frequency, idle states, clock, system calls, hypervisor.
+
+use super::{Finding, Host, Measured};
+
+const OF: &str = "processor";
+const CPUS: &str = "sys/devices/system/cpu";
+const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
+/// Lateness of a wake-up beyond which something is in its way, in microseconds.
+const LATE_US: f64 = 200.0;
+/// Exit latency of an idle state that is felt, in microseconds.
+const DEEP_US: u32 = 20;
+/// Time of reading a clock that needs a system call or a device, in nanoseconds.
+const SLOW_CLOCK_NS: f64 = 100.0;
+/// Part of the time that a hypervisor may take.
+const STOLEN: f64 = 0.01;
+
+pub(super) fn examine(host: &Host, measured: &Measured) -> Vec<Finding> {
+    let mut findings =
+        vec![frequency(host), wake_ups(host, measured), clock(host, measured), calls(host, measured)];
+    findings.extend(measured.stolen.map(hypervisor));
+    findings
+}
+
+fn cpus(host: &Host) -> Vec<String> {
+    let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|number| number.parse::<u32>().is_ok());
+    host.names(CPUS).into_iter().filter(is_cpu).collect()
+}
+
+fn frequency(host: &Host) -> Finding {
+    let governor = |cpu: &String| host.read(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor"));
+    let governors = cpus(host).iter().filter_map(governor).collect::<Vec<_>>();
+    let Some(other) = governors.iter().find(|governor| *governor != "performance") else {
+        return match governors.is_empty() {
+            true => Finding::unknown(
+                OF,
+                "frequency",
+                "This machine does not set it: firmware or a hypervisor does.",
+            ),
+            false => Finding::good(OF, "frequency", "Governor performance on all cores."),
+        };
+    };
+    Finding::costly(
+        OF,
+        "frequency",
+        format!("Governor {other}: a core that was idle starts slowly, and takes milliseconds to rise."),
+        "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        &format!("echo {other} | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
+    )
+}
+
+/// Exit latency of the deepest idle state that is allowed, in microseconds.
+fn deepest(host: &Host) -> Option<u32> {
+    let states = |cpu: String| {
+        let folder = format!("{CPUS}/{cpu}/cpuidle");
+        let names = host.names(&folder).into_iter();
+        names.map(move |name| format!("{folder}/{name}"))
+    };
+    let states = cpus(host).into_iter().flat_map(states);
+    let allowed = states.filter(|state| host.read(&format!("{state}/disable")).as_deref() != Some("1"));
+    allowed.filter_map(|state| host.read(&format!("{state}/latency"))?.parse().ok()).max()
+}
+
+fn wake_ups(host: &Host, measured: &Measured) -> Finding {
+    let (median, last) = (measured.wake_p50_us, measured.wake_p99_us);
+    let text = format!("A sleep of 1 ms ends {median:.0} µs late, one of a hundred {last:.0} µs (measured)");
+    match deepest(host) {
+        Some(latency) if latency > DEEP_US => Finding::costly(
+            OF,
+            "wake-ups",
+            format!(
+                "{text}. Idle states take up to {latency} µs to leave: the first packet after a rest pays that."
+            ),
+            &format!("cpupower idle-set --disable-by-latency {DEEP_US}"),
+            "cpupower idle-set --enable-all",
+        ),
+        _ if last > LATE_US => Finding::new(
+            OF,
+            "wake-ups",
+            super::State::Costly,
+            format!("{text}. Other work on this machine, or a hypervisor, holds the cores."),
+        ),
+        _ => Finding::good(OF, "wake-ups", format!("{text}.")),
+    }
+}
+
+fn clock(host: &Host, measured: &Measured) -> Finding {
+    let text = format!("Reading it takes {:.0} ns (measured)", measured.clock_ns);
+    let (Some(current), Some(available)) = (
+        host.read(&format!("{CLOCK}/current_clocksource")),
+        host.read(&format!("{CLOCK}/available_clocksource")),
+    ) else {
+        return Finding::unknown(OF, "clock", format!("{text}; its source is not told."));
+    };
+    let best = available.split_whitespace().next().unwrap_or_default();
+    if measured.clock_ns <= SLOW_CLOCK_NS {
+        return Finding::good(OF, "clock", format!("{text}, source {current}."));
+    }
+    let text = format!("{text}, source {current}: every batch of packets pays that.");
+    if best == current || best.is_empty() {
+        return Finding::new(OF, "clock", super::State::Costly, text);
+    }
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    Finding::costly(OF, "clock", text, &format!("echo {best} > {file}"), &format!("echo {current} > {file}"))
+}
+
+fn calls(host: &Host, measured: &Measured) -> Finding {
+    let folder = format!("{CPUS}/vulnerabilities");
+    let is_mitigated = |name: &String| {
+        host.read(&format!("{folder}/{name}")).is_some_and(|text| text.starts_with("Mitigation"))
+    };
+    let mitigated = host.names(&folder).into_iter().filter(is_mitigated).collect::<Vec<_>>();
+    let text = format!("One that does nothing takes {:.0} ns (measured)", measured.system_call_ns);
+    if mitigated.is_empty() {
+        return Finding::good(OF, "system calls", format!("{text}; nothing of the processor is mitigated."));
+    }
+    Finding::costly(
+        OF,
+        "system calls",
+        format!(
+            "{text}, with mitigations of {}. They guard from other users' programs: do without them only where all code \
+             on this machine is trusted.",
+            mitigated.join(", ")
+        ),
+        "add mitigations=off to the kernel's command line, and boot",
+        "take it away, and boot",
+    )
+}
+
+fn hypervisor(stolen: f64) -> Finding {
+    let text = format!("Other guests had {:.1} % of the time while this was measured", stolen * 100.0);
+    match stolen > STOLEN {
+        true => Finding::new(
+            OF,
+            "hypervisor",
+            super::State::Costly,
+            format!("{text}: ask for cores of your own."),
+        ),
+        false => Finding::good(OF, "hypervisor", format!("{text}.")),
+    }
+}
