@@ -6,22 +6,26 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 COMPLETIONS := $(DESTDIR)$(PREFIX)/share
+MANDIR := $(DESTDIR)$(PREFIX)/share/man
+ZSHDIR := $(COMPLETIONS)/zsh/site-functions
 UNITDIR := $(DESTDIR)$(PREFIX)/lib/systemd/system
 RULESDIR := $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 USERSDIR := $(DESTDIR)$(PREFIX)/lib/sysusers.d
+# The programs that are installed.
+PROGRAMS ?= polder polder-top polder-lab
 # What takes symbols out of the programs that are installed; empty to leave them in.
 STRIP ?= strip
 
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 XTASK := cargo run --quiet --locked --package xtask --
 
-.PHONY: help build built demo test test-long bench lab install uninstall need-cargo
+.PHONY: help build built demo test test-long bench lab install uninstall deb sbom need-cargo
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-build: need-cargo ## build the binaries `polder` and `polder-lab`
-	cargo build --release --locked --package polder
+build: need-cargo ## build the binaries `polder`, `polder-top` and `polder-lab`
+	cargo build --release --locked --package polder --package polder-top
 	cargo build --release --locked --package polder-lab --bin polder-lab
 
 demo: build ## two gateways and a gretap tunnel carry real traffic (complete as root)
@@ -41,12 +45,17 @@ bench: need-cargo ## micro-benchmarks of all crates
 lab: build ## every measurement of the lab, in its quick form
 	$(RELEASE)/polder lab run all --quick
 
-install: built ## install what `make build` has built, completions, the systemd unit, udev rule and group below PREFIX (/usr/local)
-	install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP)) -t $(BINDIR) $(RELEASE)/polder $(RELEASE)/polder-lab
-	install -d $(COMPLETIONS)/bash-completion/completions $(COMPLETIONS)/zsh/site-functions $(COMPLETIONS)/fish/vendor_completions.d
+install: built ## install what `make build` has built, completions, man pages, the systemd unit, udev rule and group below PREFIX (/usr/local)
+	install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP)) -t $(BINDIR) $(PROGRAMS:%=$(RELEASE)/%)
+	install -d $(COMPLETIONS)/bash-completion/completions $(ZSHDIR) $(COMPLETIONS)/fish/vendor_completions.d
 	$(RELEASE)/polder completions bash > $(COMPLETIONS)/bash-completion/completions/polder
-	$(RELEASE)/polder completions zsh > $(COMPLETIONS)/zsh/site-functions/_polder
+	$(RELEASE)/polder completions zsh > $(ZSHDIR)/_polder
 	$(RELEASE)/polder completions fish > $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
+	rm -rf $(MANDIR)/new
+	$(RELEASE)/polder manual-pages $(MANDIR)/new
+	install -D -m 0644 -t $(MANDIR)/man1 $(MANDIR)/new/*.1
+	install -D -m 0644 -t $(MANDIR)/man5 $(MANDIR)/new/*.5
+	rm -r $(MANDIR)/new
 	install -d $(UNITDIR)
 	for unit in packaging/*.service; do \
 		sed 's|/usr/local/bin/|$(PREFIX)/bin/|g' "$$unit" > $(UNITDIR)/"$${unit##*/}"; \
@@ -55,15 +64,23 @@ install: built ## install what `make build` has built, completions, the systemd 
 	install -D -m 0644 packaging/polder.sysusers $(USERSDIR)/polder.conf
 
 uninstall: ## remove what `make install` put there
-	rm -f $(BINDIR)/polder $(BINDIR)/polder-lab
-	rm -f $(COMPLETIONS)/bash-completion/completions/polder $(COMPLETIONS)/zsh/site-functions/_polder
+	rm -f $(PROGRAMS:%=$(BINDIR)/%)
+	rm -f $(COMPLETIONS)/bash-completion/completions/polder $(ZSHDIR)/_polder
 	rm -f $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
+	rm -f $(MANDIR)/man1/polder.1 $(MANDIR)/man1/polder-*.1 $(MANDIR)/man5/polder.toml.5
 	for unit in packaging/*.service; do rm -f $(UNITDIR)/"$${unit##*/}"; done
 	rm -f $(RULESDIR)/70-polder-usb.rules $(USERSDIR)/polder.conf
 
+deb: need-cargo ## build the Debian package and its list of components (SBOM) in target/deb
+	scripts/sbom target/deb
+	scripts/build-deb
+
+sbom: need-cargo ## write the list of components (CycloneDX) to target/deb
+	scripts/sbom target/deb
+
 # Root, who installs, seldom has cargo, and what it builds would belong to root.
 built:
-	@test -x $(RELEASE)/polder -a -x $(RELEASE)/polder-lab || $(MAKE) build
+	@for program in $(PROGRAMS); do test -x $(RELEASE)/"$$program" || exec $(MAKE) build; done
 
 need-cargo:
 	@command -v cargo >/dev/null || { \
