@@ -1,7 +1,7 @@
 //! Fuzz targets for parsers of hostile bytes.
 //!
 //! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
-//! `cargo test -p polder-datapath --test wire`, `cargo test -p polder-devices --test lan78xx` and
+//! `cargo test -p polder-datapath --test wire`, `cargo test -p polder-devices --test lan78xx --test cdc`,
 //! `cargo test -p polder-lab --test nfs` and `cargo test -p polder --test trace` run; it crashes where they disagree.
 //!
 //! ```sh
@@ -15,6 +15,8 @@
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` writes those of its files that have a name.
 //! The others, named by their hash, are what the fuzzer found to reach code that these do not.
 
+#[path = "../../crates/devices/tests/cdc/oracle.rs"]
+mod cdc;
 mod gateway;
 #[path = "../../crates/devices/tests/lan78xx/oracle.rs"]
 mod lan78xx;
@@ -39,7 +41,7 @@ mod words;
 /// # Panics
 /// When they disagree, or when there is no such target.
 pub fn run(name: &str, bytes: &[u8]) {
-    let targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS);
+    let targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS).chain(cdc::TARGETS);
     let others = nfs_oracle::TARGETS.iter().chain(&trace_oracle::TARGETS);
     let own = gateway::TARGETS.iter().chain(tap::TARGETS).chain(usbip::TARGETS);
     let target =

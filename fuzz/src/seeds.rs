@@ -2,6 +2,7 @@
 //! be, and once for each way in which it can be odd.
 
 mod bpf;
+mod cdc;
 mod coalesce;
 mod gateway_inputs;
 mod lan78xx;
@@ -50,6 +51,8 @@ fn main() -> std::io::Result<()> {
         ("nfs", nfs::seeds()),
         ("trace_words", packets::words()),
         ("trace_file", packets::files()),
+        ("cdc_block", cdc::blocks()),
+        ("cdc_descriptor", cdc::descriptors()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),
