@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Time for which a program may take to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Packages that carry the programs the lab calls.
 const PACKAGES: &[(&str, &str)] = &[

@@ -15,6 +15,7 @@ pub mod services;
 pub mod topology;
 pub mod traffic;
 pub mod tunnels;
+pub mod usb;
 pub mod vxlan;
 
 pub mod machine;

@@ -86,6 +86,12 @@ enum Command {
         /// Port on the machine outside.
         port: u16,
     },
+    /// A USB gadget of a guest, exported by USB/IP.
+    #[command(hide = true)]
+    GuestGadget {
+        /// Its function: `ncm` or `ecm`.
+        function: String,
+    },
     /// Runs one of the selftests, in a guest.
     #[command(hide = true)]
     SelftestInside {
@@ -283,6 +289,7 @@ fn main() -> ExitCode {
             core,
         ),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
+        Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
         Command::SelftestInside { part } => {
             polder_lab::selftests::inside(&part).map(|verdict| screen.line(verdict))
         }

@@ -255,11 +255,30 @@ impl Guest {
     /// # Errors
     /// When the emulator does not answer.
     pub fn plug(&self, index: usize, plugged: bool) -> anyhow::Result<()> {
+        let state = if plugged { "on" } else { "off" };
+        let said = self.command(&format!("set_link card{index} {state}"))?;
+        ensure!(!said.contains("Error"), "the emulator cannot plug card {index} {state}: {said}");
+        Ok(())
+    }
+
+    /// Lets connections to a port of this machine's loopback interface reach a port of the guest; returns the
+    /// former.
+    ///
+    /// # Errors
+    /// When the emulator does not answer, or has no such port.
+    pub fn forward(&self, guest: u16) -> anyhow::Result<u16> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let said = self.command(&format!("hostfwd_add uplink tcp:127.0.0.1:{port}-:{guest}"))?;
+        ensure!(!said.contains("rror") && !said.contains("could not"), "the emulator cannot forward: {said}");
+        Ok(port)
+    }
+
+    /// Gives the emulator's monitor a command; returns what it said.
+    fn command(&self, line: &str) -> anyhow::Result<String> {
         let mut monitor = UnixStream::connect(self.directory.join(MONITOR))
             .context("cannot reach the emulator's monitor")?;
         monitor.set_read_timeout(Some(PATIENCE))?;
-        let state = if plugged { "on" } else { "off" };
-        writeln!(monitor, "set_link card{index} {state}")?;
+        writeln!(monitor, "{line}")?;
         // The second prompt stands behind what came of it.
         let (mut said, mut room) = (String::new(), [0; 1024]);
         while said.matches("(qemu)").count() < 2 {
@@ -267,8 +286,7 @@ impl Guest {
             ensure!(length > 0, "the emulator has closed its monitor");
             said.push_str(&String::from_utf8_lossy(&room[..length]));
         }
-        ensure!(!said.contains("Error"), "the emulator cannot plug card {index} {state}: {said}");
-        Ok(())
+        Ok(said)
     }
 
     /// Messages that the guest's kernel has printed on its console.

@@ -97,6 +97,17 @@ pub fn thread_time(thread: i32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} has an unknown form"))?))
 }
 
+/// CPU time that all threads that a process has now have used.
+///
+/// # Errors
+/// When there is no such process.
+pub fn process_time(process: u32) -> anyhow::Result<Duration> {
+    let tasks = format!("/proc/{process}/task");
+    let entries = fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))?;
+    let threads = entries.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+    threads.map(thread_time).sum()
+}
+
 /// The threads of a process whose names are wanted, at least `count` of them.
 ///
 /// A thread names itself once it runs, which on a busy machine is some time after its process answers:

@@ -2,7 +2,6 @@
 
 use super::engine::harness::{Harness, Path};
 use super::{Goal, Promise, Run, Scenario};
-use crate::interrupt;
 use crate::machine;
 use crate::meters::statistics::Samples;
 use crate::report::Better;
@@ -125,12 +124,7 @@ fn report(run: &mut Run, candidates: Vec<Candidate>) -> anyhow::Result<()> {
 }
 
 fn cost(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64> {
-    harness.open(true);
-    interrupt::sleep(if is_first { WARM_UP } else { WARM_UP / 10 })?;
-    let before = harness.read()?;
-    interrupt::sleep(time)?;
-    let window = harness.read()?.since(&before);
-    harness.open(false);
+    let window = harness.window(if is_first { WARM_UP } else { WARM_UP / 10 }, time)?;
     ensure!(window.sent * 100 > window.packets * 99, "rules drop what they ought to accept: {window:?}");
     Ok(window.nanos_per_packet())
 }

@@ -9,6 +9,7 @@ mod e1000;
 mod engine;
 mod filter;
 mod gateway;
+mod growth;
 mod hops;
 mod idle;
 mod judge_gre;
@@ -17,6 +18,7 @@ mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
 pub mod nics;
+mod operate;
 mod order;
 mod overload;
 mod run;
@@ -26,6 +28,7 @@ mod start;
 mod supervise;
 mod testbed;
 mod tunnels;
+mod usb;
 mod wire;
 
 pub use run::{Goal, Promise, Run};
@@ -56,6 +59,7 @@ pub const ALL: &[Scenario] = &[
     supervise::SCENARIO,
     buffers::SCENARIO,
     engine::SCENARIO,
+    growth::SCENARIO,
     afxdp::SCENARIO,
     tunnels::SCENARIO,
     wire::SCENARIO,
@@ -73,6 +77,8 @@ pub const ALL: &[Scenario] = &[
     differential::SCENARIO,
     selftests::SCENARIO,
     nics::SCENARIO,
+    usb::SCENARIO,
+    operate::SCENARIO,
 ];
 
 /// Names that scenarios had before, and have.

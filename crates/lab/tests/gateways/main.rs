@@ -34,6 +34,7 @@ mod routing;
 mod segments;
 mod silent;
 mod supervise;
+mod top;
 mod tunnel;
 mod usb;
 mod vxlan;

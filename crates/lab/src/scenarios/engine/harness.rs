@@ -37,7 +37,7 @@ use std::time::Duration;
 /// Addresses that the bridge knows.
 pub(crate) const STATIONS: u32 = 1000;
 /// Length on a wire in bytes, FCS included: the frame itself has 64 bytes.
-pub(super) const FRAME_BYTES: usize = 68;
+pub(crate) const FRAME_BYTES: usize = 68;
 
 /// Time limit for a worker's report, and the interval of polling for it.
 const ANSWER: Duration = Duration::from_millis(100);
@@ -45,12 +45,12 @@ const LOOK: Duration = Duration::from_micros(20);
 const SLOTS: u32 = 4096;
 const SLOT_BYTES: u32 = 2048;
 pub(crate) const ETHERNET: PortId = PortId(0);
-pub(super) const RADIO: PortId = PortId(1);
+pub(crate) const RADIO: PortId = PortId(1);
 const TUNNEL: PortId = PortId(2);
 /// Network identifier of VXLAN.
 const NETWORK: u32 = 5;
-const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
-const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
+pub(crate) const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
+pub(crate) const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
 
 /// Path through the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,10 +190,10 @@ impl Harness {
         Self::with(&build, clock, tables, sources, core)
     }
 
-    /// A worker with these tables, and a source at each port.
+    /// A worker with these tables, and a source at each port, beginning with [`ETHERNET`].
     pub(crate) fn between(
         tables: Tables,
-        sources: [(Box<dyn RxQueue>, Arc<Tap>); 2],
+        sources: impl IntoIterator<Item = (Box<dyn RxQueue>, Arc<Tap>)>,
         core: usize,
     ) -> anyhow::Result<Self> {
         Self::with(&Build::new(Path::Bridge, 1), Clock::start(), tables, sources, core)
@@ -203,7 +203,7 @@ impl Harness {
         build: &Build,
         clock: Clock,
         tables: Tables,
-        sources: [(Box<dyn RxQueue>, Arc<Tap>); 2],
+        sources: impl IntoIterator<Item = (Box<dyn RxQueue>, Arc<Tap>)>,
         core: usize,
     ) -> anyhow::Result<Self> {
         let (region, pool, memory) = build.memory()?;
@@ -218,7 +218,7 @@ impl Harness {
         let mut runner = Worker::new(pool, engine, clock, mesh, Arc::clone(&wakeup), orders, reports)
             .context("cannot make a worker")?;
         let (mut taps, mut queues) = (Vec::new(), Vec::new());
-        for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(sources) {
+        for (port, (source, tap)) in (ETHERNET.0..).map(PortId).zip(sources) {
             let drain = build.drain(&copied);
             queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
             taps.push(tap);
@@ -252,6 +252,17 @@ impl Harness {
     pub(crate) fn open(&self, open: bool) {
         self.taps.iter().for_each(|tap| tap.set_open(open));
         self.wakeup.wake();
+    }
+
+    /// Lets packets come for a while, and counts what happens behind the first part of it, in which caches warm up.
+    pub(crate) fn window(&self, warm_up: Duration, time: Duration) -> anyhow::Result<Window> {
+        self.open(true);
+        interrupt::sleep(warm_up)?;
+        let before = self.read()?;
+        interrupt::sleep(time)?;
+        let window = self.read()?.since(&before);
+        self.open(false);
+        Ok(window)
     }
 
     /// Takes a look.
@@ -346,16 +357,6 @@ impl Reading {
 impl Path {
     /// The tables, with those addresses bound that no traffic teaches.
     fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
-        let member = |port| MemberOptions {
-            port,
-            vlans: VlanMode::Transparent,
-            learning: true,
-            flood: true,
-            isolated: false,
-            split_horizon: None,
-            fdb_max_learned: None,
-            flood_limits: FloodLimits::default(),
-        };
         let (members, bound) = match self {
             Self::Bridge => ([ETHERNET, RADIO], None),
             Self::Encapsulate | Self::EncapsulateVxlan => ([ETHERNET, TUNNEL], Some(TUNNEL)),
@@ -364,15 +365,7 @@ impl Path {
         let receivers = (0..STATIONS / 2).map(|station| address(talk(1).destination.0, station));
         let static_entries =
             bound.map(|port| receivers.map(|address| StaticEntry { address, vlan: None, port }).collect());
-        let bridge = BridgeOptions {
-            name: "lan".to_owned(),
-            ageing_seconds: 300,
-            members: members.map(member).to_vec(),
-            static_entries: static_entries.unwrap_or_default(),
-            fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
-        };
-        let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
-        bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
+        let bridges = bridge(members, static_entries.unwrap_or_default(), now)?;
         let tunnels = match self {
             Self::Bridge => Tunnels::new([], [])?,
             Self::Encapsulate | Self::Decapsulate => tunnel(Encapsulation::Gre)?,
@@ -380,15 +373,7 @@ impl Path {
                 tunnel(Encapsulation::Vxlan(VxlanOptions::new(NETWORK)))?
             }
         };
-        Ok(Tables {
-            bridges,
-            tunnels,
-            filters: Filters::none(),
-            routers: Routers::none(),
-            longest_frame: 1518,
-            fast_paths: FastPaths::default(),
-            outlets: Vec::new(),
-        })
+        Ok(tables(bridges, tunnels))
     }
 
     /// Traffic sources of both ports.
@@ -405,6 +390,47 @@ impl Path {
             }
         }
     }
+}
+
+/// Tables without routes, rules and fast paths.
+pub(crate) fn tables(bridges: Bridges, tunnels: Tunnels) -> Tables {
+    Tables {
+        bridges,
+        tunnels,
+        filters: Filters::none(),
+        routers: Routers::none(),
+        longest_frame: 1518,
+        fast_paths: FastPaths::default(),
+        outlets: Vec::new(),
+    }
+}
+
+/// One transparent bridge that learns, with addresses that are bound to its members.
+pub(crate) fn bridge(
+    members: impl IntoIterator<Item = PortId>,
+    static_entries: Vec<StaticEntry>,
+    now: Nanos,
+) -> anyhow::Result<Bridges> {
+    let member = |port| MemberOptions {
+        port,
+        vlans: VlanMode::Transparent,
+        learning: true,
+        flood: true,
+        isolated: false,
+        split_horizon: None,
+        fdb_max_learned: None,
+        flood_limits: FloodLimits::default(),
+    };
+    let bridge = BridgeOptions {
+        name: "lan".to_owned(),
+        ageing_seconds: 300,
+        members: members.into_iter().map(member).collect(),
+        static_entries,
+        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
+    };
+    let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(usize::from(u16::MAX))))?;
+    bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
+    Ok(bridges)
 }
 
 /// Half of the stations talk to the other half.

@@ -4,7 +4,9 @@ pub(crate) mod harness;
 
 pub(crate) mod macswap;
 
-mod routing;
+pub(crate) mod routing;
+
+pub(crate) mod scatter;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
@@ -34,7 +36,7 @@ const fn zero(name: &'static str, unit: &'static str) -> Promise {
     Promise { name, unit, better: Better::Lower, goal: Goal::Value(0.0) }
 }
 
-/// Goal for a bridge and gretap; VPP 26.10 needs 65 ns.
+/// Goal for a bridge and gretap.
 const BRIDGE_GRETAP: Goal = Goal::Value(40.0);
 const RATIO: &str = "engine.macswap.ratio_vs_testpmd";
 const MACSWAP: &str = "engine.macswap.ns_per_packet.polder";
@@ -44,7 +46,6 @@ const STRAYS: &str = "engine.stray_drops_per_packet";
 const LEAKED: &str = "engine.leaked_frames";
 const UNACCOUNTED: &str = "engine.unaccounted_packets";
 
-/// VPP 26.10 needs 40 ns for a million IPv4 routes.
 const ROUTE_1K: &str = "engine.route_1k.ns_per_packet";
 const ROUTE_1M: &str = "engine.route_1m.ns_per_packet";
 const ROUTE6_100K: &str = "engine.route6_100k.ns_per_packet";

@@ -1,29 +1,22 @@
 //! The router's rows: tables of realistic prefixes, random destinations inside them.
 
-use super::harness::{ETHERNET, FRAME_BYTES, Harness, RADIO};
+use super::harness::{ETHERNET, Harness, RADIO};
+use super::scatter::{Scatter, Vary};
 use crate::interrupt;
-use crate::meters::allocations;
 use crate::meters::statistics::Samples;
-use crate::traffic::memory::Tap;
-use crate::traffic::packet::copy;
-use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Segment};
-use polder_datapath::counters::QueueCounters;
+use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
-use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
 use polder_datapath::route::{
     Fib, Interface, InterfaceId, Neighbours, NextHopEntry, NextHopId, Owner, Prefix, Router, RouterId,
     Routers, SourceCheck,
 };
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
-use polder_datapath::wire::{
-    EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, TrafficClass,
-};
+use polder_datapath::wire::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,20 +26,22 @@ const DESTINATIONS: usize = 1 << 20;
 const HOPS: u8 = 200;
 /// Blocks of 32 bits that IPv6 routes are in.
 const BLOCKS_V6: u64 = 20_000;
+/// Station that all packets come from.
+const SENDER: MacAddress = MacAddress([2, 0, 0, 7, 0, 1]);
 /// Routes that are taken away and brought back.
 const UPDATES: usize = 200_000;
 
 /// A table that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(crate) struct Size {
     /// Routes.
-    pub(super) routes: usize,
+    pub(crate) routes: usize,
     /// Of which family.
-    pub(super) is_v6: bool,
+    pub(crate) is_v6: bool,
 }
 
 /// A worker that routes between two ports by a table of that size, as [`Harness::start`] starts others.
-pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)> {
+pub(crate) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)> {
     let interfaces = [ETHERNET, RADIO].map(interface);
     let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
     let mut ways = Vec::new();
@@ -72,14 +67,14 @@ pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)
     };
     let sources = [ETHERNET, RADIO].map(|port| {
         let destinations = (0..DESTINATIONS).map(|_| random.inside(&prefixes)).collect();
-        let source = Scatter::new(port, size.is_v6, destinations);
-        let tap = Arc::clone(&source.tap);
-        (Box::new(source) as Box<dyn RxQueue>, tap)
+        let vary = if size.is_v6 { Vary::DestinationV6 } else { Vary::DestinationV4 };
+        Scatter::open(vary, (mac(port), SENDER), destinations)
     });
     Ok((Harness::between(tables, sources, core)?, router))
 }
 
-fn interface(port: PortId) -> Interface {
+/// The router's interface on a port.
+pub(crate) fn interface(port: PortId) -> Interface {
     Interface {
         id: InterfaceId::untagged(port),
         router: RouterId(0),
@@ -91,7 +86,8 @@ fn interface(port: PortId) -> Interface {
     }
 }
 
-fn mac(port: PortId) -> MacAddress {
+/// Link-layer address of the router on a port.
+pub(crate) fn mac(port: PortId) -> MacAddress {
     let [_, low] = port.0.to_be_bytes();
     MacAddress([2, 0, 0, 8, 0, low])
 }
@@ -124,127 +120,6 @@ pub(super) fn tables(rounds: usize) -> anyhow::Result<(Samples, f64, f64)> {
         samples.push(UPDATES as f64 / start.elapsed().as_secs_f64());
     }
     Ok((samples, bytes[0], bytes[1]))
-}
-
-/// A port that packets for many destinations come from.
-struct Scatter {
-    template: Vec<u8>,
-    /// Of IPv4 four bytes, and behind them two of the header's checksum.
-    destinations: Vec<[u8; 16]>,
-    is_v6: bool,
-    next: usize,
-    tap: Arc<Tap>,
-    counters: Arc<QueueCounters>,
-}
-
-impl Scatter {
-    fn new(port: PortId, is_v6: bool, destinations: Vec<[u8; 16]>) -> Self {
-        let length = FRAME_BYTES - 4;
-        let mut template = vec![0; length];
-        let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        let ethernet =
-            EthernetHeader { destination: mac(port), source: MacAddress([2, 0, 0, 7, 0, 1]), ether_type };
-        let rest = ethernet.emit(&mut template).unwrap_or_default();
-        let bytes = u16::try_from(rest.len()).unwrap_or(0);
-        let written = if is_v6 {
-            let header = Ipv6Header {
-                traffic_class: TrafficClass(0),
-                flow_label: 0,
-                payload_length: bytes - 40,
-                next_header: IpProtocol::UDP,
-                hop_limit: 64,
-                source: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
-                destination: Ipv6Addr::UNSPECIFIED,
-            };
-            header.emit(rest).is_ok()
-        } else {
-            header_v4(bytes).emit(rest).is_ok()
-        };
-        debug_assert!(written, "a frame of 64 bytes has room for a header");
-        let mut destinations = destinations;
-        if !is_v6 {
-            destinations.iter_mut().for_each(|destination| put_checksum(destination, &template));
-        }
-        let (tap, counters) = (Arc::default(), Arc::default());
-        Self { template, destinations, is_v6, next: 0, tap, counters }
-    }
-
-    #[inline]
-    fn write(&mut self, frame: &mut [u8]) {
-        let destination = &self.destinations[self.next];
-        self.next = if self.next + 1 < self.destinations.len() { self.next + 1 } else { 0 };
-        copy(&self.template, frame);
-        if self.is_v6 {
-            frame[38..54].copy_from_slice(destination);
-            return;
-        }
-        frame[30..34].copy_from_slice(&destination[..4]);
-        frame[24..26].copy_from_slice(&destination[4..6]);
-    }
-}
-
-/// Puts the checksum of a header with that destination behind it: a port copies, and what comes in by a real one
-/// has its sum already.
-fn put_checksum(destination: &mut [u8; 16], template: &[u8]) {
-    let checksum = u16::from_be_bytes([template[24], template[25]]);
-    let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
-    let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
-    destination[4..6].copy_from_slice(&checksum.to_be_bytes());
-}
-
-fn header_v4(total_length: u16) -> Ipv4Header {
-    Ipv4Header {
-        traffic_class: TrafficClass(0),
-        total_length,
-        identification: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        time_to_live: 64,
-        protocol: IpProtocol::UDP,
-        source: Ipv4Addr::new(10, 0, 0, 1),
-        destination: Ipv4Addr::UNSPECIFIED,
-    }
-}
-
-impl RxQueue for Scatter {
-    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
-        self.tap.note_allocations(allocations::on_this_thread());
-        self.tap.answer(self.counters.received.get());
-        if !self.tap.is_open() {
-            return Turn::Drained;
-        }
-        let limit = u64::from(budget.left()).min(batch.room() as u64);
-        let length = u16::try_from(self.template.len()).unwrap_or(u16::MAX);
-        let mut count = 0;
-        while count < limit
-            && let Some(frame) = pool.take()
-        {
-            if batch.push(Packet::from_segment(Segment { frame, offset: HEADROOM, length })).is_err() {
-                break;
-            }
-            // Not before: a packet that is moved first waits for its parts.
-            let Some(packet) = batch.last_mut() else { break };
-            self.write(packet.bytes_mut());
-            count += 1;
-        }
-        budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
-        self.counters.received.add(count);
-        self.counters.received_bytes.add(count * u64::from(length));
-        Turn::OutOfBudget
-    }
-
-    fn arm(&mut self) -> Armed {
-        if self.tap.is_open() { Armed::Raced } else { Armed::Waiting }
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
-    }
 }
 
 /// Draws of a table and its traffic.

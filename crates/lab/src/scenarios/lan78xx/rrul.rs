@@ -24,8 +24,9 @@ const INTERVAL: Duration = Duration::from_millis(5);
 const ECHO: u16 = 7;
 /// A socket looks at its flags this often.
 const LOOK: Duration = Duration::from_millis(20);
-/// After this long a probe is lost.
+/// After this long a probe is lost. It counts as one that took so long, the least that it can have taken.
 const PATIENCE: Duration = Duration::from_secs(2);
+const LOST_MS: f64 = 2000.0;
 /// Points of a curve at most.
 const POINTS: usize = 250;
 
@@ -46,14 +47,13 @@ struct Times {
     after: f64,
 }
 
-/// A probe that came back: when it was sent, since the start, in seconds; how long it took, in ms.
+/// A probe: when it was sent, since the start, in seconds; how long it took, in ms.
 type Echo = (f64, f64);
 
 /// Result of one run.
 struct Outcome {
     udp: Vec<Echo>,
     icmp: Vec<Echo>,
-    sent: usize,
     /// Mbit/s from the station, and to it.
     mbit: [f64; 2],
     rates: [Vec<(f64, f64)>; 2],
@@ -91,11 +91,12 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     run.remark(
         RRUL,
         format!(
-            "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load less \
-             the median without. Queue in front of the adapter: {}. Before the adapter's cable, at the station: {} packets \
+            "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, lost \
+             ones as {} s, less the median without. Queue in front of the adapter: {}. Before the adapter's cable, at the station: {} packets \
              in its interface and as many in its queue. {PENDING} packets wait behind a queue for a URB",
             congestion.trim(),
             INTERVAL.as_millis(),
+            PATIENCE.as_secs(),
             told.join("; "),
             STATION_PACKETS
         ),
@@ -130,9 +131,8 @@ fn load(output: &Output, times: &Times) -> anyhow::Result<Outcome> {
     })?;
     let icmp = icmp_echoes(ping, start)?;
     let after = output.count()?;
-    let (sent, udp) = udp;
     let (mbit, rates) = goodput(&report, times.before)?;
-    Ok(Outcome { udp, icmp, sent, mbit, rates, dropped: after.dropped - before.dropped })
+    Ok(Outcome { udp, icmp, mbit, rates, dropped: after.dropped - before.dropped })
 }
 
 /// Four flows each way; returns what iperf3 says of them.
@@ -180,35 +180,35 @@ fn answer(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a probe every so often, whatever becomes of the others; returns how many, and those that came back.
-fn probe(start: Duration, time: Duration) -> anyhow::Result<(usize, Vec<Echo>)> {
+/// Sends a probe every so often, whatever becomes of the others; returns all of them.
+fn probe(start: Duration, time: Duration) -> anyhow::Result<Vec<Echo>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(HOST, 0)).context("cannot open a UDP socket")?;
     socket.connect(SocketAddr::V4(SocketAddrV4::new(STATION, ECHO)))?;
-    let mut echoes = Vec::new();
-    let (mut sent, end) = (0, start + time);
+    let mut probes: Vec<Echo> = Vec::new();
+    let (mut answers, end) = (0, start + time);
     let mut next = clock::now();
     loop {
         let now = clock::now();
-        if now >= end + PATIENCE || now >= end && echoes.len() == sent {
-            return Ok((sent, echoes));
+        if now >= end + PATIENCE || now >= end && answers == probes.len() {
+            return Ok(probes);
         }
         interrupt::check()?;
         if now >= next && now < end {
-            sent += 1;
             // One that cannot be sent is a lost probe.
-            let _ = socket.send(&clock::nanos().to_be_bytes());
+            let _ = socket.send(&probes.len().to_be_bytes());
+            probes.push(((now - start).as_secs_f64(), LOST_MS));
             next += INTERVAL;
         }
         socket.set_read_timeout(Some((next.max(now) - now).clamp(Duration::from_micros(50), LOOK)))?;
-        let mut payload = [0; 64];
-        let Ok(8) = socket.recv(&mut payload) else { continue };
-        let then = payload.first_chunk().map(|bytes| Duration::from_nanos(u64::from_be_bytes(*bytes)));
-        echoes.extend(then.map(|then| echo(start, then, clock::now())));
+        let mut payload = [0; size_of::<usize>()];
+        if socket.recv(&mut payload).is_err() {
+            continue;
+        }
+        if let Some((sent, took)) = probes.get_mut(usize::from_be_bytes(payload)) {
+            *took = ((clock::now() - start).as_secs_f64() - *sent) * 1e3;
+            answers += 1;
+        }
     }
-}
-
-fn echo(start: Duration, then: Duration, now: Duration) -> Echo {
-    (then.saturating_sub(start).as_secs_f64(), now.saturating_sub(then).as_secs_f64() * 1e3)
 }
 
 fn ping(output: &Output, time: Duration) -> anyhow::Result<Running> {
@@ -224,16 +224,32 @@ fn icmp_echoes(mut ping: Running, start: Duration) -> anyhow::Result<Vec<Echo>> 
     ping.wait(Duration::from_secs(20))?;
     let start = clock::since_1970().saturating_sub(clock::now() - start).as_secs_f64();
     let said = ping.said();
-    let echoes = said.lines().filter_map(|line| answered(line, start)).collect::<Vec<_>>();
-    ensure!(!echoes.is_empty(), "ping had no answer: {}", crate::command::last_lines(&said, 4));
-    Ok(echoes)
+    let answers = said.lines().filter_map(|line| answered(line, start)).collect::<Vec<_>>();
+    ensure!(!answers.is_empty(), "ping had no answer: {}", crate::command::last_lines(&said, 4));
+    Ok(with_lost(&answers))
 }
 
-fn answered(line: &str, start: f64) -> Option<Echo> {
+/// The number of a probe of ping, and the probe.
+fn answered(line: &str, start: f64) -> Option<(u32, Echo)> {
     let (at, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let (_, number) = rest.split_once("icmp_seq=")?;
+    let number = number.split_whitespace().next()?.parse().ok()?;
     let (_, took) = rest.split_once("time=")?;
     let took = took.split_whitespace().next()?.parse::<f64>().ok()?;
-    Some((at.parse::<f64>().ok()? - took / 1e3 - start, took))
+    Some((number, (at.parse::<f64>().ok()? - took / 1e3 - start, took)))
+}
+
+/// Answered probes, and between them those whose number is missing, at even distances. Probes behind the last answer are
+/// those of the rest after the load.
+fn with_lost(answers: &[(u32, Echo)]) -> Vec<Echo> {
+    let mut sorted = answers.to_vec();
+    sorted.sort_by_key(|(number, _)| *number);
+    let lost = sorted.windows(2).flat_map(|pair| {
+        let [(first, (from, _)), (last, (until, _))] = [pair[0], pair[1]];
+        let step = (until - from) / f64::from((last - first).max(1));
+        (first + 1..last).map(move |number| (from + step * f64::from(number - first), LOST_MS))
+    });
+    lost.chain(answers.iter().map(|(_, probe)| *probe)).collect()
 }
 
 /// Percentiles, in ms.
@@ -264,12 +280,14 @@ impl Outcome {
         let [out, back] = self.mbit;
         format!(
             "p50 and p99 {:.2} and {:.2} ms above {:.2} ms, {out:.0} Mbit/s from the station and {back:.0} to it, {} of {} UDP \
-             probes lost, {} packets dropped by the queue",
+             and {} of {} ICMP probes lost, {} packets dropped by the queue",
             added.middle,
             added.last,
             added.idle,
-            self.sent.saturating_sub(self.udp.len()),
-            self.sent,
+            self.udp.iter().filter(is_lost).count(),
+            self.udp.len(),
+            self.icmp.iter().filter(is_lost).count(),
+            self.icmp.len(),
             self.dropped
         )
     }
@@ -292,9 +310,14 @@ impl Outcome {
     }
 }
 
-/// As few points as can be drawn: the slowest probe of each moment.
+/// True for a probe that did not come back.
+fn is_lost((_, took): &&Echo) -> bool {
+    *took >= LOST_MS
+}
+
+/// As few points as can be drawn: the slowest probe of each moment that came back.
 fn slowest(echoes: &[Echo]) -> Vec<(f64, f64)> {
-    let mut sorted = echoes.to_vec();
+    let mut sorted = echoes.iter().filter(|probe| !is_lost(probe)).copied().collect::<Vec<_>>();
     sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
     let moment = sorted.len().div_ceil(POINTS).max(1);
     sorted
@@ -314,8 +337,11 @@ mod tests {
     #[test]
     fn what_ping_prints_is_read() {
         let line = "[1700000002.500] 64 bytes from 10.97.0.1: icmp_seq=7 ttl=64 time=250 ms";
-        let (at, took) = answered(line, 1_700_000_000.0).unwrap();
-        assert!((at - 2.25).abs() < 1e-6 && (took - 250.0).abs() < 1e-9, "{at} {took}");
+        let (number, (at, took)) = answered(line, 1_700_000_000.0).unwrap();
+        assert!(
+            number == 7 && (at - 2.25).abs() < 1e-6 && (took - 250.0).abs() < 1e-9,
+            "{number} {at} {took}"
+        );
         assert_eq!(answered("PING 10.97.0.1 (10.97.0.1) 56(84) bytes of data.", 0.0), None);
         assert_eq!(answered("[1700000002.5] no answer yet for icmp_seq=3", 0.0), None);
     }
@@ -328,18 +354,30 @@ mod tests {
         // The first second of the load is that of slow start; one slow probe in three hundred is no p99.
         udp[150].1 = 50.0;
         udp[300].1 = 50.0;
-        let outcome = Outcome {
-            sent: udp.len(),
-            udp,
-            icmp: vec![],
-            mbit: [1.0; 2],
-            rates: [vec![], vec![]],
-            dropped: 0,
-        };
+        let outcome = Outcome { udp, icmp: vec![], mbit: [1.0; 2], rates: [vec![], vec![]], dropped: 0 };
         let added = outcome.added(&times).unwrap();
         assert!((added.idle - 0.5).abs() < 1e-9 && (added.last - 2.5).abs() < 1e-9, "{}", added.last);
         let points = slowest(&outcome.udp);
         assert!(points.len() <= POINTS && points.iter().any(|(_, took)| *took > 49.0));
+    }
+
+    #[test]
+    fn a_lost_probe_is_a_slow_one() {
+        let answers = [(1, (0.0, 1.0)), (2, (0.1, 1.0)), (5, (0.4, 1.0))];
+        let mut all = with_lost(&answers);
+        all.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let took = all.iter().map(|(_, took)| *took).collect::<Vec<_>>();
+        assert_eq!(took, [1.0, 1.0, LOST_MS, LOST_MS, 1.0]);
+        assert!((all[3].0 - 0.3).abs() < 1e-9, "{all:?}");
+        let times = Times { before: 1.0, load: 4, after: 1.0 };
+        let probe = |number: u32| {
+            (f64::from(number) / 100.0, if number.is_multiple_of(50) && number > 100 { LOST_MS } else { 1.0 })
+        };
+        let udp = (0..600).map(probe).collect();
+        let outcome = Outcome { udp, icmp: vec![], mbit: [1.0; 2], rates: [vec![], vec![]], dropped: 0 };
+        let added = outcome.added(&times).unwrap();
+        assert!((added.last - (LOST_MS - 1.0)).abs() < 1e-9 && added.middle.abs() < 1e-9, "{}", added.last);
+        assert!(slowest(&outcome.udp).iter().all(|(_, took)| *took < 2.0));
     }
 
     #[test]

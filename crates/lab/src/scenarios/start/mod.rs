@@ -174,14 +174,19 @@ impl Net {
             // A full buffer at the sender is as good as a packet.
             let _ = sender.send_to(&[0; 64], (self.target, PORT));
         }
-        let status = fs::read_to_string(format!("/proc/{}/status", gateway.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-        let kib = kib.context("the kernel does not say how much memory is resident")?;
+        let resident = resident_mib(gateway.id())?;
         let status = gateway.stop()?;
         ensure!(status.success(), "polder ended with {status}: {}", command::last_lines(&gateway.said(), 12));
-        Ok(kib / 1024.0)
+        Ok(resident)
     }
+}
+
+/// Resident memory of a process.
+pub(super) fn resident_mib(process: u32) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(kib.context("the kernel does not say how much memory is resident")? / 1024.0)
 }
 
 fn stream(sender: &UdpSocket, target: Ipv4Addr, over: &AtomicBool) {

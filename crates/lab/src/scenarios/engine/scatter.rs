@@ -1,0 +1,153 @@
+//! A port whose packets differ in a field that was drawn at random beforehand.
+
+use super::harness::FRAME_BYTES;
+use crate::meters::allocations;
+use crate::traffic::memory::Tap;
+use crate::traffic::packet::copy;
+use polder_buffers::{Batch, HEADROOM, Packet, Pool, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::wire::{
+    EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, TrafficClass,
+};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Field that differs from packet to packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vary {
+    /// Destination of IPv4: four bytes of a draw.
+    DestinationV4,
+    /// Destination of IPv6: a whole draw.
+    DestinationV6,
+    /// Destination and source of Ethernet: twelve bytes of a draw.
+    Stations,
+}
+
+/// A port that packets for many destinations come from, which were drawn before and come in turn.
+pub(crate) struct Scatter {
+    template: Vec<u8>,
+    /// Of IPv4 destinations, two bytes of the header's checksum are behind the address.
+    draws: Vec<[u8; 16]>,
+    vary: Vary,
+    next: usize,
+    tap: Arc<Tap>,
+    counters: Arc<QueueCounters>,
+}
+
+impl Scatter {
+    /// The source of a port, and its tap: packets from one station to another, but for what varies.
+    pub(crate) fn open(
+        vary: Vary,
+        (destination, source): (MacAddress, MacAddress),
+        mut draws: Vec<[u8; 16]>,
+    ) -> (Box<dyn RxQueue>, Arc<Tap>) {
+        let mut template = vec![0; FRAME_BYTES - 4];
+        let is_v6 = vary == Vary::DestinationV6;
+        let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let ethernet = EthernetHeader { destination, source, ether_type };
+        let rest = ethernet.emit(&mut template).unwrap_or_default();
+        let bytes = u16::try_from(rest.len()).unwrap_or(0);
+        let written =
+            if is_v6 { header_v6(bytes).emit(rest).is_ok() } else { header_v4(bytes).emit(rest).is_ok() };
+        debug_assert!(written, "a frame of 64 bytes has room for a header");
+        if vary == Vary::DestinationV4 {
+            draws.iter_mut().for_each(|draw| put_checksum(draw, &template));
+        }
+        let (tap, counters) = (Arc::<Tap>::default(), Arc::default());
+        let source = Self { template, draws, vary, next: 0, tap: Arc::clone(&tap), counters };
+        (Box::new(source), tap)
+    }
+
+    #[inline]
+    fn write(&mut self, frame: &mut [u8]) {
+        let draw = &self.draws[self.next];
+        self.next = if self.next + 1 < self.draws.len() { self.next + 1 } else { 0 };
+        copy(&self.template, frame);
+        match self.vary {
+            Vary::DestinationV6 => frame[38..54].copy_from_slice(draw),
+            Vary::Stations => frame[..12].copy_from_slice(&draw[..12]),
+            Vary::DestinationV4 => {
+                frame[30..34].copy_from_slice(&draw[..4]);
+                frame[24..26].copy_from_slice(&draw[4..6]);
+            }
+        }
+    }
+}
+
+/// Puts the checksum of a header with that destination behind it: a port copies, and what comes in by a real one
+/// has its sum already.
+fn put_checksum(destination: &mut [u8; 16], template: &[u8]) {
+    let checksum = u16::from_be_bytes([template[24], template[25]]);
+    let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
+    let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
+    destination[4..6].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn header_v4(total_length: u16) -> Ipv4Header {
+    Ipv4Header {
+        traffic_class: TrafficClass(0),
+        total_length,
+        identification: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        time_to_live: 64,
+        protocol: IpProtocol::UDP,
+        source: Ipv4Addr::new(10, 0, 0, 1),
+        destination: Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+fn header_v6(bytes: u16) -> Ipv6Header {
+    Ipv6Header {
+        traffic_class: TrafficClass(0),
+        flow_label: 0,
+        payload_length: bytes - 40,
+        next_header: IpProtocol::UDP,
+        hop_limit: 64,
+        source: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+        destination: Ipv6Addr::UNSPECIFIED,
+    }
+}
+
+impl RxQueue for Scatter {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        self.tap.note_allocations(allocations::on_this_thread());
+        self.tap.answer(self.counters.received.get());
+        if !self.tap.is_open() {
+            return Turn::Drained;
+        }
+        let limit = u64::from(budget.left()).min(batch.room() as u64);
+        let length = u16::try_from(self.template.len()).unwrap_or(u16::MAX);
+        let mut count = 0;
+        while count < limit
+            && let Some(frame) = pool.take()
+        {
+            if batch.push(Packet::from_segment(Segment { frame, offset: HEADROOM, length })).is_err() {
+                break;
+            }
+            // Not before: a packet that is moved first waits for its parts.
+            let Some(packet) = batch.last_mut() else { break };
+            self.write(packet.bytes_mut());
+            count += 1;
+        }
+        budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
+        self.counters.received.add(count);
+        self.counters.received_bytes.add(count * u64::from(length));
+        Turn::OutOfBudget
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.tap.is_open() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}

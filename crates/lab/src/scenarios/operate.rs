@@ -1,0 +1,214 @@
+//! `operate`: what it costs a gateway to be watched, and whether a change takes itself back.
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use crate::meters::cpu::process_time;
+use crate::meters::statistics::Samples;
+use crate::peers::polder::{program, ran_with};
+use crate::report::Better;
+use crate::topology::{End, Namespace, Topology};
+use anyhow::{Context as _, ensure};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "operate",
+    about: "what a scrape of the metrics costs a gateway of 64 ports, and changes that take themselves back",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const SCRAPE: &str = "operate.scrape.cost_percent";
+const SCRAPE_OFTEN: &str = "operate.scrape.cost_percent.at_20_hz";
+const REVERTS: &str = "operate.reload_confirm.reverts";
+const KEPT: &str = "operate.reload_confirm.kept";
+
+const PROMISES: &[Promise] = &[
+    Promise { name: SCRAPE, unit: "%", better: Better::Lower, goal: Goal::Value(1.0) },
+    Promise { name: SCRAPE_OFTEN, unit: "%", better: Better::Lower, goal: Goal::None },
+    Promise { name: REVERTS, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
+    Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
+];
+
+/// Ports of the gateway.
+const PORTS: u32 = 64;
+/// Time of a window with scrapes, and of one without.
+const WINDOW: Duration = Duration::from_secs(4);
+/// Time for which a gateway may take to answer or to go back.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which a change that was not confirmed is taken back, in seconds.
+const CONFIRM: &str = "1";
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    run.place("gateway, the asking thread", "any", "not pinned");
+    let site = Site::lay()?;
+    fs::write(site.file(), site.configuration(50))?;
+    ran_with(&format!("{PORTS} ports"), &site.configuration(50));
+    let mut gateway = site.start()?;
+    if run.wants_any(&[SCRAPE, SCRAPE_OFTEN]) {
+        site.scrapes(run, gateway.id())?;
+    }
+    if run.wants_any(&[REVERTS, KEPT]) {
+        site.changes(run)?;
+    }
+    let status = gateway.stop()?;
+    ensure!(status.success(), "polder ended with {status}: {}", command::last_lines(&gateway.said(), 12));
+    Ok(())
+}
+
+/// A namespace with a gateway, whose interfaces are wired to another one.
+struct Site {
+    topology: Topology,
+    gateway: Namespace,
+    program: PathBuf,
+}
+
+impl Site {
+    fn lay() -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let (gateway, far) = (topology.namespace("gw")?, topology.namespace("far")?);
+        for number in 0..PORTS {
+            let name = format!("eth{number}");
+            let end = |namespace| End { namespace, interface: &name };
+            topology.wire_with_offloads(end(&gateway), end(&far), 1500)?;
+        }
+        Ok(Self { topology, gateway, program: program()? })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.topology.directory().join("operate.toml")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.topology.directory().join("operate.sock")
+    }
+
+    fn metrics(&self) -> PathBuf {
+        self.topology.directory().join("metrics.sock")
+    }
+
+    /// A bridge of all ports, the first of which has this weight.
+    fn configuration(&self, weight: u32) -> String {
+        let mut text = format!(
+            "version = 1\n\n[gateway]\ncontrol = \"{}\"\n\n[metrics]\nlisten = \"{}\"\n",
+            self.socket().display(),
+            self.metrics().display()
+        );
+        for number in 0..PORTS {
+            let weight = if number == 0 { format!("weight = {weight}\n") } else { String::new() };
+            text += &format!("\n[port.eth{number}]\ninterface = \"eth{number}\"\n{weight}");
+        }
+        let members = (0..PORTS).map(|number| format!("eth{number}")).collect::<Vec<_>>();
+        text + &format!("\n[bridge.lan]\nmembers = {members:?}\n")
+    }
+
+    /// Starts the program; until it is ready.
+    fn start(&self) -> anyhow::Result<Running> {
+        let begun = clock::now();
+        let mut command = self.gateway.command(&self.program);
+        let mut gateway = Running::start("polder", command.args(["run", "--yes"]).arg(self.file()))?;
+        while !self.ask("/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+            gateway.check()?;
+            ensure!(clock::now() - begun < PATIENCE, "polder is not ready");
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
+        Ok(gateway)
+    }
+
+    /// Answer of the metrics' socket.
+    fn ask(&self, path: &str) -> anyhow::Result<String> {
+        let mut stream = UnixStream::connect(self.metrics())?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(
+            format!("GET {path} HTTP/1.1\r\nHost: polder\r\nConnection: close\r\n\r\n").as_bytes(),
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn scrapes(&self, run: &mut Run, process: u32) -> anyhow::Result<()> {
+        let rounds = run.quick_or(2, 10);
+        let (mut seldom, mut often, mut bytes) = (Samples::default(), Samples::default(), 0);
+        for round in 0..rounds {
+            run.says(&format!("scrapes, round {} of {rounds}", round + 1));
+            let (none, _) = self.window(process, None)?;
+            let (one, length) = self.window(process, Some(Duration::from_secs(1)))?;
+            let (twenty, _) = self.window(process, Some(Duration::from_millis(50)))?;
+            seldom.push(one - none);
+            often.push(twenty - none);
+            bytes = length;
+        }
+        run.record(SCRAPE, &seldom);
+        run.record(SCRAPE_OFTEN, &often);
+        let window = WINDOW.as_secs();
+        run.remark(
+            SCRAPE,
+            format!(
+                "of one core, all threads of the gateway, at rest; {window} s at 1 Hz less {window} s without; {bytes} bytes"
+            ),
+        );
+        Ok(())
+    }
+
+    /// CPU time of a process in a window in percent of a core, and the length of the last answer.
+    fn window(&self, process: u32, every: Option<Duration>) -> anyhow::Result<(f64, usize)> {
+        let (begun, before) = (clock::now(), process_time(process)?);
+        let mut length = 0;
+        while clock::now() - begun < WINDOW {
+            if every.is_some() {
+                let answer = self.ask("/metrics")?;
+                ensure!(
+                    answer.starts_with("HTTP/1.1 200") && answer.contains("# EOF"),
+                    "no metrics came: {answer}"
+                );
+                length = answer.len();
+            }
+            interrupt::sleep(every.unwrap_or(WINDOW))?;
+        }
+        let used = process_time(process)? - before;
+        Ok((100.0 * used.as_secs_f64() / (clock::now() - begun).as_secs_f64(), length))
+    }
+
+    /// A change that is not confirmed goes back, and one that is stays.
+    fn changes(&self, run: &mut Run) -> anyhow::Result<()> {
+        run.says("a change that takes itself back");
+        fs::write(self.file(), self.configuration(60))?;
+        self.expect(&["reload", "--yes", "--confirm", CONFIRM], 0)?;
+        self.expect(&["diff"], 0)?;
+        let end = clock::now() + PATIENCE;
+        while self.code(&["diff"])? != 1 {
+            ensure!(clock::now() < end, "a change that nobody confirmed has stayed");
+            interrupt::sleep(Duration::from_millis(100))?;
+        }
+        run.record_one(REVERTS, 1.0);
+        run.says("a change that is confirmed");
+        self.expect(&["reload", "--yes", "--confirm", CONFIRM], 0)?;
+        self.expect(&["confirm"], 0)?;
+        interrupt::sleep(Duration::from_secs(3))?;
+        self.expect(&["diff"], 0)?;
+        run.record_one(KEPT, 1.0);
+        Ok(())
+    }
+
+    fn expect(&self, arguments: &[&str], code: i32) -> anyhow::Result<()> {
+        let found = self.code(arguments)?;
+        ensure!(found == code, "`polder {}` ended with {found} in place of {code}", arguments.join(" "));
+        Ok(())
+    }
+
+    /// Exit code of the program.
+    fn code(&self, arguments: &[&str]) -> anyhow::Result<i32> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(arguments).arg("--socket").arg(self.socket()).output()?;
+        output.status.code().with_context(|| format!("`polder {}` was killed", arguments.join(" ")))
+    }
+}

@@ -1,0 +1,74 @@
+//! Linux's own USB network gadgets, in a guest, examine Polder's driver of CDC network functions.
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::report::Better;
+use crate::usb::{self, Judgement};
+use anyhow::Context as _;
+use polder_devices::cdc::Subclass;
+use std::time::Duration;
+
+/// Rows of one judge: passed, failed, broken drivers found.
+type Rows = [&'static str; 3];
+
+const NCM: Rows =
+    ["usb.ncm_gadget.checks_passed", "usb.ncm_gadget.checks_failed", "usb.ncm_gadget.mutants_caught"];
+const ECM: Rows =
+    ["usb.ecm_gadget.checks_passed", "usb.ecm_gadget.checks_failed", "usb.ecm_gadget.mutants_caught"];
+
+const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
+    Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
+}
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "usb",
+    about: "Linux's NCM and ECM gadgets behind its usbip-host judge Polder's driver",
+    needs_root: false,
+    promises: &[
+        promise(NCM[0], Better::Higher, 20.0),
+        promise(NCM[1], Better::Lower, 0.0),
+        promise(NCM[2], Better::Higher, 6.0),
+        promise(ECM[0], Better::Higher, 20.0),
+        promise(ECM[1], Better::Lower, 0.0),
+        promise(ECM[2], Better::Higher, 6.0),
+    ],
+    measure,
+};
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    judge(run, Subclass::Ncm, NCM)?;
+    judge(run, Subclass::Ecm, ECM)
+}
+
+/// Lets the gadget of one subclass examine the driver and broken ones.
+fn judge(run: &mut Run, subclass: Subclass, rows: Rows) -> anyhow::Result<()> {
+    if !run.wants_any(&rows) {
+        return Ok(());
+    }
+    if let Err(reason) = usb::available() {
+        run.skip(&rows, &format!("{reason:#}"));
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    run.place("the driver", "any", "thread of this process");
+    run.place("the guest", "any", "emulated processor");
+    let verdict = usb::examine(&program, subclass, &|what| run.says(what))?;
+    record(run, rows, &verdict);
+    Ok(())
+}
+
+fn record(run: &mut Run, [passed, failed, caught]: Rows, verdict: &Judgement) {
+    let count = |list: &[String]| u32::try_from(list.len()).map_or(f64::MAX, f64::from);
+    let took = verdict.took.iter().map(|(_, time)| *time).sum::<Duration>();
+    run.record_one(passed, count(&verdict.passed));
+    run.remark(passed, format!("{}; took {:.0} s", verdict.kernel, took.as_secs_f64()));
+    run.record_one(failed, count(&verdict.failed));
+    if !verdict.failed.is_empty() {
+        run.remark(failed, verdict.failed.join("; "));
+    }
+    run.record_one(caught, count(&verdict.caught));
+    run.remark(caught, verdict.caught.join("; "));
+    if !verdict.missed.is_empty() {
+        run.remark(caught, format!("not found out: {}", verdict.missed.join(", ")));
+    }
+}

@@ -1,0 +1,189 @@
+//! Faults of the driver, each imitated between it and USB/IP, and the check that has to find it.
+
+use polder_datapath::port::Armed;
+use polder_datapath::units::Nanos;
+use polder_devices::cdc::Subclass;
+use polder_devices::usb::{Completion, Speed, Status, Transport, Urb};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// A fault of the driver.
+#[derive(Clone, Copy)]
+pub(super) enum Fault {
+    /// Bulk-out transfers have another byte at an offset.
+    Out(usize, u8),
+    /// Bulk-out transfers are shorter by some bytes.
+    CutOut(usize),
+    /// Every so many bulk-out transfers one is not sent, and counts as sent.
+    LoseOut(u32),
+    /// Transfers of whole packets are not ended, neither by a packet without data nor by a byte of padding.
+    NoEnd,
+    /// Bulk-in transfers are shorter by some bytes.
+    CutIn(usize),
+    /// Interrupt URBs have no interval.
+    NoInterval,
+    /// A control request is not sent, and counts as done.
+    Forget(u8),
+}
+
+/// A broken driver.
+pub(super) struct Mutant {
+    pub(super) name: &'static str,
+    pub(super) subclass: Subclass,
+    /// The check that has to fail.
+    pub(super) check: &'static str,
+    pub(super) fault: Fault,
+}
+
+const fn ncm(name: &'static str, check: &'static str, fault: Fault) -> Mutant {
+    Mutant { name, subclass: Subclass::Ncm, check, fault }
+}
+
+const fn ecm(name: &'static str, check: &'static str, fault: Fault) -> Mutant {
+    Mutant { name, subclass: Subclass::Ecm, check, fault }
+}
+
+/// All of them.
+pub(super) const MUTANTS: &[Mutant] = &[
+    ncm("signs blocks wrongly", "one echo", Fault::Out(0, 0x01)),
+    ncm("gives a wrong header length", "one echo", Fault::Out(4, 0x04)),
+    ncm("gives a wrong block length", "one echo", Fault::Out(9, 0x40)),
+    ncm("puts the table elsewhere", "one echo", Fault::Out(10, 0x02)),
+    ncm("signs tables wrongly", "one echo", Fault::Out(12, 0x02)),
+    ncm("changes a byte of a frame", "one echo", Fault::Out(100, 0x10)),
+    ncm("cuts blocks", "one echo", Fault::CutOut(1)),
+    ncm("cuts received blocks", "one echo", Fault::CutIn(1)),
+    ncm("loses a block", "volume", Fault::LoseOut(50)),
+    ncm("asks for no interval", "opens", Fault::NoInterval),
+    ncm("selects no data", "one echo", Fault::Forget(11)),
+    ncm("sets no format", "32 bits", Fault::Forget(0x84)),
+    ncm("sets no checksums", "checksums", Fault::Forget(0x8a)),
+    ncm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
+    ecm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
+    ecm("changes a byte of a frame", "one echo", Fault::Out(70, 0x10)),
+    ecm("asks for no interval", "opens", Fault::NoInterval),
+    ecm("selects no data", "one echo", Fault::Forget(11)),
+    ecm("cuts frames", "one echo", Fault::CutOut(1)),
+    ecm("cuts received frames", "one echo", Fault::CutIn(1)),
+    ecm("loses a frame", "volume", Fault::LoseOut(50)),
+];
+
+/// Bit of an endpoint's address.
+const IN: u8 = 0x80;
+/// Bytes of a bulk packet at high speed.
+const PACKET: usize = 512;
+
+/// The transport of a driver with a fault.
+pub(super) struct Wrapped {
+    inner: Box<dyn Transport>,
+    fault: Fault,
+    sent: u32,
+    done: VecDeque<Completion>,
+}
+
+impl Wrapped {
+    pub(super) fn new(inner: Box<dyn Transport>, fault: Fault) -> Self {
+        Self { inner, fault, sent: 0, done: VecDeque::new() }
+    }
+
+    fn pretend(&mut self, urb: Urb) {
+        let actual = urb.length;
+        self.done.push_back(Completion { urb, status: Status::Done, actual });
+    }
+}
+
+impl Transport for Wrapped {
+    fn speed(&self) -> Speed {
+        self.inner.speed()
+    }
+
+    fn submit(&mut self, mut urb: Urb) {
+        let is_bulk_out = urb.endpoint != 0 && urb.endpoint & IN == 0;
+        match self.fault {
+            Fault::Out(at, bits) if is_bulk_out && at < urb.length => urb.buffer.bytes_mut()[at] ^= bits,
+            Fault::CutOut(bytes) if is_bulk_out => urb.length -= bytes,
+            Fault::LoseOut(every) if is_bulk_out => {
+                self.sent += 1;
+                if self.sent.is_multiple_of(every) {
+                    return self.pretend(urb);
+                }
+            }
+            Fault::NoEnd if is_bulk_out => {
+                urb.zero_packet = false;
+                if urb.length % PACKET == 1 {
+                    urb.length -= 1;
+                }
+            }
+            Fault::NoInterval => urb.interval = 0,
+            Fault::Forget(request) if urb.endpoint == 0 && urb.setup.request == request => {
+                return self.pretend(urb);
+            }
+            Fault::Out(..)
+            | Fault::CutOut(_)
+            | Fault::LoseOut(_)
+            | Fault::NoEnd
+            | Fault::CutIn(_)
+            | Fault::Forget(_) => {}
+        }
+        self.inner.submit(urb);
+    }
+
+    fn cancel(&mut self, endpoint: u8) {
+        self.inner.cancel(endpoint);
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn complete(&mut self) -> Option<Completion> {
+        if let Some(done) = self.done.pop_front() {
+            return Some(done);
+        }
+        let mut done = self.inner.complete()?;
+        match self.fault {
+            Fault::CutIn(bytes) if done.urb.endpoint & IN != 0 && done.urb.interval == 0 => {
+                done.actual = done.actual.saturating_sub(bytes);
+            }
+            Fault::CutOut(bytes) if done.urb.endpoint != 0 && done.urb.endpoint & IN == 0 => {
+                done.actual += bytes;
+                done.urb.length += bytes;
+            }
+            Fault::Out(..)
+            | Fault::CutOut(_)
+            | Fault::LoseOut(_)
+            | Fault::NoEnd
+            | Fault::CutIn(_)
+            | Fault::NoInterval
+            | Fault::Forget(_) => {}
+        }
+        Some(done)
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        if self.done.is_empty() {
+            self.inner.wait(limit);
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.done.is_empty() { self.inner.arm() } else { Armed::Raced }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event()
+    }
+
+    fn now(&self) -> Nanos {
+        self.inner.now()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
+    fn place(&self) -> String {
+        self.inner.place()
+    }
+}
