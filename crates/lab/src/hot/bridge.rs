@@ -58,19 +58,23 @@ impl Flow {
         [STATIONS[self.to], STATIONS[self.from]]
     }
 
-    fn frame(self, kind: u16, payload: &[u8]) -> Vec<u8> {
-        let tags = self.tag.map(|vlan| (0x8100, vlan));
-        frame(self.stations(), tags.as_slice(), kind, payload)
+    fn tags(self) -> Option<(u16, u16)> {
+        self.tag.map(|vlan| (0x8100, vlan))
+    }
+
+    /// The VLAN in which the bridge forwards it: the third port is in the one that has tags.
+    fn vlan(self) -> u16 {
+        if self.from == 2 { 7 } else { self.tag.unwrap_or(9) }
     }
 
     /// Frames by name: ordinary ones, and those that a program must not treat as ordinary.
     fn odd_frames(self) -> Vec<(String, Vec<u8>)> {
         let [to, from] = self.stations();
-        let own = self.tag.map(|vlan| (0x8100, vlan));
+        let own = self.tags();
         let mut frames = Vec::new();
         let mut add = |name: &str, frame| frames.push((format!("{self:?} {name}"), frame));
         for bytes in [46, 60, 1396, 1397, 1400, 1401, 1404, 1405, 1496, 1500] {
-            add(&format!("{bytes} bytes"), self.frame(PLAIN, &vec![0x5a; bytes]));
+            add(&format!("{bytes} bytes"), frame([to, from], own.as_slice(), PLAIN, &vec![0x5a; bytes]));
         }
         let payload = [0x5a; 46];
         for tag in [0x0000, 0x6000, 0x6007, 0x1007, 0x0008, 0x0009, 0x000a, 0x0fff] {
@@ -154,19 +158,28 @@ impl BridgeStand {
         seen
     }
 
-    /// Frames that have come at the flow's other two ends, the receiver's first, until a marker comes that is sent now.
+    /// Frames that have come at the flow's other two ends, the receiver's first, until two markers come that are sent now.
+    ///
+    /// The first goes to all stations of the VLAN, which only user space does: behind it comes nothing from there that was
+    /// sent before. The second takes the way of the flow.
     fn until_marker(&self, flow: Flow, number: usize) -> anyhow::Result<Frames> {
-        let mark = [&[0x5a; 48][..], &length(number % 60_000)].concat();
-        self.send(flow.from, &flow.frame(MARKER, &mark))?;
-        let (mut seen, end) = (Vec::new(), clock::now() + SOON);
-        while !seen.iter().any(|frame: &Vec<u8>| frame.ends_with(&mark)) {
-            ensure!(clock::now() < end, "the marker of packet {number} did not come: {flow:?}");
-            interrupt::sleep(Duration::from_micros(200))?;
-            seen.extend(self.arrived(flow.to));
-        }
-        seen.retain(|frame| !has_type(frame, &[MARKER]));
         let third = (0..PORTS.len()).find(|end| ![flow.from, flow.to].contains(end)).unwrap_or_default();
-        Ok([seen, self.arrived(third)])
+        let mut seen = [Vec::new(), Vec::new()];
+        let [to, from] = flow.stations();
+        for (to, is_for_third) in [([0xff; 6], flow.vlan() == 7), (to, false)] {
+            let mark = [&[0x5a; 48][..], &length(number % 60_000)].concat();
+            self.send(flow.from, &frame([to, from], flow.tags().as_slice(), MARKER, &mark))?;
+            let is_mark = |frame: &Vec<u8>| frame[..6] == to && frame.ends_with(&mark);
+            let end = clock::now() + SOON;
+            while !seen[0].iter().any(is_mark) || is_for_third && !seen[1].iter().any(is_mark) {
+                ensure!(clock::now() < end, "the marker of packet {number} did not come: {flow:?}");
+                interrupt::sleep(Duration::from_micros(200))?;
+                seen[0].extend(self.arrived(flow.to));
+                seen[1].extend(self.arrived(third));
+            }
+        }
+        seen.iter_mut().for_each(|frames| frames.retain(|frame| !has_type(frame, &[MARKER])));
+        Ok(seen)
     }
 
     /// Sends markers of a flow until one is carried, if the gateway has a fast path.
@@ -188,8 +201,6 @@ impl BridgeStand {
     fn run_flow(&self, flow: Flow, tell: Tell<'_>) -> anyhow::Result<bool> {
         for (number, (name, odd)) in flow.odd_frames().into_iter().enumerate() {
             self.send(flow.from, &odd)?;
-            // It may have no order with the marker.
-            interrupt::sleep(SETTLED)?;
             if !tell(&name, self.until_marker(flow, number)?) {
                 return Ok(false);
             }

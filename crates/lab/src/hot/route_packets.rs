@@ -59,13 +59,6 @@ pub fn frame((tag, source, _): Flow, packet: &[u8]) -> Vec<u8> {
     [ethernet(LAN, tag, kind), packet.to_vec()].concat()
 }
 
-/// True if a frame has the addresses of a flow.
-pub(super) fn is_of_flow((_, source, destination): Flow, frame: &[u8]) -> bool {
-    let plain = packet([source, destination], 64, 17, &[]);
-    let ends = if source.contains(':') { &plain[8..40] } else { &plain[12..20] };
-    frame.windows(ends.len()).any(|window| window == ends)
-}
-
 /// Frames by name: ordinary ones of a flow, and those that a program must not treat as ordinary.
 pub(super) fn odd_frames(flow: Flow) -> Vec<(String, Vec<u8>)> {
     let (tag, source, destination) = flow;

@@ -155,17 +155,30 @@ impl TunnelStand {
         [ethernet(self.macs[1], self.macs[0], 0x0800), packet].concat()
     }
 
-    /// Frames that leave by the other side until a marker does, which is sent now.
+    /// Frames that leave by the other side until two markers do, which are sent now.
+    ///
+    /// The first is a fragment, which only user space takes: behind it comes nothing from there that was sent before. The
+    /// second is carried.
     fn until_marker(&self, outward: bool, number: usize) -> anyhow::Result<Vec<Vec<u8>>> {
         let ends = if outward { [THERE, HERE] } else { [HERE, THERE] };
         let mark = super::packets::length(number % 1000);
-        let marker = v4(0, 64, 0, 17, INSIDE, &[&udp(MARKER, 8)[..], &mark].concat());
-        let marker = [ethernet(ends[0], ends[1], 0x0800), marker].concat();
-        self.send(outward, &marker)?;
+        let mut seen = Vec::new();
+        for fragment in [0x2000, 0] {
+            let marker = v4(0, 64, fragment, 17, INSIDE, &[&udp(MARKER, 8)[..], &mark].concat());
+            let marker = [ethernet(ends[0], ends[1], 0x0800), marker].concat();
+            self.send(outward, &marker)?;
+            self.until_ends_with(outward, &marker[20..], &mut seen)
+                .with_context(|| format!("packet {number}"))?;
+        }
+        Ok(seen)
+    }
+
+    /// Adds frames that leave by the other side until one does that ends with `mark`.
+    fn until_ends_with(&self, outward: bool, mark: &[u8], seen: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
         let socket = if outward { &self.far } else { &self.here };
-        let (mut seen, mut room, end) = (Vec::new(), [0; 4096], clock::now() + SOON);
+        let (mut room, end) = ([0; 4096], clock::now() + SOON);
         loop {
-            ensure!(clock::now() < end, "the marker of packet {number} did not come");
+            ensure!(clock::now() < end, "its marker did not come");
             let Ok(length) = socket.receive(&mut room) else {
                 interrupt::sleep(Duration::from_micros(200))?;
                 continue;
@@ -174,8 +187,8 @@ impl TunnelStand {
             if !self.is_of_interest(&frame, outward) {
                 continue;
             }
-            if frame.ends_with(&marker[20..]) {
-                return Ok(seen);
+            if frame.ends_with(mark) {
+                return Ok(());
             }
             seen.push(normalized(frame, outward)?);
         }
@@ -239,8 +252,6 @@ impl TunnelStand {
     fn run_outside(&self, tell: Tell<'_>) -> anyhow::Result<()> {
         for (number, (name, frame)) in self.odd_outside().into_iter().enumerate() {
             self.far.send(&frame).context("cannot send")?;
-            // The order of a flow holds among packets whose outer headers are as a stage of ours writes them.
-            interrupt::sleep(SETTLED)?;
             let seen = self.until_marker(false, number)?;
             if !tell(&format!("{} outside: {name}", self.kind.keys), one_end(seen)) {
                 break;

@@ -1,16 +1,15 @@
 //! This machine's kernel examines Polder's VXLAN: an honest one passes, broken ones do not.
-#![cfg(test)]
 
+use crate::says;
 use polder_lab::skip::skip;
-use polder_lab::{clock, vxlan};
+use polder_lab::vxlan;
 
 #[test]
 fn the_kernel_judges_vxlan() {
     if let Err(reason) = vxlan::available() {
         return skip("the_kernel_judges_vxlan", format!("{reason:#}"));
     }
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let says = says();
     let verdict = vxlan::examine(&says).unwrap();
     says("ended");
     println!("{verdict:#?}");

@@ -1,10 +1,8 @@
 //! The kernel's forwarding selftests, rebuilt: what passes with the kernel as the forwarder passes with Polder.
-#![cfg(test)]
 
-use polder_lab::clock;
+use crate::{program, says};
 use polder_lab::selftests::{self, Verdict};
 use polder_lab::skip::skip;
-use std::path::Path;
 
 /// Runs the selftests that `wanted` chooses: none fails, and every broken forwarder is found.
 fn examine(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Verdict> {
@@ -12,9 +10,8 @@ fn examine(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Verdict> {
         skip(name, format!("{reason:#}"));
         return Vec::new();
     }
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
-    let verdicts = selftests::examine(Path::new(env!("CARGO_BIN_EXE_polder-lab")), wanted, &says).unwrap();
+    let says = says();
+    let verdicts = selftests::examine(program(), wanted, &says).unwrap();
     says("ended");
     println!("{verdicts:#?}");
     let bad = verdicts.iter().flat_map(|verdict| verdict.failed.iter().chain(&verdict.missed));

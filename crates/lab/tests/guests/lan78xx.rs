@@ -1,20 +1,16 @@
 //! The kernel's lan78xx driver, in a guest, examines the model: honest ones pass, broken ones do not.
-#![cfg(test)]
 
-use polder_lab::clock;
+use crate::{program, says};
 use polder_lab::lan78xx::judge;
 use polder_lab::skip::skip;
-use std::path::Path;
 
 #[test]
 fn the_kernel_judges_the_model() {
     if let Err(reason) = judge::available() {
         return skip("the_kernel_judges_the_model", format!("{reason:#}"));
     }
-    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
-    let verdict = judge::examine(program, &says).unwrap();
+    let says = says();
+    let verdict = judge::examine(program(), &says).unwrap();
     says("ended");
     println!("{verdict:#?}");
     assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);

@@ -6,15 +6,14 @@
 //!  right (v20) ─┼─ trunk1 ═══ trunk0, trunk0.10, trunk0.20 ─ polder
 //!  plain ───────┘
 //! ```
-#![cfg(test)]
 
+use crate::{program, says};
 use polder_lab::clock;
 use polder_lab::guest::agent::{Answer, Request};
 use polder_lab::guest::{Guest, Iommu, Kernel, Options};
 use polder_lab::skip::skip;
 use polder_lab::{command, peers};
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
 /// Time for which anything may take.
@@ -52,9 +51,8 @@ impl Machine {
         let polder = peers::polder::program().unwrap();
         let mut programs = PROGRAMS.to_vec();
         programs.push(polder.to_str().unwrap());
-        let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
         let options = Options {
-            program,
+            program: program(),
             modules: MODULES,
             spare_modules: &[],
             programs: &programs,
@@ -167,8 +165,7 @@ fn stations_in_vlans_reach_each_other_through_a_router() {
             return skip("stations_in_vlans_reach_each_other_through_a_router", format!("{reason:#}"));
         }
     };
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let says = says();
     let mut machine = Machine::start(&kernel);
     says("started");
     for (from, to) in

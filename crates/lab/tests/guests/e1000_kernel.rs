@@ -1,23 +1,20 @@
 //! Linux's e1000 driver, in a guest, judges our model of the controller: it passes, and models that deviate do not.
-#![cfg(test)]
 
+use crate::{program, says};
+use polder_lab::e1000;
 use polder_lab::skip::skip;
-use polder_lab::{clock, e1000};
-use std::path::Path;
 
 #[test]
 fn the_kernels_driver_judges_the_model() {
     if let Err(reason) = e1000::kernel_available() {
         return skip("the_kernels_driver_judges_the_model", format!("{reason:#}"));
     }
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
-    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
-    let mut verdict = e1000::examine_model(program, &says).unwrap();
+    let says = says();
+    let mut verdict = e1000::examine_model(program(), &says).unwrap();
     if !verdict.failed.is_empty() {
         // On a busy machine the emulated guest may answer late; a model that is wrong is so twice.
         says(&format!("once more: {:?}", verdict.failed));
-        verdict = e1000::examine_model(program, &says).unwrap();
+        verdict = e1000::examine_model(program(), &says).unwrap();
     }
     says("ended");
     println!("{verdict:#?}");

@@ -1,21 +1,17 @@
 //! Linux's USB network gadgets, exported by Linux's `usbip-host`, judge our driver: it passes, and broken ones do
 //! not.
-#![cfg(test)]
 
+use crate::{program, says};
 use polder_devices::cdc::Subclass;
-use polder_lab::clock;
 use polder_lab::skip::skip;
 use polder_lab::usb;
-use std::path::Path;
 
 fn judge(test: &str, subclass: Subclass, caught: usize) {
     if let Err(reason) = usb::available() {
         return skip(test, format!("{reason:#}"));
     }
-    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
-    let verdict = usb::examine(program, subclass, &says).unwrap();
+    let says = says();
+    let verdict = usb::examine(program(), subclass, &says).unwrap();
     says("ended");
     println!("{verdict:#?}");
     assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);

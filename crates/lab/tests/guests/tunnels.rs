@@ -1,21 +1,17 @@
 //! A Linux kernel's gretap, ip6gretap, gre and ip6gre, in a guest, examine Polder's: an honest one passes, broken ones
 //! do not.
-#![cfg(test)]
 
-use polder_lab::clock;
+use crate::{program, says};
 use polder_lab::skip::skip;
 use polder_lab::tunnels;
-use std::path::Path;
 
 #[test]
 fn the_kernel_judges_tunnels() {
     if let Err(reason) = tunnels::available() {
         return skip("the_kernel_judges_tunnels", format!("{reason:#}"));
     }
-    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
-    let start = clock::now();
-    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
-    let verdict = tunnels::examine(program, &says).unwrap();
+    let says = says();
+    let verdict = tunnels::examine(program(), &says).unwrap();
     says("ended");
     println!("{verdict:#?}");
     assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);

@@ -1,6 +1,6 @@
 //! Guests with each kernel and each network card: the card's driver carries packets to a TAP of this machine.
-#![cfg(test)]
 
+use crate::program;
 use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
 use polder_lab::skip::skip;
 use polder_lab::topology::{Topology, is_root};
@@ -37,7 +37,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
     });
     let cards = cards.collect::<Vec<_>>();
     let options = Options {
-        program: Path::new(env!("CARGO_BIN_EXE_polder-lab")),
+        program: program(),
         modules: &[],
         spare_modules: &[],
         programs: &["ip", "ethtool"],

@@ -1,0 +1,27 @@
+//! Tests that boot a kernel in a guest, or that a kernel judges; one program, so that two of them run at a time.
+#![cfg(test)]
+
+mod cards;
+mod e1000_guest;
+mod e1000_kernel;
+mod lan78xx;
+mod nics;
+mod router_vlans;
+mod selftests;
+mod tunnels;
+mod usb_gadget;
+mod vxlan;
+
+use polder_lab::clock;
+use std::path::Path;
+
+/// The lab's program, which is also the agent in a guest.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_polder-lab"))
+}
+
+/// Says on standard output what goes on, and when.
+fn says() -> impl Fn(&str) {
+    let start = clock::now();
+    move |what| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64())
+}
