@@ -130,6 +130,7 @@ type Check = fn(&mut Judge) -> anyhow::Result<()>;
 const CHECKS: &[(&str, Check)] = &[
     ("check names the driver and the group", Judge::is_told_who_has_them),
     ("check is content when vfio-pci has them", Judge::is_content),
+    ("memory that may not be locked is named", Judge::is_told_of_locked_memory),
     ("the gateway starts", Judge::starts_as_bridge),
     ("pings of all sizes between both devices", Judge::forwards),
     ("pings of all sizes to the guest's stack", Judge::reaches_the_stack),
@@ -171,6 +172,18 @@ impl Judge {
         self.pair.take()?;
         let (ok, said) = self.check()?;
         ensure!(ok && said.contains("driver vfio-pci"), "`polder check` says: {said}");
+        Ok(())
+    }
+
+    /// With less than the packet memory, and without the right to lock more.
+    fn is_told_of_locked_memory(&mut self) -> anyhow::Result<()> {
+        let bound = "prlimit --memlock=4194304 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock polder";
+        for command in ["check", "run --yes"] {
+            let line = format!("{bound} {command} {FILE}");
+            let answer = self.pair.guest.try_ask(&Request::run(&line), START)?;
+            let is_named = !answer.ok && answer.text.contains("RLIMIT_MEMLOCK");
+            ensure!(is_named, "`polder {command}` says: {}", answer.text);
+        }
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Modules that are loaded on request.
 const MODULES: &[&str] = &["vfio-pci", "vfio_iommu_type1", "tun", "bridge"];
 /// Programs of the guest.
-const PROGRAMS: &[&str] = &["ip", "ping", "iperf3", "kill"];
+const PROGRAMS: &[&str] = &["ip", "ping", "iperf3", "kill", "prlimit", "setpriv"];
 /// The gateway's configuration, and its socket.
 pub(super) const FILE: &str = "/tmp/gateway.toml";
 const SOCKET: &str = "/tmp/gateway.sock";
@@ -52,7 +52,7 @@ pub(crate) struct Pair {
 /// The missing program or kernel, and how to get it.
 pub fn guest_available() -> anyhow::Result<Kernel> {
     ensure!(is_root(), "needs root for a TAP in a network namespace");
-    for program in ["ping", "iperf3", "ip", "ldd", "kill"] {
+    for program in PROGRAMS.iter().copied().chain(["ldd"]) {
         ensure!(command::exists(program), "{}", command::remedy(program));
     }
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
