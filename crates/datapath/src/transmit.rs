@@ -38,13 +38,15 @@ pub trait Egress {
 #[derive(Debug)]
 pub struct Dispatch {
     outputs: Vec<Batch>,
+    /// Ports of a batch, a bit each: with many ports, most have no packet of it.
+    used: Vec<u64>,
     coalescer: Coalescer,
 }
 
 impl Dispatch {
     /// No batches yet, for worker `worker`.
     pub fn new(worker: usize) -> Self {
-        Self { outputs: Vec::new(), coalescer: Coalescer::new(worker) }
+        Self { outputs: Vec::new(), used: Vec::new(), coalescer: Coalescer::new(worker) }
     }
 
     /// Number of its worker.
@@ -57,6 +59,7 @@ impl Dispatch {
         while self.outputs.len() < ports {
             self.outputs.push(Batch::new());
         }
+        self.used.resize(ports.div_ceil(64).max(self.used.len()), 0);
     }
 
     /// Empties `batch` to its ports; what may be merged is merged before. `merged` is told of how many
@@ -79,24 +82,28 @@ impl Dispatch {
         }
         self.sort(batch, context);
         let mut tried = 0;
-        for (port, output) in (0..).zip(&mut self.outputs) {
-            tried += coalesce(PortId(port), output, outlets, &mut self.coalescer, context);
+        for port in ports(&self.used) {
+            let output = &mut self.outputs[usize::from(port.0)];
+            tried += coalesce(port, output, outlets, &mut self.coalescer, context);
         }
         if tried > 0 {
             merged(tried);
         }
         let mut sent = 0;
-        for (port, output) in (0..).zip(&mut self.outputs) {
-            if !output.is_empty() {
-                sent += deliver(PortId(port), output, egress, context);
-            }
+        for port in ports(&self.used) {
+            sent += deliver(port, &mut self.outputs[usize::from(port.0)], egress, context);
         }
         sent
     }
 
+    /// Moves packets to the outputs of their ports, and notes which those are.
     fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
         let Context { pool, drops, .. } = context;
         let ports = self.outputs.len();
+        self.used.fill(0);
+        for port in batch.iter().map(|packet| usize::from(packet.egress.0)).filter(|&port| port < ports) {
+            self.used[port / 64] |= 1 << (port % 64);
+        }
         let refuse = |packet: Packet| {
             // Outputs are emptied after every batch, and a batch fits into one.
             let is_open = usize::from(packet.egress.0) < ports;
@@ -108,6 +115,19 @@ impl Dispatch {
         };
         batch.scatter(&mut self.outputs, |packet| usize::from(packet.egress.0), refuse);
     }
+}
+
+/// The ports whose bits are set, in ascending order.
+fn ports(used: &[u64]) -> impl Iterator<Item = PortId> {
+    (0..).step_by(64).zip(used).flat_map(|(first, &word)| {
+        let rest = core::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
+        rest.take_while(|&rest| rest != 0).map(move |rest| PortId(first + low_bit(rest)))
+    })
+}
+
+/// Position of the lowest bit that is set.
+fn low_bit(word: u64) -> u16 {
+    u16::try_from(word.trailing_zeros()).unwrap_or(0)
 }
 
 /// Merges packets that a port takes merged; returns the number of packets for which that was tried.

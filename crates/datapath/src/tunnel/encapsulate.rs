@@ -21,8 +21,7 @@ use crate::flags::{FLOODED, OWN_MESSAGE};
 use crate::offload::complete_checksum;
 use crate::parse::HeaderSummary;
 use crate::reply::TokenBucket;
-use crate::segment::Measure;
-use polder_buffers::{BATCH, Batch, Packet, PortId};
+use polder_buffers::{BATCH, Batch, Packet, prefetch};
 
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
 pub(super) const LOOKED_AT: u16 = 160;
@@ -38,31 +37,12 @@ pub struct EncapsulateState {
     /// sender. They are counted as generated.
     pub replies: Batch,
     bucket: TokenBucket,
-    draws: Draws,
 }
 
 impl EncapsulateState {
     /// The state of the worker with this number.
     pub fn new(worker: usize) -> Self {
-        Self { worker, replies: Batch::new(), bucket: TokenBucket::default(), draws: Draws::new() }
-    }
-
-    /// The lane of a tunnel, at the first of the packets `rest`.
-    #[inline(never)]
-    fn change_lane<'a>(
-        &mut self,
-        last: Option<Lane<'a>>,
-        (tunnel, tunnels): (&'a Tunnel, &Tunnels),
-        rest: &[Packet],
-    ) -> Lane<'a> {
-        if let Some(last) = last {
-            self.draws.put_back(last.port, last.identification);
-        }
-        let mut lane = Lane::new(tunnel, tunnels, self.worker);
-        if lane.numbered {
-            lane.identification = self.draws.draw(tunnel, rest);
-        }
-        lane
+        Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
     }
 
     /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
@@ -116,13 +96,15 @@ pub fn encapsulate(
     const { assert!(BATCH <= 64, "one bit a packet") };
     let mut pieces = 0_u64;
     let mut lane: Option<Lane<'_>> = None;
-    state.draws.clear();
+    if tunnels.tunnels.len() > FEW {
+        fetch(batch, tunnels, state.worker);
+    }
     for position in 0..batch.len() {
         let egress = batch[position].egress;
         if lane.as_ref().is_none_or(|lane| lane.port != egress) {
             // No tunnel has the port "dropped", so what has ended its journey is skipped, too.
             let Some(tunnel) = tunnels.get(egress) else { continue };
-            lane = Some(state.change_lane(lane, (tunnel, tunnels), &batch[position..]));
+            lane = Some(Lane::new(tunnel, tunnels, state.worker));
         }
         let Some(lane) = &mut lane else { continue };
         let packet = &mut batch[position];
@@ -162,41 +144,17 @@ pub fn encapsulate(
     }
 }
 
-/// The IPv4 identifications of a batch, drawn once a tunnel: workers that share it meet once a batch.
-///
-/// They have to be distinct, not in order (RFC 6864, 4.2), so they are drawn here and not after order has
-/// been restored.
-#[derive(Debug)]
-struct Draws(Vec<(PortId, u16)>);
+/// Number of tunnels that a processor's first cache has room for, with all that belongs to them.
+const FEW: usize = 64;
 
-impl Draws {
-    fn new() -> Self {
-        Self(Vec::with_capacity(BATCH))
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// The next number of a tunnel; draws for all its packets among `rest` when they are the first.
-    fn draw(&mut self, tunnel: &Tunnel, rest: &[Packet]) -> u16 {
-        let port = tunnel.options().port;
-        if let Some(&(_, next)) = self.0.iter().find(|draw| draw.0 == port) {
-            return next;
-        }
-        let numbers = |packet: &Packet| Measure::of(packet).map_or(1, |measure| measure.count);
-        let count = rest.iter().filter(|packet| packet.egress == port).map(numbers).sum::<usize>();
-        let first = tunnel.draw_identification(u16::try_from(count).unwrap_or(u16::MAX));
-        self.0.push((port, first));
-        first
-    }
-
-    /// Remembers where a tunnel's numbers go on.
-    fn put_back(&mut self, port: PortId, next: u16) {
-        if let Some(draw) = self.0.iter_mut().find(|draw| draw.0 == port) {
-            draw.1 = next;
-        }
-    }
+/// Hints that the tunnels of all packets are going to be used: among thousands, each is far away, and all of a batch come in
+/// the time of one. What is behind a pointer follows what the pointer is in.
+#[inline(never)]
+fn fetch(batch: &Batch, tunnels: &Tunnels, worker: usize) {
+    let all = || batch.iter().filter_map(|packet| tunnels.get(packet.egress));
+    all().for_each(Tunnel::prefetch);
+    all().for_each(|tunnel| tunnel.state().prefetch());
+    all().for_each(|tunnel| prefetch(tunnel.state().worker(worker)));
 }
 
 /// Brings the headers of a chain into its head.

@@ -53,9 +53,8 @@ pub(super) struct Lane<'a> {
     pub(super) fits_bare: usize,
     is_bare: bool,
     flags: u8,
-    /// True if outer packets have an identification, and the next one.
-    pub(super) numbered: bool,
-    pub(super) identification: u16,
+    /// Worker that draws their identifications, if outer packets have any.
+    numbered: Option<usize>,
     is_v6: bool,
     /// True if the outer headers are UDP, whose source port is that of the flow inside.
     is_udp: bool,
@@ -87,8 +86,7 @@ impl<'a> Lane<'a> {
             is_bare,
             flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
             // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
-            numbered: !options.dont_fragment && !options.ends.is_v6(),
-            identification: 0,
+            numbered: (!options.dont_fragment && !options.ends.is_v6()).then_some(worker),
             is_v6: options.ends.is_v6(),
             is_udp: options.encapsulation != Encapsulation::Gre,
             completion: Completion::of(options),
@@ -167,7 +165,10 @@ impl<'a> Lane<'a> {
         context: &mut Context<'_>,
     ) {
         mss::clamp(packet, inner.headers, self.tunnel, self.counters);
-        let mut fields = self.template.fields((inner.class, inner.ttl), self.identification);
+        let count = if packet.segmentation.kind == SegmentationKind::None { 1 } else { segments(packet) };
+        let identification =
+            self.numbered.map_or(0, |worker| self.tunnel.draw_identifications(worker, count));
+        let mut fields = self.template.fields((inner.class, inner.ttl), identification);
         let mut hash = 0;
         if inner.flow.is_known() {
             hash = inner.flow.hash();
@@ -204,16 +205,14 @@ impl<'a> Lane<'a> {
         packet.network_offset = template.link();
         packet.transport_offset = template.transport();
         packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
-        let mut packets = 1;
         if packet.segmentation.kind != SegmentationKind::None {
-            packets = self.describe(packet, inner.headers);
+            self.describe(packet, inner.headers, count);
         }
         match self.completion {
             Completion::None => {}
             Completion::GreChecksum => put_checksum(packet),
             Completion::UdpChecksum => vxlan::put_checksum(packet, self.tunnel.options()),
         }
-        self.identification = self.identification.wrapping_add(packets * u16::from(self.numbered));
         self.packets += 1;
         self.bytes += bytes;
         packet.vlan = 0;
@@ -224,10 +223,9 @@ impl<'a> Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Says of an uncut packet in which headers its segments are; answers their number.
+    /// Says of an uncut packet in which headers its `count` segments are.
     #[cold]
-    fn describe(&self, packet: &mut Packet, headers: HeaderSummary) -> u16 {
-        let count = Measure::of(packet).map_or(1, |measure| measure.count);
+    fn describe(&self, packet: &mut Packet, headers: HeaderSummary, count: u16) {
         let outer = if self.is_udp {
             OuterHeaders::udp(headers.network_bytes(), self.completion == Completion::UdpChecksum)
         } else {
@@ -237,7 +235,6 @@ impl Lane<'_> {
             Some(outer) => packet.segmentation.outer = outer,
             None => packet.segmentation = Segmentation::default(),
         }
-        u16::try_from(count).unwrap_or(u16::MAX)
     }
 
     /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
@@ -253,6 +250,12 @@ impl Lane<'_> {
         }
         Some(Label::new(flow_label(packet, headers, self.tunnel), limit))
     }
+}
+
+/// Number of the segments of an uncut packet, each of which has an identification of its own.
+#[cold]
+fn segments(packet: &Packet) -> u16 {
+    Measure::of(packet).map_or(1, |measure| u16::try_from(measure.count).unwrap_or(u16::MAX))
 }
 
 /// Number of further tunnels that an IPv6 packet may be put in, if it says one.

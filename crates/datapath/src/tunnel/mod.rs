@@ -58,7 +58,7 @@ pub use vxlan::VxlanOptions;
 use crate::drops::Context;
 use crate::segment::Measure;
 use crate::steer::Hasher;
-use polder_buffers::{Packet, PortId};
+use polder_buffers::{Packet, PortId, prefetch};
 use std::sync::Arc;
 use template::Template;
 
@@ -145,6 +145,16 @@ impl Tunnel {
         self.mtu
     }
 
+    /// Hints that what its packets need of it is going to be read.
+    #[inline]
+    fn prefetch(&self) {
+        prefetch(&self.options.state);
+        prefetch(&self.options.encapsulation);
+        prefetch(&self.underlay);
+        prefetch(&self.mtu);
+        self.template.prefetch();
+    }
+
     /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
     #[inline]
     pub fn draw_identification(&self, count: u16) -> u16 {
@@ -166,6 +176,12 @@ impl Tunnel {
         let fits = self.carried_frame().min(self.mtu.saturating_add(ETHERNET_BYTES));
         let around = self.template.len() - self.template.link();
         longest_bytes <= usize::from(fits) && packet.len() + usize::from(around) <= usize::from(u16::MAX)
+    }
+
+    /// The same for a worker, which draws more than it needs at a time.
+    #[inline]
+    fn draw_identifications(&self, worker: usize, count: u16) -> u16 {
+        self.numbers.draw_identifications(worker, count)
     }
 
     /// Draws the identification of a packet that is to be cut into IPv6 fragments; they wrap.

@@ -3,6 +3,7 @@
 use crate::counters::Counter;
 use crate::units::Nanos;
 use crate::wire::MacAddress;
+use polder_buffers::prefetch;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Long-lived part of a tunnel, kept over a reload by the builder of the tables.
@@ -40,6 +41,24 @@ impl TunnelState {
         to.received.0.store(from.received.0.load(Ordering::Relaxed), Ordering::Relaxed);
         copy.worker(0).last_received.set(self.last_received().map_or(0, |last| last.0));
         copy
+    }
+
+    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    ///
+    /// Worker `worker` draws some more than it needs, and has them for itself; a worker without a block draws no more.
+    #[inline]
+    pub(super) fn draw_identifications(&self, worker: usize, count: u16) -> u16 {
+        match self.counters.get(worker) {
+            Some(block) => block.identifications.take(count, &self.sequence),
+            None => self.sequence.draw_identification(count),
+        }
+    }
+
+    /// Hints that next hop and the place of the counters are going to be read.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.next_hop);
+        prefetch(&self.counters);
     }
 
     /// The block of one worker; that of the last one for numbers beyond.
@@ -126,6 +145,29 @@ pub struct Sequence {
     received: Line<AtomicU64>,
 }
 
+/// Values for the IPv4 identification field that one worker has drawn and not used, so that workers write to the line
+/// that they share once in [`DRAWN`](Self::DRAWN) packets: bits 0 to 15 the next, 16 to 31 how many.
+#[derive(Debug, Default)]
+struct Identifications(Counter);
+
+impl Identifications {
+    /// Number of values that are drawn at a time.
+    const DRAWN: u16 = 64;
+
+    #[inline]
+    fn take(&self, count: u16, sequence: &Sequence) -> u16 {
+        let [_, _, _, _, left_high, left_low, next_high, next_low] = self.0.get().to_be_bytes();
+        let mut next = u16::from_be_bytes([next_high, next_low]);
+        let mut left = u16::from_be_bytes([left_high, left_low]);
+        if left < count {
+            left = count.max(Self::DRAWN);
+            next = sequence.draw_identification(left);
+        }
+        self.0.set(u64::from(left - count) << 16 | u64::from(next.wrapping_add(count)));
+        next
+    }
+}
+
 /// A cache line of its own, because workers write to the neighbour.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -177,9 +219,12 @@ impl Sequence {
 macro_rules! tunnel_counters {
     ($($field:ident, $description:literal;)+) => {
         /// Counters of one worker for one tunnel.
+        ///
+        /// What each packet counts is in the first line, with its identification.
         #[derive(Debug, Default)]
-        #[repr(align(64))]
+        #[repr(C, align(64))]
         pub struct TunnelCounters {
+            identifications: Identifications,
             $(#[doc = $description] pub $field: Counter,)+
         }
 
@@ -251,6 +296,26 @@ mod tests {
         assert_eq!(sequence.next(), 3);
         assert_eq!((sequence.draw_identification(2), sequence.draw_identification(u16::MAX)), (0, 2));
         assert_eq!(sequence.draw_identification(1), 1);
+    }
+
+    /// Two workers and one without a block: none has what another has, and packets of one worker have what follows.
+    #[test]
+    fn workers_never_draw_the_same_identification() {
+        let state = TunnelState::new(2);
+        state.sequence.draw_identification(u16::MAX - 100);
+        let mut drawn = Vec::new();
+        for count in (0..200).map(|step| 1 + step % 3 * 40) {
+            for worker in 0..3 {
+                let first = state.draw_identifications(worker, count);
+                drawn.extend((0..count).map(|more| first.wrapping_add(more)));
+            }
+        }
+        assert!(drawn.len() < usize::from(u16::MAX));
+        let distinct = drawn.iter().collect::<std::collections::HashSet<_>>();
+        assert_eq!(distinct.len(), drawn.len());
+        let alone = TunnelState::new(1);
+        assert_eq!([3, 1, 2].map(|count| alone.draw_identifications(0, count)), [0, 3, 4]);
+        assert_eq!(alone.sequence.draw_identification(1), Identifications::DRAWN, "drawn once");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::wire::{
     Ecn, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
     Ipv6Options, MacAddress, TrafficClass, Udp, Vlan,
 };
-use polder_buffers::{NoRoom, Packet};
+use polder_buffers::{NoRoom, Packet, prefetch};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The longest outer headers: Ethernet, one tag, IPv6 with an encapsulation limit, GRE with all its fields.
@@ -172,6 +172,14 @@ impl Template {
             inherited: Inherited::of(options),
             sum,
         }
+    }
+
+    /// Hints that it is going to be read.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.bytes);
+        prefetch(&self.bytes[LINE..]);
+        prefetch(&self.sum);
     }
 
     /// The same for a next hop.
