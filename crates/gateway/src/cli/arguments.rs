@@ -61,6 +61,10 @@ pub(super) enum Command {
     ///
     /// Exit codes: 0 there is none, 1 there is one, 2 it could not be found out.
     Diff(Diff),
+    /// Has packets sent elsewhere, waits until few come in, and ends a running gateway.
+    ///
+    /// `/readyz` says that it is not ready. A hook can tell routing neighbours (RFC 8326). Ctrl-C takes it back.
+    Drain(Drain),
     /// Follows what happens: carriers, ports, stations, routes, tunnels, drops, reloads.
     ///
     /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
@@ -178,6 +182,27 @@ pub(super) struct Log {
     /// for the level of the start.
     #[arg(value_name = "LEVEL")]
     pub(super) level: Option<String>,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Drain {
+    /// Command for `sh -c` that tells the neighbours, once the gateway is not ready.
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) hook: Option<String>,
+    /// Number of packets a second that are few.
+    #[arg(long, value_name = "PACKETS", default_value_t = 10)]
+    pub(super) below: u64,
+    /// Longest time to wait for that, in seconds; then it ends all the same.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(super) within: u32,
+    /// Do not end it: the caller does, such as a service manager.
+    #[arg(long)]
+    pub(super) keep: bool,
+    /// Take it back: the gateway is ready again.
+    #[arg(long, conflicts_with_all = ["hook", "keep", "below", "within"])]
+    pub(super) undo: bool,
     #[command(flatten)]
     pub(super) gateway: Which,
 }

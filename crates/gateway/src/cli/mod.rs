@@ -13,6 +13,7 @@ mod capture;
 mod change;
 mod check;
 mod doctor;
+mod drain;
 mod events;
 mod manual;
 mod output;
@@ -85,6 +86,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Reload(reload) => change::reload(&reload),
         Command::Confirm(gateway) => change::confirm(&gateway),
         Command::Diff(diff) => change::diff(&diff),
+        Command::Drain(asked) => drain::drain(&asked),
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),

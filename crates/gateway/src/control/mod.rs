@@ -61,6 +61,12 @@ pub enum Ask {
     Confirm,
     /// Asks for the difference between the running configuration and the file.
     Diff,
+    /// To say that it is not ready, so that packets are sent elsewhere.
+    Drain {
+        /// True to take that back.
+        #[serde(default)]
+        undo: bool,
+    },
     /// Asks for the fate of a described packet.
     Trace(TraceRequest),
     /// Asks for events.
@@ -145,6 +151,8 @@ pub enum Answer {
     Confirmed(Confirmed),
     /// The running configuration and the file.
     Compared(Compared),
+    /// State of a drain.
+    Draining(Draining),
     /// Fate of the packet.
     Traced(Box<Trace>),
     /// Events.
@@ -187,6 +195,17 @@ pub struct Reloaded {
 pub struct Confirmed {
     /// Seconds that were left.
     pub seconds_left: u64,
+}
+
+/// State of a gateway from which packets are kept away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draining {
+    /// Name of the gateway.
+    pub gateway: String,
+    /// True if it says that it is not ready.
+    pub draining: bool,
+    /// Packets received since the start, by workers and by programs.
+    pub received: u64,
 }
 
 /// The difference between the running configuration and the file.

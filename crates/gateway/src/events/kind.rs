@@ -165,6 +165,11 @@ pub enum EventKind {
         /// The filter in force.
         filter: String,
     },
+    /// Packets are to be sent elsewhere, or here again.
+    Draining {
+        /// True if elsewhere.
+        draining: bool,
+    },
     /// The gateway runs.
     Started {
         /// The gateway.
@@ -197,6 +202,7 @@ impl EventKind {
             | Self::DropsEnded { .. }
             | Self::Reloaded { .. }
             | Self::LogLevel { .. }
+            | Self::Draining { .. }
             | Self::Started { .. }
             | Self::Stopping { .. } => Level::Info,
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
@@ -262,6 +268,8 @@ impl EventKind {
                 format!("not reloaded, everything goes on as before: {}", why.join("; "))
             }
             Self::LogLevel { filter } => format!("the log's level is {filter}"),
+            Self::Draining { draining: true } => "not ready: packets are to be sent elsewhere".to_owned(),
+            Self::Draining { draining: false } => "ready again after a drain".to_owned(),
             Self::Started { gateway, version } => format!("gateway {gateway} runs, polder {version}"),
             Self::Stopping { gateway } => format!("gateway {gateway} ends"),
         }

@@ -57,9 +57,13 @@ fn still(before: &[u64], now: &[u64]) -> Vec<usize> {
 }
 
 impl Gateway {
-    /// Reasons why the gateway is not ready, a sentence each: ports that carry nothing, and routes that are not known.
+    /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, and routes that are not
+    /// known.
     pub(super) fn not_ready(&self) -> Vec<String> {
         let mut reasons = self.ports.iter().filter_map(reason).collect::<Vec<_>>();
+        if self.draining {
+            reasons.insert(0, "packets are to be sent elsewhere: `polder drain`".to_owned());
+        }
         if !self.lasting.routing.is_settled() {
             reasons.push("routes: the kernel has not told all of its tables yet".to_owned());
         }

@@ -9,7 +9,7 @@ use super::show::show_of;
 use super::trace::Tracer;
 use crate::capture::CaptureRequest;
 use crate::control::{
-    Answer, Ask, Confirmed, Fault, Logging, Refusal, ReloadRequest, Reloaded, Request, Response,
+    Answer, Ask, Confirmed, Draining, Fault, Logging, Refusal, ReloadRequest, Reloaded, Request, Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
@@ -89,6 +89,7 @@ impl Service {
             Ask::Reload(request) => self.reload(request).map(Answer::Reloaded),
             Ask::Confirm => self.confirm().map(Answer::Confirmed),
             Ask::Diff => self.compare().map(Answer::Compared),
+            Ask::Drain { undo } => Ok(Answer::Draining(self.drain(!undo))),
             Ask::Trace(request) => {
                 let traced = self.tracer.trace(&self.gateway, &request);
                 traced.map(|trace| Answer::Traced(Box::new(trace)))
@@ -105,6 +106,16 @@ impl Service {
         let filter = journal::set(filter)?;
         lock(&self.gateway).events.note(EventKind::LogLevel { filter: filter.clone() });
         Ok(filter)
+    }
+
+    /// Has the gateway say that it is not ready, or that it is.
+    fn drain(&self, draining: bool) -> Draining {
+        let mut gateway = lock(&self.gateway);
+        if std::mem::replace(&mut gateway.draining, draining) != draining {
+            gateway.events.note(EventKind::Draining { draining });
+        }
+        let name = gateway.configuration.gateway.name.clone();
+        Draining { gateway: name, draining, received: gateway.accounts().received }
     }
 
     /// Reloads because of SIGHUP: whoever sent it reads the log.

@@ -9,6 +9,7 @@ mod bridge;
 mod capture;
 mod daemons;
 mod death;
+mod drain;
 mod fallback;
 mod fast_path;
 mod fast_path_routes;

@@ -115,6 +115,8 @@ pub struct Gateway {
     /// Events since the start.
     pub events: Events,
     event_watch: EventWatch,
+    /// True if it is to say that it is not ready.
+    pub draining: bool,
     /// Last words of the gateway before it, if that lost a thread.
     pub before: Option<String>,
     /// Starts its threads.

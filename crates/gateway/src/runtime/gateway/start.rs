@@ -82,6 +82,7 @@ impl Gateway {
             devices,
             clock,
             threads,
+            draining: false,
             before: None,
             reloads: Reloads::default(),
             events: Events::default(),

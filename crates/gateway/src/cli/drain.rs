@@ -1,0 +1,113 @@
+//! `polder drain`: others are to send their packets elsewhere; when they do, the gateway ends.
+
+use super::Failure;
+use super::arguments::Drain;
+use super::ask::odd;
+use super::screen::Screen;
+use crate::clock::Clock;
+use crate::control::client::Client;
+use crate::control::socket::is_alive;
+use crate::control::{Answer, Ask, Draining};
+use crate::show::look::grouped;
+use anyhow::{Context as _, anyhow, ensure};
+use polder_datapath::units::Nanos;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Interval between two looks at what comes in.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Looks in a row that have to see few packets.
+const QUIET: u32 = 2;
+/// Longest time for the end of a gateway.
+const END: Nanos = Nanos::from_seconds(30);
+
+pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
+    let socket = arguments.gateway.socket()?;
+    let mut client = Client::connect(&socket)?;
+    let screen = Screen::stdout();
+    if arguments.undo {
+        let name = set(&mut client, false)?.gateway;
+        return Ok(screen.write(&format!("{name} is ready again\n"))?);
+    }
+    let interrupted = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let begun = set(&mut client, true)?;
+    screen.write(&format!("{} says that it is not ready\n", begun.gateway))?;
+    let outcome = match arguments.hook.as_deref().map_or(Ok(()), run) {
+        Ok(()) => wait(&mut client, arguments, begun.received, &interrupted),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(failure) = outcome {
+        // Whoever gave up wants packets to come again.
+        set(&mut client, false)?;
+        Screen::stderr().write(&format!("{} is ready again\n", begun.gateway))?;
+        return Err(failure);
+    }
+    if arguments.keep {
+        return Ok(());
+    }
+    let process = i32::try_from(client.process()?).ok().and_then(Pid::from_raw);
+    kill_process(process.context("the gateway's process is not told")?, Signal::TERM)
+        .context("cannot end the gateway")?;
+    let clock = Clock::start();
+    while is_alive(&socket) {
+        if clock.elapsed() > END {
+            return Err(anyhow!("the gateway has not ended within {} s", END.0 / Nanos::SECOND.0).into());
+        }
+        std::thread::sleep(INTERVAL / 20);
+    }
+    Ok(screen.write(&format!("{} has ended\n", begun.gateway))?)
+}
+
+/// Tells a gateway to say that it is not ready, or that it is.
+fn set(client: &mut Client, draining: bool) -> Result<Draining, Failure> {
+    let answer = client.ask(Ask::Drain { undo: !draining })?;
+    if let Answer::Draining(state) = answer { Ok(state) } else { Err(odd(&answer)) }
+}
+
+/// Runs what tells the neighbours.
+fn run(hook: &str) -> anyhow::Result<()> {
+    let status = Command::new("sh").args(["-c", hook]).status().context("cannot start the hook")?;
+    ensure!(status.success(), "the hook failed ({status}): {hook}");
+    Ok(())
+}
+
+/// Waits until few packets come in, or for as long as is wanted; an interrupt is a failure.
+fn wait(
+    client: &mut Client,
+    arguments: &Drain,
+    mut before: u64,
+    interrupted: &AtomicBool,
+) -> Result<(), Failure> {
+    let (screen, clock) = (Screen::stdout(), Clock::start());
+    let (mut quiet, mut last) = (0, Nanos(0));
+    loop {
+        std::thread::sleep(INTERVAL);
+        // Relaxed: the flag orders nothing.
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::Told(INTERRUPTED));
+        }
+        let (received, now) = (set(client, true)?.received, clock.elapsed());
+        let rate = received.saturating_sub(before) * Nanos::SECOND.0 / now.since(last).0.max(1);
+        (before, last) = (received, now);
+        screen.write(&format!("{} packets a second come in\n", grouped(rate)))?;
+        quiet = if rate <= arguments.below { quiet + 1 } else { 0 };
+        if quiet >= QUIET {
+            return Ok(());
+        }
+        if now >= Nanos::from_seconds(arguments.within.into()) {
+            let still = format!("after {} s packets still come in; it ends all the same\n", arguments.within);
+            Screen::stderr().write(&still)?;
+            return Ok(());
+        }
+    }
+}
+
+/// Exit code of a command that a signal has ended, as shells have it for SIGINT.
+const INTERRUPTED: u8 = 130;
