@@ -14,7 +14,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Frames a second that are offered: more than an emulated processor forwards.
-const OFFER: f64 = 200_000.0;
+const OFFER: f64 = 400_000.0;
 /// The generator sleeps between bursts, so that the emulator has its core.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Bytes of a frame, FCS included, and number of flows.

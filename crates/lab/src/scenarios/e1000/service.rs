@@ -24,7 +24,7 @@ const COLUMNS: [(&str, Driver); 4] = [
 /// Requests, with their names in rows.
 const ASKS: [(&str, Asks); 2] = [("echo", Asks::Echo), ("nfs", Asks::NfsGetattr)];
 /// Work of a request, as long as it takes outside the guest.
-const COST: Duration = Duration::from_micros(10);
+const COST: Duration = Duration::from_micros(30);
 /// Offered requests, as multiples of the capacity; the last is *far*.
 const FACTORS: [f64; 5] = [0.5, 1.0, 1.5, 3.0, 10.0];
 /// Offers a second by which the capacity is found.
@@ -182,7 +182,10 @@ fn record(run: &mut Run, asks: &str, capacity: f64, columns: &[Column]) {
         );
         for (row, samples) in names(asks, name).iter().zip([&column.goodput, &column.p50_us]) {
             if samples.count() == 0 {
-                run.missing(row, format!("no round overran the controller: {remark}"));
+                run.missing(
+                    row,
+                    format!("no round was offered the far load and overran the controller: {remark}"),
+                );
                 continue;
             }
             run.record(row, samples);
