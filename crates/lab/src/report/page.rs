@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page.
+/// The whole page: the outcome first, then what was missed, the pictures, and every row beside its peers.
 ///
 /// # Errors
 /// When a picture cannot be drawn.
@@ -13,17 +13,18 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
     let title = format!("Polder lab: {}", escape(&report.scenario));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
-    page.push_str(&format!("<p class=\"command\"><code>{}</code></p>\n", escape(&report.command)));
-    rows(&mut page, report);
-    left_out(&mut page, report);
+    outcome(&mut page, report);
+    missed(&mut page, report);
     page.push_str("<section class=\"pictures\">\n");
-    for picture in plot::all(report)? {
+    for picture in plot::curves(report)? {
         page.push_str(&format!("<figure>{}</figure>\n", picture.trim_end()));
     }
     page.push_str("</section>\n");
+    rows(&mut page, report);
+    left_out(&mut page, report);
     report.tables.iter().for_each(|table| draw(&mut page, table));
     configurations(&mut page, report);
     facts(&mut page, report);
@@ -31,47 +32,105 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
     Ok(page)
 }
 
-fn rows(page: &mut String, report: &Report) {
-    page.push_str(
-        "<table class=\"rows\">\n<thead><tr><th>row<th class=\"number\">value<th>unit<th>spread<th>goal<th></tr></thead>\n",
-    );
-    for row in &report.rows {
-        let spread = match row.spread.filter(|_| row.samples > 1) {
-            Some((low, high)) => format!("{} … {}", number(low), number(high)),
-            None => String::new(),
-        };
-        let _ = writeln!(
-            page,
-            "<tr><td><code>{}</code><td class=\"number\">{}<td>{}<td class=\"quiet\">{spread}<td>{}<td>{}</tr>",
-            escape(&row.name),
-            row.shown(),
-            escape(&row.unit),
-            goal(row),
-            verdict(row)
-        );
+/// The outcome in a line, and what it is of.
+fn outcome(page: &mut String, report: &Report) {
+    let count = |wanted: fn(&Row) -> bool| report.rows.iter().filter(|row| wanted(row)).count();
+    let judged = count(|row| row.met.is_some());
+    let verdict = match (judged, count(|row| row.met == Some(false))) {
+        (0, _) => "no row has a goal".to_owned(),
+        (_, 0) => format!("<span class=\"all\">all {judged} goals met</span>"),
+        (_, missed) => format!("<span class=\"some\">{missed} of {judged} goals missed</span>"),
+    };
+    let machine = &report.machine;
+    let mut facts = vec![date(report.at), machine.commit.clone(), format!("Linux {}", machine.kernel)];
+    facts.push(machine.cpu.clone());
+    if report.quick {
+        facts.push("quick, so nothing to publish".to_owned());
     }
-    page.push_str("</table>\n");
+    match count(|row| row.value.is_none()) {
+        0 => {}
+        1 => facts.push("one row has no value".to_owned()),
+        empty => facts.push(format!("{empty} rows have no value")),
+    }
+    let _ = write!(
+        page,
+        "<h1>{}: {verdict}</h1>\n<p class=\"quiet\">{}<br>\n<code class=\"command\">{}</code></p>\n",
+        escape(&report.scenario),
+        escape(&facts.join(" · ")),
+        escape(&report.command)
+    );
 }
 
-fn goal(row: &Row) -> String {
+/// The rows that missed their goals, by their whole names.
+fn missed(page: &mut String, report: &Report) {
+    let mut missed = report.rows.iter().filter(|row| row.met == Some(false)).peekable();
+    if missed.peek().is_some() {
+        page.push_str("<h2>Missed</h2>\n<table class=\"rows\">\n");
+        missed.for_each(|row| line(page, row, &row.name, None));
+        page.push_str("</table>\n");
+    }
+}
+
+/// All rows: those that differ in the last part of their names alone are of peers, and stand side by side.
+fn rows(page: &mut String, report: &Report) {
+    page.push_str("<h2>Rows</h2>\n");
+    let is_same = |a: &Row, b: &Row| a.unit == b.unit && peer(&a.name).0 == peer(&b.name).0;
+    for group in report.rows.chunk_by(is_same) {
+        let largest = group.iter().filter_map(|row| row.value).fold(0.0, f64::max);
+        let is_alone = group.len() == 1;
+        if let Some(row) = group.first().filter(|_| !is_alone) {
+            let _ = writeln!(page, "<h3><code>{}</code></h3>", escape(peer(&row.name).0));
+        }
+        page.push_str("<table class=\"rows\">\n");
+        for row in group {
+            let name = if is_alone { &row.name } else { peer(&row.name).1 };
+            line(page, row, name, Some(largest).filter(|&largest| !is_alone && largest > 0.0));
+        }
+        page.push_str("</table>\n");
+    }
+}
+
+/// What a row is of, and the last part of its name: who.
+fn peer(name: &str) -> (&str, &str) {
+    name.rsplit_once('.').unwrap_or(("", name))
+}
+
+/// A row of the page; with a bar, if the largest of its peers is known.
+fn line(page: &mut String, row: &Row, name: &str, largest: Option<f64>) {
+    let spread = match row.spread.filter(|_| row.samples > 1) {
+        Some((low, high)) => format!("{} … {}", number(low), number(high)),
+        None => String::new(),
+    };
+    let bar = largest.map_or_else(String::new, |largest| {
+        let percent = 100.0 * row.value.unwrap_or(0.0).max(0.0) / largest;
+        format!("<td class=\"bar\"><i style=\"width:{percent:.1}%\"></i></td>")
+    });
+    let own = if name.starts_with("polder") { " class=\"own\"" } else { "" };
+    let _ = writeln!(
+        page,
+        "<tr{own}><th scope=\"row\"><code>{}</code><td class=\"number\">{} <span class=\"unit\">{}</span>\
+         {bar}<td class=\"quiet spread\">{spread}</td><td class=\"verdict\">{}</td></tr>",
+        escape(name).replace('.', ".<wbr>"),
+        row.shown(),
+        escape(&row.unit),
+        verdict(row)
+    );
+}
+
+fn verdict(row: &Row) -> String {
     let sign = match row.better {
         Better::Higher => "≥",
         Better::Lower => "≤",
     };
-    row.goal.map_or_else(String::new, |goal| format!("{sign} {}", number(goal)))
-}
-
-fn verdict(row: &Row) -> String {
     let mark = match row.met {
-        Some(true) => "<span class=\"met\">met</span>",
-        Some(false) => "<span class=\"missed\">missed</span>",
+        Some(true) => " <span class=\"met\">met</span>",
+        Some(false) => " <span class=\"missed\">missed</span>",
         None => "",
     };
-    let reason = row
-        .reason
-        .as_deref()
-        .map_or_else(String::new, |reason| format!(" <span class=\"quiet\">{}</span>", escape(reason)));
-    format!("{mark}{reason}")
+    let goal = row.goal.map_or_else(String::new, |goal| format!("{sign} {}{mark}", number(goal)));
+    let reason =
+        row.reason.as_deref().map(|reason| format!("<span class=\"quiet\">{}</span>", escape(reason)));
+    [Some(goal).filter(|goal| !goal.is_empty()), reason].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn left_out(page: &mut String, report: &Report) {
@@ -86,7 +145,7 @@ fn left_out(page: &mut String, report: &Report) {
 }
 
 fn draw(page: &mut String, table: &Table) {
-    let _ = writeln!(page, "<h2>{}</h2>\n<table class=\"rows\">\n<thead><tr><th>", escape(&table.title));
+    let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>", escape(&table.title));
     for column in &table.columns {
         let _ = write!(page, "<th class=\"number\">{}", escape(column));
     }
@@ -100,7 +159,7 @@ fn draw(page: &mut String, table: &Table) {
         let reason = line.reason.as_deref().unwrap_or("");
         let _ = writeln!(page, "<td class=\"quiet\">{}</tr>", escape(reason));
     }
-    page.push_str("</table>\n");
+    page.push_str("</table></div>\n");
 }
 
 /// Writes Polder's configurations, folded.
@@ -180,6 +239,14 @@ mod tests {
         let page = render(&sample()).unwrap();
         assert!(page.contains("&lt;ovs&gt; is not installed") && !page.contains("<ovs>"));
         assert!(page.contains(">met<") && page.contains(">missed<") && page.contains("64 k flows"));
+        // The outcome comes first, then what was missed; peers are below one name.
+        let places = ["1 of 2 goals missed", "<h2>Missed</h2>", "bridge.ns_per_packet.vpp", "<h2>Rows</h2>"];
+        let places = places.map(|words| page.replace("<wbr>", "").find(words).unwrap());
+        assert!(places.is_sorted(), "{places:?}");
+        assert_eq!(page.matches("<h3><code>engine.bridge.ns_per_packet</code></h3>").count(), 1);
+        assert!(
+            page.contains("<i style=\"width:46.5%\"></i>") && page.contains("<i style=\"width:100.0%\"></i>")
+        );
         assert!(
             page.contains("polder, 10 times") && page.contains(">1 234<") && page.contains("&lt;nothing&gt;")
         );

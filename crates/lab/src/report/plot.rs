@@ -29,10 +29,17 @@ pub fn all(report: &Report) -> anyhow::Result<Vec<String>> {
     for (family, rows) in families(&report.rows) {
         pictures.push(bars(&family, &rows).map_err(|error| anyhow!("cannot draw {family}: {error}"))?);
     }
-    for curve in report.curves.iter().filter(|curve| curve.lines.values().any(|line| line.len() > 1)) {
-        pictures.push(lines(curve).map_err(|error| anyhow!("cannot draw {}: {error}", curve.title))?);
-    }
+    pictures.extend(curves(report)?);
     Ok(pictures)
+}
+
+/// Pictures of the curves alone, as SVG documents.
+///
+/// # Errors
+/// When a chart cannot be drawn.
+pub fn curves(report: &Report) -> anyhow::Result<Vec<String>> {
+    let drawn = report.curves.iter().filter(|curve| curve.lines.values().any(|line| line.len() > 1));
+    drawn.map(|curve| lines(curve).map_err(|error| anyhow!("cannot draw {}: {error}", curve.title))).collect()
 }
 
 /// Rows with values whose names share all but the last part, at least two together, and before them the

@@ -1,0 +1,87 @@
+//! Reports as pages, in a browser that is as narrow as a phone.
+#![cfg(test)]
+
+use polder_lab::command;
+use polder_lab::report::{Report, page};
+use polder_lab::skip::skip;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BROWSER: &str = "chromium";
+/// Width of a phone, in pixels.
+const PHONE: u32 = 390;
+/// Says in the outer page's title, for each inner page, how many elements stick out of it and how wide it is. What has a bar
+/// of its own to scroll by may be wider.
+const MEASURE: &str = "
+addEventListener('load', () => {
+  const seen = [...document.querySelectorAll('iframe')].map(frame => {
+    const inner = frame.contentDocument, wide = frame.contentWindow.innerWidth;
+    const sticksOut = e => !e.closest('.wide, pre, svg') && e.getBoundingClientRect().right > wide + 1;
+    return [...inner.body.querySelectorAll('*')].filter(sticksOut).length + ':' + inner.documentElement.scrollWidth;
+  });
+  document.title = seen.join(' ');
+});";
+
+/// All published reports.
+fn published() -> Vec<Report> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements");
+    let days = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = days.filter(|day| day.is_dir()).flat_map(|day| std::fs::read_dir(day).unwrap());
+    let mut files = files.map(|entry| entry.unwrap().path()).collect::<Vec<PathBuf>>();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    files.iter().map(|file| serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()).collect()
+}
+
+/// Elements that stick out and width, of each of these pages in a frame of `width` pixels.
+fn measure(pages: &[String], width: u32) -> Vec<(usize, u32)> {
+    let folder = std::env::temp_dir().join(format!("polder-page-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let frame = |page: &String| {
+        let page = page.replace('&', "&amp;").replace('"', "&quot;");
+        format!("<iframe style=\"width:{width}px;height:800px;border:0\" srcdoc=\"{page}\"></iframe>\n")
+    };
+    let frames = pages.iter().map(frame).collect::<String>();
+    let file = folder.join("pages.html");
+    let outer =
+        format!("<!doctype html><meta charset=\"utf-8\"><title>-</title><script>{MEASURE}</script>{frames}");
+    std::fs::write(&file, outer).unwrap();
+    let mut browser = Command::new(BROWSER);
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
+    browser.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    browser.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    browser.args(["--window-size=1400,1000", "--dump-dom"]).arg(format!("file://{}", file.display()));
+    let said = command::run(&mut browser);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = said.unwrap();
+    let (_, rest) = said.split_once("<title>").unwrap();
+    let (title, _) = rest.split_once("</title>").unwrap();
+    let pair = |word: &str| {
+        let (count, width) = word.split_once(':').unwrap();
+        (count.parse().unwrap(), width.parse().unwrap())
+    };
+    title.split_whitespace().map(pair).collect()
+}
+
+#[test]
+fn no_page_is_wider_than_a_phone() {
+    if !command::exists(BROWSER) {
+        return skip("no_page_is_wider_than_a_phone", format!("{BROWSER} is not installed"));
+    }
+    let reports = published();
+    assert!(reports.len() > 20);
+    let mut pages = reports.iter().map(|report| page::render(report).unwrap()).collect::<Vec<_>>();
+    for (report, page) in reports.iter().zip(&pages) {
+        let file = format!("{}-{}.html", report.scenario, report.at);
+        std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), page).unwrap();
+    }
+    // The meter finds what is too wide.
+    pages.push(pages[0].replace("<h2>Rows", "<p style=\"width:600px\">wide</p><h2>Rows"));
+    let mut seen = measure(&pages, PHONE);
+    let (too_wide, width) = seen.pop().unwrap();
+    assert!(too_wide > 0 && width > PHONE, "{too_wide} elements, {width} pixels");
+    for (report, (too_wide, width)) in reports.iter().zip(seen) {
+        let what = format!("{} of {}", report.scenario, page::date(report.at));
+        assert!(too_wide == 0 && width <= PHONE, "{what}: {too_wide} elements, {width} pixels");
+    }
+}
