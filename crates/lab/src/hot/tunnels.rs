@@ -155,22 +155,36 @@ impl TunnelStand {
         [ethernet(self.macs[1], self.macs[0], 0x0800), packet].concat()
     }
 
-    /// Frames that leave by the other side until two markers do, which are sent now.
-    ///
-    /// The first is a fragment, which only user space takes: behind it comes nothing from there that was sent before. The
-    /// second is carried.
+    /// Frames that leave by the other side until a marker does, which is sent now and is of the flow.
     fn until_marker(&self, outward: bool, number: usize) -> anyhow::Result<Vec<Vec<u8>>> {
+        let mut seen = Vec::new();
+        self.mark((outward, 0), number, &mut seen)?;
+        Ok(seen)
+    }
+
+    /// The same where the order of the flow does not hold: a fragment comes first, which only user space takes, and behind
+    /// which comes nothing from there that was sent before.
+    fn until_markers(&self, outward: bool, number: usize) -> anyhow::Result<Vec<Vec<u8>>> {
+        let mut seen = Vec::new();
+        self.mark((outward, 0x2000), number, &mut seen)?;
+        // The flow is carried again.
+        interrupt::sleep(SETTLED)?;
+        self.mark((outward, 0), number, &mut seen)?;
+        Ok(seen)
+    }
+
+    fn mark(
+        &self,
+        (outward, fragment): (bool, u16),
+        number: usize,
+        seen: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
         let ends = if outward { [THERE, HERE] } else { [HERE, THERE] };
         let mark = super::packets::length(number % 1000);
-        let mut seen = Vec::new();
-        for fragment in [0x2000, 0] {
-            let marker = v4(0, 64, fragment, 17, INSIDE, &[&udp(MARKER, 8)[..], &mark].concat());
-            let marker = [ethernet(ends[0], ends[1], 0x0800), marker].concat();
-            self.send(outward, &marker)?;
-            self.until_ends_with(outward, &marker[20..], &mut seen)
-                .with_context(|| format!("packet {number}"))?;
-        }
-        Ok(seen)
+        let marker = v4(0, 64, fragment, 17, INSIDE, &[&udp(MARKER, 8)[..], &mark].concat());
+        let marker = [ethernet(ends[0], ends[1], 0x0800), marker].concat();
+        self.send(outward, &marker)?;
+        self.until_ends_with(outward, &marker[20..], seen).with_context(|| format!("packet {number}"))
     }
 
     /// Adds frames that leave by the other side until one does that ends with `mark`.
@@ -252,7 +266,7 @@ impl TunnelStand {
     fn run_outside(&self, tell: Tell<'_>) -> anyhow::Result<()> {
         for (number, (name, frame)) in self.odd_outside().into_iter().enumerate() {
             self.far.send(&frame).context("cannot send")?;
-            let seen = self.until_marker(false, number)?;
+            let seen = self.until_markers(false, number)?;
             if !tell(&format!("{} outside: {name}", self.kind.keys), one_end(seen)) {
                 break;
             }
