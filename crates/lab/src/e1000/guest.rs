@@ -9,7 +9,7 @@ use crate::command::{self, Running};
 use crate::guest::Iommu;
 use crate::guest::agent::Request;
 use crate::{clock, interrupt};
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -202,7 +202,7 @@ impl Judge {
         for size in [18, 56, 511, 1000, 1471, 1472] {
             let mut ping = self.pair.far[from].command("ping");
             let size = size.to_string();
-            ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", "10", "-s", &size, to]);
+            ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", "20", "-s", &size, to]);
             command::run(&mut ping).with_context(|| format!("pings with {size} bytes"))?;
         }
         Ok(())
@@ -309,6 +309,9 @@ impl Judge {
         let name = self.pair.guest.interface(MACS[0])?;
         self.pair.guest.run(&format!("ip address add {KERNELS}/24 dev {name}"))?;
         self.pair.guest.run(&format!("ip link set {name} up"))?;
-        self.pings(0, KERNELS).context("by the kernel's driver")
+        self.pings(0, KERNELS).or_else(|error| {
+            let seen = self.pair.guest.run(&format!("ip -s address show {name}"))?;
+            bail!("by the kernel's driver: {error:#}; in the guest: {seen}")
+        })
     }
 }

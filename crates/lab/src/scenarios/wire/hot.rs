@@ -14,8 +14,14 @@ pub(super) const MUTANTS: f64 = (Check::ALL.len() - 1) as f64;
 
 /// Checks that programs at the hook of XDP make a second time: what may hide a checksum that is yet to be computed goes up
 /// there, such as tunnels inside and what stands behind options.
-const TWICE_AT_XDP: [Check; 5] =
-    [Check::IntoGre, Check::IntoVxlan, Check::OutInsideHeader, Check::RouteHeader, Check::RouteOptions];
+const TWICE_AT_XDP: [Check; 6] = [
+    Check::IntoHeader,
+    Check::IntoGre,
+    Check::IntoVxlan,
+    Check::OutInsideHeader,
+    Check::RouteHeader,
+    Check::RouteOptions,
+];
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
