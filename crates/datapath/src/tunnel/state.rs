@@ -220,7 +220,7 @@ macro_rules! tunnel_counters {
     ($($field:ident, $description:literal;)+) => {
         /// Counters of one worker for one tunnel.
         ///
-        /// What each packet counts is in the first line, with its identification.
+        /// The first cache line has what each packet counts, and its identification.
         #[derive(Debug, Default)]
         #[repr(C, align(64))]
         pub struct TunnelCounters {

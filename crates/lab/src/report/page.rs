@@ -90,7 +90,7 @@ fn rows(page: &mut String, report: &Report) {
     }
 }
 
-/// What a row is of, and the last part of its name: who.
+/// Splits the name of a row: subject, and peer.
 fn peer(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or(("", name))
 }
