@@ -30,7 +30,7 @@ impl TunnelState {
         }
     }
 
-    /// Copy of the state for one worker.
+    /// Copy of the state for one worker, which has drawn what the first has.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new(1);
         // Relaxed, as all that these words order is themselves.
@@ -39,6 +39,7 @@ impl TunnelState {
         to.sent.0.store(from.sent.0.load(Ordering::Relaxed), Ordering::Relaxed);
         to.identification.0.store(from.identification.0.load(Ordering::Relaxed), Ordering::Relaxed);
         to.received.0.store(from.received.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        copy.worker(0).identifications.0.set(self.worker(0).identifications.0.get());
         copy.worker(0).last_received.set(self.last_received().map_or(0, |last| last.0));
         copy
     }
