@@ -17,7 +17,7 @@ fn events_are_told_and_the_log_has_another_level() {
     let gateway = Gateway::start("events");
     gateway.change("members", "ageing_seconds = 77\nmembers");
     reload(&gateway);
-    gateway.change("ageing_seconds", "ageing_secs");
+    gateway.change("ageing_seconds =", "ageing_secs =");
     assert_eq!(gateway.ask(&["reload"]).code, Some(2));
     let told = gateway.ask(&["events", "--no-follow", "--json", "-n", "100"]);
     assert_eq!(told.code, Some(0), "{}", told.err);
@@ -33,8 +33,8 @@ fn events_are_told_and_the_log_has_another_level() {
     assert_eq!(gateway.ask(&["log", "warn"]).out, "warn\n");
     let wrong = gateway.ask(&["log", "wran"]);
     assert!(wrong.code == Some(2) && wrong.err.contains("`warn`"), "{}", wrong.err);
-    gateway.change("ageing_secs", "ageing_seconds");
-    gateway.change("77", "78");
+    gateway.change("ageing_secs =", "ageing_seconds =");
+    gateway.change("ageing_seconds = 77", "ageing_seconds = 78");
     reload(&gateway);
     assert_eq!(gateway.ask(&["log", "default"]).out, "info\n");
     gateway.signal(Signal::TERM);
