@@ -1,7 +1,9 @@
 //! `polder-lab`: the demonstration and the measurements.
 
 use anyhow::{Context as _, ensure};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::env::CompleteEnv;
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::usb::Speed;
@@ -256,6 +258,7 @@ enum AddressMemory {
 }
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(completed).complete();
     let arguments = Arguments::parse();
     let screen = Screen::new();
     let result = interrupt::install().and_then(|()| match arguments.command {
@@ -393,6 +396,17 @@ fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()
     loop {
         interrupt::sleep(Duration::from_secs(3600))?;
     }
+}
+
+/// The command line, with what completes its arguments: `source <(COMPLETE=bash polder-lab)`.
+fn completed() -> clap::Command {
+    let scenarios = || ALL.iter().map(|scenario| CompletionCandidate::new(scenario.name)).collect::<Vec<_>>();
+    Arguments::command().mut_subcommand("run", |run| {
+        run.mut_args(|argument| {
+            let is_scenario = argument.get_id() == "scenario";
+            if is_scenario { argument.add(ArgValueCandidates::new(scenarios)) } else { argument }
+        })
+    })
 }
 
 fn list(screen: Screen) {

@@ -7,9 +7,13 @@
 use crate::units::Nanos;
 
 /// Packets a turn that are enough: what one call sends of them costs each next to nothing.
-const ENOUGH: u64 = 32;
-/// The cycle while one alone has more to do than there is time for.
+const ENOUGH: u32 = 32;
+/// The longest cycle while one queue, or a few, have more to do than there is time for.
 const LONG: Nanos = Nanos(500_000);
+/// The longest cycle of many such queues: as long as the kernel polls in one softirq (`netdev_budget_usecs`).
+const LONGEST: Nanos = Nanos(2_000_000);
+/// Time by which each of them may make it longer.
+const LONGER: u64 = 16_000;
 /// Divisor of the moving average's gain.
 const GAIN: u64 = 4;
 
@@ -39,15 +43,18 @@ pub(super) struct QuantumTotals {
     pub(super) hungry: u64,
     /// Number of the latter queues.
     pub(super) count: u32,
+    /// Time in which each of these could move enough packets in a turn.
+    pub(super) enough: Nanos,
     /// CPU time that all other queues use in a cycle.
     pub(super) uses: Nanos,
 }
 
 impl QuantumTotals {
-    /// Time for which a cycle may last: longer while one alone has use for it, so that costly packets are moved by more than
-    /// one.
+    /// Time for which a cycle may last: longer while one alone has use for it, or while so many have that none could move
+    /// enough packets in a turn.
     pub(super) fn longest(&self) -> Nanos {
-        if self.count > 1 { self.cycle } else { self.cycle.max(LONG) }
+        let most = Nanos(u64::from(self.count) * LONGER).min(LONGEST).max(LONG);
+        if self.count > 1 { self.cycle.max(self.enough.min(most)) } else { self.cycle.max(LONG) }
     }
 }
 
@@ -65,6 +72,11 @@ impl Quantum {
     /// Time of `packets` packets.
     pub(super) fn cost(&self, packets: u32) -> Nanos {
         Nanos(self.each.0.saturating_mul(u64::from(packets)))
+    }
+
+    /// Time in which a turn moves enough packets.
+    fn enough(&self) -> Nanos {
+        self.cost(ENOUGH)
     }
 
     /// Notes a turn that has moved `packets` packets, and true in `more` if there were more.
@@ -87,6 +99,7 @@ impl Quantum {
         if self.hungry {
             whole.hungry += weight;
             whole.count += 1;
+            whole.enough = whole.enough + self.enough();
         } else {
             whole.uses = whole.uses + self.uses.min(whole.cycle);
         }
@@ -100,9 +113,9 @@ impl Quantum {
             (whole.hungry + weight, whole.uses.since(self.uses.min(whole.cycle)))
         };
         let fair = share(whole.cycle, weight, whole.weights);
-        let cycle = if among == weight { whole.longest() } else { whole.cycle };
+        let cycle = if self.hungry || among == weight { whole.longest() } else { whole.cycle };
         let left = share(cycle.since(others), weight, among);
-        let goal = left.min(Nanos(self.each.0.saturating_mul(ENOUGH))).max(fair);
+        let goal = left.min(self.enough()).max(fair);
         self.time = towards(self.time, goal);
     }
 }

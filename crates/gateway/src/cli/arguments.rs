@@ -157,6 +157,12 @@ pub(super) struct Show {
     /// totals each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub(super) watch: Option<f64>,
+    /// Show what has happened since the totals that were put aside as NAME.
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    pub(super) from: Option<String>,
+    /// Put the totals aside as NAME, for --from.
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    pub(super) save: Option<String>,
     #[command(flatten)]
     pub(super) gateway: Which,
 }

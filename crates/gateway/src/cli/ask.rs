@@ -1,10 +1,11 @@
 //! `polder show`: views of a running gateway.
 
-use super::Failure;
 use super::arguments::Show;
 use super::screen::Screen;
+use super::{Failure, baseline};
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
+use crate::show::look::duration;
 use crate::show::{Look, Shown};
 use anyhow::anyhow;
 use std::path::Path;
@@ -15,10 +16,26 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
     if let Some(seconds) = arguments.watch {
         return watch(arguments, &socket, seconds);
     }
-    let shown = ask(&mut Client::connect(&socket)?, arguments)?;
+    let now = ask(&mut Client::connect(&socket)?, arguments)?;
+    let (shown, since) = match &arguments.from {
+        Some(name) => {
+            let (shown, nanos) = baseline::since(name, arguments.what, now.clone())?;
+            (shown, Some((name, nanos)))
+        }
+        None => (now.clone(), None),
+    };
     let screen = Screen::stdout();
-    let text = if arguments.json { pretty(&shown)? } else { shown.draw(screen.look()) };
-    Ok(screen.write(&text)?)
+    if arguments.json {
+        screen.write(&pretty(&shown)?)?;
+    } else {
+        let title = since.map(|(name, nanos)| format!("since {name}, {} ago\n", duration(nanos)));
+        screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
+    }
+    // Put aside when it was seen: a pipe that closes leaves the old ones.
+    match &arguments.save {
+        Some(name) => baseline::save(name, arguments.what, &now),
+        None => Ok(()),
+    }
 }
 
 fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {

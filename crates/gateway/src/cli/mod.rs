@@ -9,9 +9,11 @@
 
 mod arguments;
 mod ask;
+mod baseline;
 mod capture;
 mod change;
 mod check;
+mod completions;
 mod doctor;
 mod drain;
 mod events;
@@ -33,7 +35,7 @@ use crate::runtime::ending::LOST;
 use crate::runtime::run::Consent;
 use crate::supervise::LostThread;
 use arguments::Command;
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 use screen::Screen;
 use std::process::ExitCode;
 
@@ -58,6 +60,7 @@ const WRONG: u8 = 2;
 
 /// Carries out the command line of the process.
 pub fn main() -> ExitCode {
+    completions::answer();
     let arguments = Arguments::parse();
     match carry_out(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,9 +99,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Lab { arguments } => program::start(program::LAB, &arguments),
         Command::Top { arguments } => program::start(program::TOP, &arguments),
         Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "polder", &mut text);
-            Screen::stdout().write(&String::from_utf8_lossy(&text))?;
+            Screen::stdout().write(&completions::script(shell)?)?;
             Ok(())
         }
         Command::ManualPages { folder } => Ok(manual::write(&folder)?),
@@ -151,6 +152,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_well_formed() {

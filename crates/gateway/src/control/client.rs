@@ -83,12 +83,23 @@ pub fn only_gateway() -> Result<PathBuf, ClientError> {
     only_in(Path::new(DIRECTORY))
 }
 
-fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
+/// Sockets of the gateways that run.
+pub fn gateways(directory: &Path) -> Vec<PathBuf> {
+    let mut sockets = sockets(directory);
+    sockets.retain(|path| is_alive(path));
+    sockets
+}
+
+fn sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut sockets =
         entries.filter(|path| path.extension().is_some_and(|it| it == "sock")).collect::<Vec<_>>();
     sockets.sort();
-    let alive = sockets.iter().filter(|path| is_alive(path)).cloned().collect::<Vec<_>>();
+    sockets
+}
+
+fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
+    let (alive, sockets) = (gateways(directory), sockets(directory));
     match (alive.as_slice(), sockets.as_slice()) {
         ([only], _) => Ok(only.clone()),
         ([], sockets) => Err(match (words_in(directory), sockets) {

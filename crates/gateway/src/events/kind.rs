@@ -107,6 +107,15 @@ pub enum EventKind {
         /// Changes of routes, next hops and neighbours' addresses in the last second.
         changes: u64,
     },
+    /// A routing daemon has ended, and its routes are held; or nothing of it is held any more.
+    RoutesHeld {
+        /// Name of the daemon, or number of its protocol.
+        protocol: String,
+        /// True if they are held now.
+        held: bool,
+        /// Number of routes that are held, or that did not come back in time.
+        routes: u64,
+    },
     /// The kernel's tables are followed anew, or all of them are known.
     RoutesSynchronized {
         /// True if all are known.
@@ -198,6 +207,7 @@ impl EventKind {
             | Self::Neighbour { mac: None, .. }
             | Self::StationMoved { .. }
             | Self::RoutesSynchronized { settled: true }
+            | Self::RoutesHeld { held: false, routes: 0, .. }
             | Self::Tunnel { up: true, .. }
             | Self::DropsEnded { .. }
             | Self::Reloaded { .. }
@@ -208,6 +218,7 @@ impl EventKind {
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
             | Self::PortClosed { .. }
             | Self::RoutesSynchronized { settled: false }
+            | Self::RoutesHeld { .. }
             | Self::Tunnel { up: false, .. }
             | Self::DropsBegan { .. } => Level::Warn,
             Self::ReloadRefused { .. } => Level::Error,
@@ -243,6 +254,7 @@ impl EventKind {
                 grouped(*ipv4),
                 grouped(*ipv6)
             ),
+            Self::RoutesHeld { protocol, held, routes } => held_routes(protocol, *held, *routes),
             Self::RoutesSynchronized { settled: true } => {
                 "routes: all of the kernel's tables are known".to_owned()
             }
@@ -285,6 +297,15 @@ fn link(device: &str, state: LinkState) -> String {
         LinkState::Down => {
             format!("{device} is switched off: `ip link set dev {device} up`; packets for it are dropped")
         }
+    }
+}
+
+fn held_routes(protocol: &str, held: bool, routes: u64) -> String {
+    let count = grouped(routes);
+    match (held, routes) {
+        (true, _) => format!("routes: {protocol} has ended; its {count} routes are held"),
+        (false, 0) => format!("routes: {protocol} is back with all routes"),
+        (false, _) => format!("routes: {count} of {protocol} did not come back in time, and go"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Known state of the kernel's tables.
 
-use super::message::{Address, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
+use super::message::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use super::request::Kind;
 use polder_datapath::route::Prefix;
 use std::collections::hash_map::Entry;
@@ -33,14 +33,23 @@ impl Key {
             Item::Address(address) => Self::Address(*address),
             Item::Object(id, _) => Self::Object(*id),
             Item::Rule(rule) => Self::Rule(*rule),
-            Item::Route(key, _) => Self::Route(*key),
+            Item::Route(key, ..) => Self::Route(*key),
             Item::Neighbour(index, address, _) => Self::Neighbour(*index, *address),
         }
     }
 }
 
 /// Routes of one table to one prefix, the one that counts first.
-type Routes = Vec<(u32, Arc<Target>)>;
+type Routes = Vec<Route>;
+
+/// A route to a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Route {
+    metric: u32,
+    /// Origin: `RTPROT_*` of linux/rtnetlink.h.
+    protocol: u8,
+    target: Arc<Target>,
+}
 
 /// All that the kernel has.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +61,8 @@ pub struct Mirror {
     routes: HashMap<(u32, Prefix), Routes>,
     /// Prefixes that each table has routes to.
     sizes: HashMap<u32, usize>,
+    /// Routes of each protocol.
+    protocols: HashMap<u8, usize>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
     /// Many routes lead to the same place.
     targets: HashSet<Arc<Target>>,
@@ -145,7 +156,7 @@ impl Mirror {
     /// All routes to a prefix in a table, with their metrics; the one that counts first comes first.
     pub fn routes_to(&self, table: u32, prefix: Prefix) -> impl Iterator<Item = (u32, &Arc<Target>)> {
         let routes = self.routes.get(&(table, prefix));
-        routes.into_iter().flatten().map(|(metric, target)| (*metric, target))
+        routes.into_iter().flatten().map(|route| (route.metric, &route.target))
     }
 
     /// Prefixes that a table has routes to.
@@ -156,7 +167,7 @@ impl Mirror {
     /// All that routes lead to: tables, prefixes, metrics of those that count.
     pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
         self.routes.iter().filter_map(|(&(table, prefix), routes)| {
-            routes.first().map(|(metric, target)| (table, prefix, *metric, target))
+            routes.first().map(|route| (table, prefix, route.metric, &route.target))
         })
     }
 
@@ -189,7 +200,7 @@ impl Mirror {
                 self.changes.objects |= old.as_ref() != self.objects.get(&id);
             }
             Item::Rule(rule) => self.changes.rules |= self.rules.insert(rule),
-            Item::Route(key, target) => self.put_route(key, target),
+            Item::Route(key, protocol, target) => self.put_route(key, protocol, target),
             Item::Neighbour(index, address, neighbour) => {
                 if self.neighbours.insert((index, address), neighbour) != Some(neighbour) {
                     self.changes.neighbours.insert((index, address));
@@ -198,7 +209,7 @@ impl Mirror {
         }
     }
 
-    fn put_route(&mut self, key: RouteKey, target: Target) {
+    fn put_route(&mut self, key: RouteKey, protocol: u8, target: Target) {
         let target = match self.targets.get(&target) {
             Some(known) => Arc::clone(known),
             None => {
@@ -211,22 +222,65 @@ impl Mirror {
         if routes.is_empty() {
             *self.sizes.entry(key.table).or_default() += 1;
         }
-        match routes.binary_search_by_key(&key.metric, |route| route.0) {
-            Ok(at) if routes[at].1 == target => return,
+        *self.protocols.entry(protocol).or_default() += 1;
+        match routes.binary_search_by_key(&key.metric, |route| route.metric) {
             Ok(at) => {
-                let old = core::mem::replace(&mut routes[at].1, target);
+                let known = &mut routes[at];
+                let before = core::mem::replace(&mut known.protocol, protocol);
+                *self.protocols.entry(before).or_insert(1) -= 1;
+                if known.target == target {
+                    return;
+                }
+                let old = core::mem::replace(&mut known.target, target);
                 forget(&mut self.targets, &old);
             }
-            Err(at) => routes.insert(at, (key.metric, target)),
+            Err(at) => routes.insert(at, Route { metric: key.metric, protocol, target }),
         }
         self.changes.routes.insert((key.table, key.prefix));
     }
 
     /// Target of a key, if it is a route.
     pub fn target(&self, key: RouteKey) -> Option<&Target> {
+        self.route(key).map(|route| &*route.target)
+    }
+
+    /// Origin of a route: `RTPROT_*` of linux/rtnetlink.h.
+    pub fn protocol(&self, key: RouteKey) -> Option<u8> {
+        self.route(key).map(|route| route.protocol)
+    }
+
+    /// Number of routes of a protocol.
+    pub fn routes_of(&self, protocol: u8) -> usize {
+        self.protocols.get(&protocol).copied().unwrap_or(0)
+    }
+
+    /// True if one of the links that a route leads to carries, or it leads to none.
+    pub fn carries(&self, key: RouteKey) -> bool {
+        let by = |hop: &HopSpec| self.link(hop.index).is_some_and(Link::carries);
+        let object = |id: u32| match self.object(id) {
+            Some(Object::Hop(hop)) => by(hop),
+            Some(Object::Group(_) | Object::Blackhole) => true,
+            None => false,
+        };
+        self.target(key).is_some_and(|target| match target {
+            Target::Hops(hops) => hops.iter().any(by),
+            Target::Object(id, _) => match self.object(*id) {
+                Some(Object::Group(members)) => members.iter().any(|(id, _)| object(*id)),
+                Some(Object::Hop(_) | Object::Blackhole) | None => object(*id),
+            },
+            Target::Local(_)
+            | Target::Broadcast
+            | Target::Blackhole
+            | Target::Unreachable
+            | Target::Prohibit
+            | Target::Throw => true,
+        })
+    }
+
+    fn route(&self, key: RouteKey) -> Option<&Route> {
         let routes = self.routes.get(&(key.table, key.prefix))?;
-        let at = routes.binary_search_by_key(&key.metric, |route| route.0).ok()?;
-        Some(&routes[at].1)
+        let at = routes.binary_search_by_key(&key.metric, |route| route.metric).ok()?;
+        routes.get(at)
     }
 
     /// Removes an item.
@@ -247,8 +301,9 @@ impl Mirror {
 
     fn remove_route(&mut self, key: RouteKey) {
         let Entry::Occupied(mut routes) = self.routes.entry((key.table, key.prefix)) else { return };
-        let Ok(at) = routes.get().binary_search_by_key(&key.metric, |route| route.0) else { return };
-        let (_, target) = routes.get_mut().remove(at);
+        let Ok(at) = routes.get().binary_search_by_key(&key.metric, |route| route.metric) else { return };
+        let Route { protocol, target, .. } = routes.get_mut().remove(at);
+        *self.protocols.entry(protocol).or_insert(1) -= 1;
         if routes.get().is_empty() {
             routes.remove();
             *self.sizes.entry(key.table).or_insert(1) -= 1;
@@ -272,7 +327,8 @@ impl Mirror {
                 let of_kind =
                     self.routes.iter().filter(|((_, prefix), _)| prefix.address().is_ipv6() == is_v6);
                 let key = |(&(table, prefix), routes): (&(u32, Prefix), &Routes)| {
-                    let routes = routes.iter().map(move |&(metric, _)| RouteKey { table, prefix, metric });
+                    let metrics = routes.iter().map(|route| route.metric);
+                    let routes = metrics.map(move |metric| RouteKey { table, prefix, metric });
                     routes.map(Key::Route).collect::<Vec<_>>()
                 };
                 of_kind.flat_map(key).collect()
@@ -295,7 +351,7 @@ impl Mirror {
             Key::Address(address) => Item::Address(*self.addresses.get(&address)?),
             Key::Object(id) => Item::Object(id, self.objects.get(&id)?.clone()),
             Key::Rule(rule) => Item::Rule(*self.rules.get(&rule)?),
-            Key::Route(key) => Item::Route(key, self.target(key)?.clone()),
+            Key::Route(key) => Item::Route(key, self.protocol(key)?, self.target(key)?.clone()),
             Key::Neighbour(index, address) => {
                 Item::Neighbour(index, address, self.neighbour(index, address)?)
             }

@@ -13,6 +13,7 @@
 //! linux/nexthop.h, linux/fib_rules.h, linux/neighbour.h.
 
 pub mod follower;
+pub mod hold;
 pub mod hooks;
 pub mod message;
 pub mod mirror;

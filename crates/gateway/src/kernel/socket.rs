@@ -1,6 +1,7 @@
 //! The socket by which the kernel is followed (netlink(7)).
 
 use super::follower::Follower;
+use super::hold::Hold;
 use super::mirror::Mirror;
 use super::request::use_neighbour;
 use polder_datapath::units::Nanos;
@@ -50,6 +51,21 @@ impl Follow {
         self.follower.mirror_mut()
     }
 
+    /// Routes of daemons that have ended.
+    pub fn hold(&self) -> &Hold {
+        self.follower.hold()
+    }
+
+    /// The same, to take its changes.
+    pub fn hold_mut(&mut self) -> &mut Hold {
+        self.follower.hold_mut()
+    }
+
+    /// Sets the time for which the routes of a daemon that has ended are held; 0 for never.
+    pub fn set_hold(&mut self, time: Nanos) {
+        self.follower.set_hold(time);
+    }
+
     /// True if all tables were dumped since the start, or since a notice was lost.
     pub fn is_settled(&self) -> bool {
         self.follower.is_settled()
@@ -71,6 +87,12 @@ impl Follow {
     /// When the socket fails for good.
     pub fn attend(&mut self, now: Nanos) -> Result<bool, Errno> {
         self.ask(now)?;
+        let more = self.read(now);
+        self.follower.release(now);
+        more
+    }
+
+    fn read(&mut self, now: Nanos) -> Result<bool, Errno> {
         for _ in 0..DATAGRAMS {
             let read = recv(&self.socket, &mut self.datagram[..], RecvFlags::TRUNC | RecvFlags::DONTWAIT);
             match read {

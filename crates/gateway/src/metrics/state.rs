@@ -158,6 +158,9 @@ pub(super) const ROUTER: &[Family<Routes>] = &[
         "Times that all of the kernel's tables were dumped again.",
         |row| Some(Count(row.restarts)),
     ),
+    Family::gauge("routes_held", NONE, "Routes of routing daemons that have ended.", |row| {
+        Some(Count(row.held))
+    }),
     Family::gauge("routes_rules_left_out", NONE, "Rules of the kernel that are not followed.", |row| {
         Some(Count(row.rules_left_out))
     }),

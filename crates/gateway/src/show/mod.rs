@@ -173,6 +173,26 @@ impl<'de> Visitor<'de> for ShownVisitor {
     }
 }
 
+impl What {
+    /// True if the view is of counters, whose difference to earlier ones means something; false for states, and for the
+    /// sides of a law.
+    pub fn is_counted(self) -> bool {
+        match self {
+            Self::Path
+            | Self::Ports
+            | Self::Tunnels
+            | Self::Filters
+            | Self::Flows
+            | Self::Drops
+            | Self::Workers
+            | Self::Steering
+            | Self::Buffers
+            | Self::Queues => true,
+            Self::Fdb | Self::Routes | Self::Neighbors | Self::Counters | Self::Config => false,
+        }
+    }
+}
+
 impl Shown {
     /// Difference to the view `earlier`; the whole view when the gateway has started anew in between.
     #[must_use]

@@ -15,6 +15,9 @@ pub struct Routes {
     pub restarts: u64,
     /// Rules of the kernel that are for some packets alone and are not followed.
     pub rules_left_out: u64,
+    /// Routes of a routing daemon that has ended, kept until it is back: `hold_seconds`.
+    #[serde(default)]
+    pub held: u64,
     /// Routes of IPv4.
     pub ipv4: u64,
     /// Routes of IPv6.
@@ -39,6 +42,9 @@ pub struct RouteRow {
     pub table: Option<u32>,
     /// The kernel's metric.
     pub metric: Option<u32>,
+    /// True if the kernel does not have it any more, and it is kept until its routing daemon is back.
+    #[serde(default)]
+    pub held: bool,
     /// Next hops.
     pub hops: Vec<HopRow>,
 }
@@ -105,6 +111,13 @@ impl Routes {
         if known > self.routes.len() as u64 {
             text.push_str(&format!("the first {} of them are shown\n", grouped(self.routes.len() as u64)));
         }
+        if self.held > 0 {
+            let count = grouped(self.held);
+            text.push_str(&format!(
+                "{} {count} of a routing daemon that has ended are held\n",
+                look.bad("✗")
+            ));
+        }
         if self.settled == Some(false) {
             text.push_str(&format!("{} the kernel has not told everything yet\n", look.bad("✗")));
         }
@@ -130,7 +143,8 @@ impl RouteRow {
         };
         let metric = self.metric.filter(|&metric| metric > 0);
         let metric = metric.map(|metric| format!(", metric {metric}")).unwrap_or_default();
-        format!("{}{table}{metric}", self.origin)
+        let held = if self.held { ", held" } else { "" };
+        format!("{}{table}{metric}{held}", self.origin)
     }
 }
 

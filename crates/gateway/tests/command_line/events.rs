@@ -1,7 +1,8 @@
 //! Events, the level of the log, and single rows of views.
 
-use super::support::{Gateway, polder, root_or_skip};
+use super::support::{Folder, Gateway, SOON, polder, root_or_skip};
 use rustix::process::Signal;
+use std::time::{Duration, Instant};
 
 /// Reloads, which has to succeed.
 fn reload(gateway: &Gateway) {
@@ -62,4 +63,56 @@ fn one_row_is_shown_and_pictures_fit_their_terminal() {
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80), "{what}: {text}");
     }
+}
+
+#[test]
+fn totals_are_compared_with_a_baseline() {
+    if !root_or_skip("totals_are_compared_with_a_baseline") {
+        return;
+    }
+    let gateway = Gateway::start("baseline");
+    let folder = Folder::new("baselines");
+    let show = |gateway: &Gateway, arguments: &[&str]| {
+        let mut command = polder();
+        command.args(["show", "ports"]).args(arguments).arg("--socket").arg(gateway.socket());
+        let output = command.env("XDG_STATE_HOME", &folder.0).output().expect("it starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, _, said) = show(&gateway, &["--from", "before"]);
+    assert!(code == Some(1) && said.contains("--save before"), "{said}");
+    let (code, _, said) = show(&gateway, &["--save", "../before"]);
+    assert!(code == Some(1) && said.contains("is no name"), "{said}");
+    let refused = gateway.ask(&["show", "counters", "--save", "before"]);
+    assert!(refused.code == Some(1) && refused.err.contains("nothing that grows"), "{}", refused.err);
+    let received = |arguments: &[&str]| {
+        let shown = show(&gateway, arguments).1;
+        let shown = serde_json::from_str::<serde_json::Value>(&shown).expect("JSON");
+        let rows = shown["ports"].as_array().expect("ports");
+        rows.iter().map(|row| row["received"].as_u64().expect("a number")).sum::<u64>()
+    };
+    // Neighbour discovery is traffic enough.
+    let more_than = |least: u64| {
+        gateway
+            .inside("ip link set pdta down; ip link set pdtb down; ip link set pdta up; ip link set pdtb up");
+        let end = Instant::now() + SOON;
+        while received(&["--json"]) <= least {
+            assert!(Instant::now() < end, "nothing has come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    more_than(0);
+    assert_eq!(show(&gateway, &["--save", "before"]).0, Some(0));
+    let before = received(&["--json"]);
+    more_than(before);
+    let (since, all) = (received(&["--json", "--from", "before"]), received(&["--json"]));
+    assert!(since > 0 && since < all, "{before} {since} {all}");
+    let (code, shown, said) = show(&gateway, &["--from", "before"]);
+    assert!(code == Some(0) && shown.starts_with("since before, "), "{shown}{said}");
+    // Another gateway of that name, started later.
+    gateway.signal(Signal::TERM);
+    let (.., files) = gateway.wait();
+    let gateway = Gateway::start_in(files, &[]);
+    let (code, _, said) = show(&gateway, &["--from", "before"]);
+    assert!(code == Some(1) && said.contains("was started after"), "{said}");
 }

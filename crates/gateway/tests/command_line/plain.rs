@@ -1,6 +1,6 @@
 //! Commands that need no gateway.
 
-use super::support::{Folder, repository, run};
+use super::support::{Folder, polder, repository, run};
 
 #[test]
 fn help_says_what_there_is() {
@@ -25,8 +25,7 @@ fn a_wrong_command_line_is_code_2() {
 #[test]
 fn a_level_of_the_log_that_there_is_not_is_code_2() {
     let file = repository("examples").join("bridge.toml").display().to_string();
-    let output =
-        super::support::polder().args(["run", &file]).env("POLDER_LOG", "wran").output().expect("it starts");
+    let output = polder().args(["run", &file]).env("POLDER_LOG", "wran").output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("POLDER_LOG: `wran` is no level") && said.contains("`warn`"), "{said}");
@@ -119,11 +118,30 @@ fn somebody_else_behind_the_socket_is_noticed() {
 
 #[test]
 fn shells_get_completions() {
-    for (shell, part) in [("bash", "_polder()"), ("zsh", "#compdef polder"), ("fish", "complete -c polder")] {
+    for (shell, part) in
+        [("bash", "_clap_complete_polder()"), ("zsh", "#compdef polder"), ("fish", "--command polder")]
+    {
         let outcome = run(&["completions", shell]);
         assert_eq!(outcome.code, Some(0));
-        assert!(outcome.out.contains(part) && outcome.out.contains("reload"), "{shell}");
+        assert!(outcome.out.contains(part) && outcome.out.contains("COMPLETE="), "{shell}: {}", outcome.out);
     }
+}
+
+/// Answer to a shell that asks for the last of these words.
+fn completed(words: &[&str]) -> Vec<String> {
+    let mut command = polder();
+    let index = (words.len() - 1).to_string();
+    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index).arg("--").args(words);
+    let output = command.output().expect("polder starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn words_are_completed() {
+    assert_eq!(completed(&["polder", "rel"]), ["reload", "release"]);
+    assert_eq!(completed(&["polder", "show", "po"]), ["ports"]);
+    assert_eq!(completed(&["polder", "show", "ports", "--sa"]), ["--save"]);
 }
 
 #[test]

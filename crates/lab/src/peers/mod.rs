@@ -6,6 +6,7 @@
 pub mod asks;
 pub mod bare;
 pub mod echo;
+pub mod frr;
 pub mod gateway;
 pub mod kernel;
 pub mod neighbour;

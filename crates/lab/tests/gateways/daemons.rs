@@ -4,19 +4,23 @@ use crate::machines::{addresses, machine, reaches, route, until};
 use crate::router::Fork;
 use crate::support::{Gateway, root_or_skip, skip, wire};
 use polder_lab::command::{Running, exists};
+use polder_lab::peers::frr::{Frr, inside, writable};
 use polder_lab::topology::{Namespace, Topology};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// Directory of FRR's daemons on Debian.
-const FRR: &str = "/usr/lib/frr";
+/// Daemons of a machine; they end with this.
+#[expect(dead_code, reason = "they are to live as long")]
+enum Daemons {
+    Frr(Frr),
+    Bird(Running),
+}
 
 /// A machine with a gateway and a routing daemon.
 struct Router {
     namespace: Namespace,
     polder: Gateway,
-    _daemons: Vec<Running>,
+    _daemons: Daemons,
 }
 
 /// Interfaces of a router, with their IPv4 address and length; [`six`] gives the IPv6 one.
@@ -36,19 +40,9 @@ fn gateway(topology: &Topology, namespace: &Namespace, ports: Ports<'_>) -> Gate
     Gateway::start(topology, namespace, &ports.iter().map(port).collect::<String>())
 }
 
-/// Directory that a daemon may write to under any user.
-fn directory(topology: &Topology, namespace: &Namespace) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt as _;
-    let directory = topology.directory().join(format!("{}.d", namespace.name()));
-    fs::create_dir_all(&directory).unwrap();
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-    fs::set_permissions(topology.directory(), fs::Permissions::from_mode(0o755)).unwrap();
-    directory
-}
-
 /// BIRD with OSPF of both families on all interfaces but the loopback, which is a stub.
 fn bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Running {
-    let directory = directory(topology, namespace);
+    let directory = writable(topology.directory(), namespace).unwrap();
     let interfaces = ports.iter().map(|(name, _)| {
         format!("interface \"{name}\" {{ hello 1; dead 4; wait 2; type ptp; check link yes; }};\n")
     });
@@ -74,48 +68,15 @@ fn bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) 
     Running::start("bird", &mut command).unwrap()
 }
 
-/// zebra, ospfd and ospf6d. Their directories are given, so that several run on one machine.
-fn frr(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Vec<Running> {
-    let directory = directory(topology, namespace);
-    let ospf = |of: &str, loopback: &str, router: &str| {
-        let interfaces = ports.iter().map(|(name, _)| {
-            format!(
-                "interface {name}\n {of} area 0\n {of} network point-to-point\n {of} hello-interval 1\n \
-                 {of} dead-interval 4\n!\n"
-            )
-        });
-        format!(
-            "log stdout\n{}interface lo\n {loopback}\n!\nrouter {router}\n {router} router-id {id}\n \
-             timers throttle spf 10 50 200\n!\n",
-            interfaces.collect::<String>()
-        )
-    };
-    let socket = directory.join("zserv");
-    let start = |daemon: &str, text: &str| {
-        let file = directory.join(format!("{daemon}.conf"));
-        fs::write(&file, text).unwrap();
-        let mut command = inside(namespace, &Path::new(FRR).join(daemon));
-        command.arg("-f").arg(&file).arg("-i").arg(directory.join(format!("{daemon}.pid")));
-        command.arg("-z").arg(&socket).arg("--vty_socket").arg(&directory).args(["-P", "0"]);
-        Running::start(daemon, &mut command).unwrap()
-    };
-    let zebra = start("zebra", "log stdout\n");
-    until("zebra listens", || socket.exists());
-    let four = ospf("ip ospf", "ip ospf area 0", "ospf");
-    let six = ospf("ipv6 ospf6", "ipv6 ospf6 area 0", "ospf6");
-    vec![zebra, start("ospfd", &four), start("ospf6d", &six)]
+fn frr(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Daemons {
+    let directory = writable(topology.directory(), namespace).unwrap();
+    let interfaces = ports.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    Daemons::Frr(Frr::ospf(namespace, &directory, id, &interfaces).unwrap())
 }
 
 /// Gives an interface the address and the same one in IPv6.
 fn both(namespace: &Namespace, interface: &str, four: &str) {
     addresses(namespace, interface, &[four, &six(four)]);
-}
-
-/// The program itself is the process, so that ending one ends the other.
-fn inside(namespace: &Namespace, program: &Path) -> Command {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", namespace.name())).arg(program);
-    command
 }
 
 /// Three machines in a ring; each has an address on its loopback that only OSPF makes known.
@@ -126,7 +87,7 @@ fn inside(namespace: &Namespace, program: &Path) -> Command {
 /// ```
 fn ring(
     topology: &mut Topology,
-    daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Vec<Running>,
+    daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Daemons,
 ) -> Vec<Router> {
     let [one, two, three] = ["one", "two", "three"].map(|role| machine(topology, role));
     wire(topology, (&one, "ab"), (&two, "ab"), 1500);
@@ -166,7 +127,7 @@ fn a_ring_heals(routers: Vec<Router>) {
 
 /// Two gateways lead to one address, and a daemon says so; one of them is gone from one moment to the next,
 /// while the wire to it stays up. Its flows move, and when it is back it gets its share.
-fn a_gateway_dies(daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Vec<Running>) {
+fn a_gateway_dies(daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Daemons) {
     let fork = Fork::new();
     let (topology, gateway, sockets) = (&fork.net.topology, &fork.net.gateway, fork.sockets());
     let polder = fork.start();
@@ -201,16 +162,15 @@ fn runs(test: &str, is_there: bool, what: &str) -> bool {
 }
 
 fn frr_runs(test: &str) -> bool {
-    let is_there = ["ospfd", "ospf6d"].iter().all(|daemon| Path::new(FRR).join(daemon).is_file());
-    runs(test, is_there, "FRR is not installed: `apt-get install frr`")
+    runs(test, Frr::available().is_ok(), "FRR is not installed: `apt-get install frr`")
 }
 
 fn bird_runs(test: &str) -> bool {
     runs(test, exists("bird"), "BIRD is not installed: `apt-get install bird2`")
 }
 
-fn one_bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Vec<Running> {
-    vec![bird(topology, namespace, id, ports)]
+fn one_bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Daemons {
+    Daemons::Bird(bird(topology, namespace, id, ports))
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! notice: routes that go with an interface, an address or a next hop object. After such a thing the kinds
 //! that may have changed are dumped again, in bounded frequency. When notices were lost, everything is.
 
+use super::hold::Hold;
 use super::message::{HopSpec, Item, Message, RouteKey, Said, Target, messages};
 use super::mirror::{Key, Mirror};
 use super::request::Kind;
@@ -23,6 +24,7 @@ const CALM: Nanos = Nanos::from_millis(50);
 #[derive(Debug)]
 pub struct Follower {
     mirror: Mirror,
+    hold: Hold,
     /// Kinds to dump next.
     wanted: BTreeSet<Kind>,
     /// Kinds that may have changed without a notice.
@@ -51,6 +53,7 @@ impl Default for Follower {
     fn default() -> Self {
         Self {
             mirror: Mirror::default(),
+            hold: Hold::default(),
             wanted: Kind::ALL.into(),
             doubted: BTreeSet::new(),
             dump: None,
@@ -72,6 +75,28 @@ impl Follower {
     /// The same, to take its changes.
     pub fn mirror_mut(&mut self) -> &mut Mirror {
         &mut self.mirror
+    }
+
+    /// Routes of daemons that have ended.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// The same, to take its changes.
+    pub fn hold_mut(&mut self) -> &mut Hold {
+        &mut self.hold
+    }
+
+    /// Sets the time for which the routes of a daemon that has ended are held; 0 for never.
+    pub fn set_hold(&mut self, time: Nanos) {
+        self.hold.set_time(time);
+    }
+
+    /// Removes what is not held any more.
+    pub fn release(&mut self, now: Nanos) {
+        for key in self.hold.release(&self.mirror, now) {
+            self.mirror.remove(key);
+        }
     }
 
     /// True if all tables were dumped since the start, or since a notice was lost.
@@ -118,7 +143,8 @@ impl Follower {
 
     /// Time at which the next request is due, if one is to come by time alone.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        (!self.doubted.is_empty()).then_some(self.calm_from)
+        let doubted = (!self.doubted.is_empty()).then_some(self.calm_from);
+        doubted.into_iter().chain(self.hold.next_deadline()).min()
     }
 
     /// Takes a datagram.
@@ -150,7 +176,7 @@ impl Follower {
             Said::There(item) if answers && message.multi => self.answer(item, message.interrupted),
             Said::Gone(_) if answers && message.multi => {}
             Said::There(item) => self.notice(item, message.appended),
-            Said::Gone(item) => self.farewell(&item),
+            Said::Gone(item) => self.farewell(&item, now),
         }
     }
 
@@ -165,7 +191,7 @@ impl Follower {
         if let Some(brought) = &mut dump.brought {
             brought.insert(key);
         }
-        self.mirror.put(item);
+        self.put(key, item);
     }
 
     /// Handles a notice that an item is there, or has changed.
@@ -184,7 +210,7 @@ impl Follower {
                 }
             }
             // Behind another, which goes on to count.
-            Item::Route(route, _) if appended && self.mirror.target(*route).is_some() => {
+            Item::Route(route, ..) if appended && self.mirror.target(*route).is_some() => {
                 self.doubt_routes(&key);
                 if !route.prefix.address().is_ipv6() {
                     return;
@@ -192,28 +218,39 @@ impl Follower {
             }
             Item::Route(..) | Item::Address(_) | Item::Rule(_) | Item::Neighbour(..) => {}
         }
+        self.put(key, item);
+    }
+
+    fn put(&mut self, key: Key, item: Item) {
+        self.hold.returned(&key);
         self.mirror.put(item);
     }
 
+    fn remove(&mut self, key: Key, now: Nanos) {
+        if !self.hold.keeps(&self.mirror, &key, now) {
+            self.mirror.remove(key);
+        }
+    }
+
     /// Handles a notice that an item is gone.
-    fn farewell(&mut self, item: &Item) {
+    fn farewell(&mut self, item: &Item, now: Nanos) {
         let key = self.told(item);
         match item {
             Item::Link(_) => self.doubted.extend([Kind::Objects, Kind::Routes4, Kind::Routes6]),
             Item::Address(_) | Item::Object(..) => self.doubted.extend([Kind::Routes4, Kind::Routes6]),
-            Item::Route(route, target) if self.leave_others(*route, target) => return,
+            Item::Route(route, protocol, target) if self.leave_others(*route, (*protocol, target)) => return,
             Item::Route(..) | Item::Rule(_) | Item::Neighbour(..) => {}
         }
-        self.mirror.remove(key);
+        self.remove(key, now);
     }
 
     /// Of a route that is not quite the one known, the hops that it names go; whether others are left.
-    fn leave_others(&mut self, route: RouteKey, gone: &Target) -> bool {
+    fn leave_others(&mut self, route: RouteKey, (protocol, gone): (u8, &Target)) -> bool {
         let Some(known) = self.mirror.target(route).filter(|&known| known != gone) else { return false };
         let left = without(known, gone);
         self.doubt_routes(&Key::Route(route));
         left.is_some_and(|left| {
-            self.mirror.put(Item::Route(route, left));
+            self.mirror.put(Item::Route(route, protocol, left));
             true
         })
     }
@@ -241,7 +278,7 @@ impl Follower {
         } else if let Some(brought) = brought {
             let gone = |key: &Key| !brought.contains(key) && !told.contains(key);
             for key in self.mirror.keys(kind).into_iter().filter(gone) {
-                self.mirror.remove(key);
+                self.remove(key, now);
             }
         }
         self.calm_from = now + CALM.max(Nanos(4 * now.since(self.begun).0));

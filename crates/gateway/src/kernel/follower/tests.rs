@@ -1,7 +1,8 @@
 //! A kernel with one reader, of which everything happens at the worst moment.
 
 use super::*;
-use crate::kernel::message::{Link, Neighbour, RouteKey};
+use crate::kernel::hold::HoldNews;
+use crate::kernel::message::{Link, Neighbour, Object, RouteKey};
 use polder_datapath::route::Prefix;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -38,6 +39,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The kernel's own, and those of two daemons.
+const PROTOCOLS: [u8; 3] = [2, 186, 188];
+
 fn route(to: u8, metric: u8) -> RouteKey {
     let address = IpAddr::V4(Ipv4Addr::new(10, to, 0, 0));
     RouteKey { table: 254, prefix: Prefix::new(address, 16).unwrap(), metric: u32::from(metric) }
@@ -55,7 +59,7 @@ fn by(hop: u8) -> Target {
 
 fn link(hop: u8, up: bool) -> Item {
     let index = u32::from(hop) + 1;
-    Item::Link(Link { index, up, ..Link::default() })
+    Item::Link(Link { index, up, carrier: up, ..Link::default() })
 }
 
 /// A kernel with one reader.
@@ -109,12 +113,14 @@ impl Kernel {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Put(to, metric, hop) => self.put(Item::Route(route(to, metric), by(hop))),
+            Step::Put(to, metric, hop) => {
+                self.put(Item::Route(route(to, metric), PROTOCOLS[usize::from(to % 3)], by(hop)))
+            }
             Step::Remove(to, metric) => {
                 let key = route(to, metric);
-                if let Some(target) = self.has.target(key).cloned() {
+                if let Some(item) = self.has.item(Key::Route(key)) {
                     self.has.remove(Key::Route(key));
-                    self.notice(Said::Gone(Item::Route(key, target)));
+                    self.notice(Said::Gone(item));
                 }
             }
             Step::Down(hop) => {
@@ -158,11 +164,16 @@ fn ask(follower: &mut Follower, kernel: &mut Kernel, now: Nanos) {
 
 proptest! {
     /// Whatever happens while dumps go on, and whatever of it is lost: once it is quiet and everything
-    /// was read, the mirror is what the kernel has.
+    /// was read, the mirror is what the kernel has. So too when routes are held, once that time is over.
     #[test]
-    fn the_mirror_ends_as_the_kernel(steps in prop::collection::vec(step(), 0..300)) {
+    fn the_mirror_ends_as_the_kernel(
+        steps in prop::collection::vec(step(), 0..300),
+        hold in prop_oneof![Just(0), Just(1), Just(20)],
+    ) {
         let (mut follower, mut kernel) = (Follower::default(), Kernel::default());
         let mut now = Nanos(0);
+        follower.set_hold(Nanos::from_seconds(hold));
+        (0..4).for_each(|hop| kernel.put(link(hop, true)));
         ask(&mut follower, &mut kernel, now);
         for step in steps {
             now = now + Nanos::from_millis(10);
@@ -183,6 +194,7 @@ proptest! {
                 }
                 Step::Put(..) | Step::Remove(..) | Step::Down(_) | Step::Neighbour(..) | Step::Fill(_) => {}
             }
+            follower.release(now);
             ask(&mut follower, &mut kernel, now);
         }
         for _ in 0..400 {
@@ -192,8 +204,10 @@ proptest! {
             while let Some(message) = kernel.queue.pop_front() {
                 follower.take(message, now);
             }
+            follower.release(now);
             ask(&mut follower, &mut kernel, now);
         }
+        prop_assert_eq!(follower.next_deadline(), None);
         prop_assert!(follower.is_settled() && follower.dump.is_none());
         prop_assert_eq!(follower.mirror(), &kernel.has);
     }
@@ -207,4 +221,122 @@ fn hops_that_go_leave_the_others() {
     assert_eq!(without(&both, &both), None);
     assert_eq!(without(&one, &Target::Hops(vec![hop(7)])), None);
     assert_eq!(without(&Target::Blackhole, &one), None);
+}
+
+/// A follower that holds routes for 10 s, of a kernel with two links and the routes of two daemons.
+struct Held {
+    follower: Follower,
+    now: Nanos,
+}
+
+const BGP: u8 = PROTOCOLS[1];
+const OSPF: u8 = PROTOCOLS[2];
+
+impl Held {
+    fn new() -> Self {
+        let mut held = Self { follower: Follower::default(), now: Nanos(0) };
+        held.follower.set_hold(Nanos::from_seconds(10));
+        held.there(link(0, true));
+        held.there(link(1, true));
+        held.there(Item::Object(7, Object::Hop(HopSpec { index: 1, ..HOP })));
+        (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(0))));
+        held.there(Item::Route(route(4, 0), BGP, Target::Object(7, 0)));
+        held.there(Item::Route(route(5, 0), OSPF, by(1)));
+        held
+    }
+
+    fn there(&mut self, item: Item) {
+        self.follower.take(message(0, false, Said::There(item)), self.now);
+    }
+
+    fn gone(&mut self, key: Key) {
+        let item = self.follower.mirror().item(key).unwrap();
+        self.follower.take(message(0, false, Said::Gone(item)), self.now);
+    }
+
+    fn bgp_ends(&mut self) {
+        (1..=4).for_each(|to| self.gone(Key::Route(route(to, 0))));
+        self.gone(Key::Object(7));
+    }
+
+    /// Lets time pass; the news of it, and the routes that are left.
+    fn after(&mut self, millis: u64) -> (Vec<HoldNews>, usize) {
+        self.now = self.now + Nanos::from_millis(millis);
+        self.follower.release(self.now);
+        (self.follower.hold_mut().take_news(), self.follower.mirror().routes().count())
+    }
+}
+
+const HOP: HopSpec = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
+
+#[test]
+fn routes_of_a_daemon_that_has_ended_are_held_until_time_is_over() {
+    let mut held = Held::new();
+    held.bgp_ends();
+    assert_eq!(held.after(199), (vec![], 5));
+    assert_eq!(held.follower.hold().next_deadline(), Some(Nanos::from_millis(200)));
+    assert_eq!(held.after(1), (vec![HoldNews::Began { protocol: BGP, routes: 4 }], 5));
+    assert!(held.follower.hold().is_held(route(1, 0)) && held.follower.mirror().object(7).is_some());
+    assert_eq!((held.follower.hold().held(), held.after(9_799)), (4, (vec![], 5)));
+    assert_eq!(held.after(1), (vec![HoldNews::Ended { protocol: BGP, expired: 4 }], 1));
+    assert!(held.follower.mirror().object(7).is_none());
+    assert_eq!(held.follower.hold().next_deadline(), None);
+}
+
+#[test]
+fn routes_that_a_daemon_withdraws_go() {
+    let mut held = Held::new();
+    (1..=3).for_each(|to| held.gone(Key::Route(route(to, 0))));
+    assert_eq!(held.after(199), (vec![], 5));
+    assert_eq!(held.after(1), (vec![], 2));
+    // One after the other, without a pause: not for ever.
+    (20..80).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(0))));
+    for to in 20..60 {
+        held.gone(Key::Route(route(to, 0)));
+        assert_eq!(held.after(150).0, vec![]);
+    }
+    assert!(held.follower.mirror().routes().count() < 40);
+    assert_eq!(held.after(200), (vec![], 22));
+}
+
+#[test]
+fn a_daemon_that_is_back_has_its_say() {
+    let mut held = Held::new();
+    held.bgp_ends();
+    held.after(200);
+    (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(1))));
+    assert_eq!((held.after(1_000), held.follower.hold().held()), ((vec![], 5), 1));
+    // What it withdraws now goes at once.
+    held.gone(Key::Route(route(1, 0)));
+    assert_eq!(held.after(0), (vec![], 4));
+    held.there(Item::Route(route(4, 0), BGP, by(1)));
+    assert_eq!(held.after(0), (vec![HoldNews::Ended { protocol: BGP, expired: 0 }], 4));
+}
+
+#[test]
+fn nothing_is_held_by_a_link_that_is_down_or_of_other_protocols() {
+    let mut held = Held::new();
+    held.there(link(0, false));
+    held.bgp_ends();
+    assert_eq!(held.follower.mirror().routes().count(), 1);
+    let mut held = Held::new();
+    held.bgp_ends();
+    assert_eq!(held.after(200).1, 5);
+    held.there(link(0, false));
+    assert_eq!(held.after(0), (vec![HoldNews::Ended { protocol: BGP, expired: 0 }], 1));
+    let mut held = Held::new();
+    held.there(Item::Route(route(8, 0), PROTOCOLS[0], by(0)));
+    held.gone(Key::Route(route(8, 0)));
+    assert_eq!(held.follower.mirror().routes().count(), 5);
+}
+
+#[test]
+fn a_hold_that_is_switched_off_lets_go() {
+    let mut held = Held::new();
+    held.bgp_ends();
+    held.after(200);
+    held.follower.set_hold(Nanos(0));
+    assert_eq!(held.after(0).1, 1);
+    held.gone(Key::Route(route(5, 0)));
+    assert_eq!(held.after(0), (vec![], 0));
 }

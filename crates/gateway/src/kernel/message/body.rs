@@ -28,7 +28,7 @@ pub(super) fn address(body: &[u8]) -> Option<Item> {
 
 /// `rtmsg`.
 pub(super) fn route(body: &[u8]) -> Option<Item> {
-    let &[family, bits, source_bits, tos, table, _, _, kind] = body.first_chunk()?;
+    let &[family, bits, source_bits, tos, table, protocol, _, kind] = body.first_chunk()?;
     let flags = number(body.get(8..)?)?;
     // Routes by source or type of service are no part of a table of destinations; what was only looked up
     // is no route.
@@ -67,7 +67,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
         libc::RTN_THROW => Target::Throw,
         _ => return None,
     };
-    Some(Item::Route(key, target))
+    Some(Item::Route(key, protocol, target))
 }
 
 /// The MTU among a route's metrics; 0 if there is none. A router goes by it whether it is locked or not, and IPv6

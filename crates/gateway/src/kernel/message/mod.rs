@@ -168,8 +168,8 @@ pub enum Item {
     Object(u32, Object),
     /// A rule.
     Rule(Rule),
-    /// A route.
-    Route(RouteKey, Target),
+    /// A route, with its origin: `RTPROT_*` of linux/rtnetlink.h.
+    Route(RouteKey, u8, Target),
     /// A neighbour on the interface of that number.
     Neighbour(u32, IpAddr, Neighbour),
 }

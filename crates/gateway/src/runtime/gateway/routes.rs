@@ -2,6 +2,8 @@
 
 use super::Gateway;
 use crate::config::model::Role;
+use crate::events::EventKind;
+use crate::kernel::hold::{HoldNews, protocol_name};
 use crate::runtime::routing::{AttachedPort, Ports};
 use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
@@ -57,6 +59,9 @@ impl Gateway {
 
     /// Passes changes on to the workers and the XDP programs.
     fn pass_on(&mut self) -> bool {
+        for news in self.lasting.routing.take_hold_news() {
+            self.events.note(hold_event(news));
+        }
         let news = self.lasting.routing.take_news();
         if news.routes {
             self.count_route_changes();
@@ -94,4 +99,12 @@ impl Gateway {
         add_links(&mut ports, &self.configuration, &self.lasting);
         ports
     }
+}
+
+fn hold_event(news: HoldNews) -> EventKind {
+    let (protocol, held, routes) = match news {
+        HoldNews::Began { protocol, routes } => (protocol, true, routes),
+        HoldNews::Ended { protocol, expired } => (protocol, false, expired),
+    };
+    EventKind::RoutesHeld { protocol: protocol_name(protocol), held, routes: routes as u64 }
 }

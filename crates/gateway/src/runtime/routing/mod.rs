@@ -23,6 +23,7 @@ pub(super) use attached::{AttachedPort, Ports};
 
 use crate::config::model::{Configuration, Role};
 use crate::config::router::RoutesFrom;
+use crate::kernel::hold::HoldNews;
 use crate::kernel::message::Target;
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
 use crate::kernel::{Changes, Mirror};
@@ -189,6 +190,7 @@ impl Routing {
     ) -> Result<()> {
         let mut changes = Changes::default();
         if let Some(kernel) = &mut self.kernel {
+            kernel.set_hold(Nanos::from_seconds(configuration.router.hold_seconds.unwrap_or(0).into()));
             let before = kernel.restarts();
             self.news.more = kernel.attend(now).context("cannot follow the kernel's tables")?;
             if kernel.restarts() != before {
@@ -220,6 +222,11 @@ impl Routing {
         self.hear_notices(now);
         self.router.publish();
         Ok(())
+    }
+
+    /// Takes the changes of what is held since the last call.
+    pub(super) fn take_hold_news(&mut self) -> Vec<HoldNews> {
+        self.kernel.as_mut().map(|kernel| kernel.hold_mut().take_news()).unwrap_or_default()
     }
 
     /// Time of the next work that is due by time alone.

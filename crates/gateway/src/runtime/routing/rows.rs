@@ -4,7 +4,7 @@ use super::next_hops::{Lead, NOBODY, View};
 use super::wanted::Origin;
 use super::{Attached, Routing};
 use crate::config::model::Configuration;
-use crate::kernel::message::Target;
+use crate::kernel::message::{RouteKey, Target};
 use crate::kernel::socket::Follow;
 use crate::show::routes::{HopRow, MOST, NeighbourRow, RouteRow, Routes};
 use polder_buffers::PortId;
@@ -34,6 +34,7 @@ impl Routing {
             settled: self.kernel.as_ref().map(Follow::is_settled),
             restarts: self.kernel.as_ref().map_or(0, Follow::restarts),
             rules_left_out: self.left_out as u64,
+            held: self.kernel.as_ref().map_or(0, |kernel| kernel.hold().held() as u64),
             ipv4,
             ipv6,
             bytes: tables.iter().map(|table| table.bytes() as u64).sum(),
@@ -48,12 +49,15 @@ impl Routing {
             Origin::Address => ("address", None, None),
             Origin::Kernel(table, metric) => ("kernel", Some(table), Some(metric)),
         };
+        let key = table.zip(metric).map(|(table, metric)| RouteKey { table, prefix, metric });
+        let is_held = |key| self.kernel.as_ref().is_some_and(|kernel| kernel.hold().is_held(key));
         RouteRow {
             to: format!("{}/{}", prefix.address(), prefix.bits()),
             kind: word(&lead).to_owned(),
             origin: origin.to_owned(),
             table,
             metric,
+            held: key.is_some_and(is_held),
             hops: self.hops(&lead),
         }
     }

@@ -24,7 +24,7 @@ const COLUMNS: [(&str, Driver); 4] = [
 /// Requests, with their names in rows.
 const ASKS: [(&str, Asks); 2] = [("echo", Asks::Echo), ("nfs", Asks::NfsGetattr)];
 /// Work of a request, as long as it takes outside the guest.
-const COST: Duration = Duration::from_micros(60);
+const COST: Duration = Duration::from_micros(120);
 /// Offered requests, as multiples of the capacity; the last is *far*.
 const FACTORS: [f64; 5] = [0.5, 1.0, 1.5, 3.0, 10.0];
 /// Offers a second by which the capacity is found.

@@ -1,5 +1,7 @@
 //! `operate`: what it costs a gateway to be watched, and whether a change takes itself back.
 
+mod restart;
+
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
@@ -20,7 +22,7 @@ use std::time::Duration;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "operate",
-    about: "what a scrape of the metrics costs a gateway of 64 ports, and changes that take themselves back",
+    about: "what a scrape of the metrics costs, changes that take themselves back, and a routing daemon's restart",
     needs_root: true,
     promises: PROMISES,
     measure,
@@ -36,6 +38,8 @@ const PROMISES: &[Promise] = &[
     Promise { name: SCRAPE_OFTEN, unit: "%", better: Better::Lower, goal: Goal::None },
     Promise { name: REVERTS, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
+    Promise { name: restart::HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: restart::NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
 ];
 
 /// Ports of the gateway.
@@ -49,6 +53,13 @@ const CONFIRM: &str = "1";
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("gateway, the asking thread", "any", "not pinned");
+    if run.wants_any(&[SCRAPE, SCRAPE_OFTEN, REVERTS, KEPT]) {
+        watched(run)?;
+    }
+    restart::measure(run)
+}
+
+fn watched(run: &mut Run) -> anyhow::Result<()> {
     let site = Site::lay()?;
     fs::write(site.file(), site.configuration(50))?;
     ran_with(&format!("{PORTS} ports"), &site.configuration(50));
