@@ -262,6 +262,27 @@ fn dear_packets_have_what_others_leave_of_the_cycle_and_no_more() {
 }
 
 #[test]
+fn of_many_each_moves_enough_in_a_turn_and_none_waits_for_long() {
+    let cheap = Source { fixed: 100, cost: 100, ..BULK };
+    let sources = |count: usize| vec![cheap; count];
+    // 200 µs among 128 is time for 14 of these, and a turn has a price of its own.
+    let (few, fates) = budget_of_first(&sources(128), 200_000_000);
+    assert!((28..=36).contains(&few), "{few} packets a turn");
+    let longest = |turns: &[(u64, u64)]| turns.windows(2).map(|pair| pair[1].1 - pair[0].1).max();
+    let waited = fates.iter().map(|fate| longest(&fate.turns)).max().flatten();
+    assert!(waited.is_some_and(|waited| waited < 1_000_000), "{waited:?} ns");
+    // A dozen have enough in the usual cycle.
+    let (_, fates) = budget_of_first(&sources(12), 100_000_000);
+    assert!(fates.iter().all(|fate| longest(&fate.turns) < Some(400_000)));
+    // Dear packets make it no longer than 2 ms, and the turns that were begun within that.
+    let dear = Source { fixed: 0, cost: 3_000, ..BULK };
+    let (few, fates) = budget_of_first(&vec![dear; 128], 500_000_000);
+    assert!((4..=6).contains(&few), "{few} dear packets a turn");
+    let last = |fate: &Fate| longest(&fate.turns[fate.turns.len() - 20..]);
+    assert!(fates.iter().all(|fate| last(fate) < Some(3_000_000)));
+}
+
+#[test]
 fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
     let mut line = RunQueue::new(Options::default());
     (0..3).for_each(|_| line.add(1, false));

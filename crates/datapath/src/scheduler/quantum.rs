@@ -8,7 +8,7 @@ use crate::units::Nanos;
 
 /// Packets a turn that are enough: what one call sends of them costs each next to nothing.
 const ENOUGH: u32 = 32;
-/// The longest cycle while one queue, or a few, have more to do than there is time for.
+/// The longest cycle while one queue alone has more to do than there is time for.
 const LONG: Nanos = Nanos(500_000);
 /// The longest cycle of many such queues: as long as the kernel polls in one softirq (`netdev_budget_usecs`).
 const LONGEST: Nanos = Nanos(2_000_000);
@@ -53,7 +53,7 @@ impl QuantumTotals {
     /// Time for which a cycle may last: longer while one alone has use for it, or while so many have that none could move
     /// enough packets in a turn.
     pub(super) fn longest(&self) -> Nanos {
-        let most = Nanos(u64::from(self.count) * LONGER).min(LONGEST).max(LONG);
+        let most = Nanos(u64::from(self.count) * LONGER).min(LONGEST);
         if self.count > 1 { self.cycle.max(self.enough.min(most)) } else { self.cycle.max(LONG) }
     }
 }
@@ -115,7 +115,9 @@ impl Quantum {
         let fair = share(whole.cycle, weight, whole.weights);
         let cycle = if self.hungry || among == weight { whole.longest() } else { whole.cycle };
         let left = share(cycle.since(others), weight, among);
-        let goal = left.min(self.enough()).max(fair);
+        // Where all have more to do, weights alone count.
+        let is_longer = self.hungry && among > weight && cycle > whole.cycle;
+        let goal = if is_longer { left } else { left.min(self.enough()) }.max(fair);
         self.time = towards(self.time, goal);
     }
 }
