@@ -10,6 +10,7 @@ pub mod hold;
 pub mod hot;
 pub mod lan78xx;
 pub mod peers;
+pub mod restart;
 pub mod selftests;
 pub mod services;
 pub mod topology;

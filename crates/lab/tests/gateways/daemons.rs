@@ -5,6 +5,7 @@ use crate::router::Fork;
 use crate::support::{Gateway, root_or_skip, skip, wire};
 use polder_lab::command::{Running, exists};
 use polder_lab::peers::frr::{Frr, inside, writable};
+use polder_lab::restart::{Restart, restart};
 use polder_lab::topology::{Namespace, Topology};
 use std::fs;
 use std::path::Path;
@@ -198,5 +199,14 @@ fn frr_moves_the_flows_of_a_gateway_that_dies() {
 fn bird_moves_the_flows_of_a_gateway_that_dies() {
     if bird_runs("bird_moves_the_flows_of_a_gateway_that_dies") {
         a_gateway_dies(one_bird);
+    }
+}
+
+#[test]
+fn routes_are_held_while_frr_restarts() {
+    if frr_runs("routes_are_held_while_frr_restarts") {
+        let Restart { sent, lost, held } = restart("30").unwrap();
+        assert!(sent > 1000 && held > 0, "{held} of {sent}");
+        assert_eq!(lost, 0, "of {sent}");
     }
 }

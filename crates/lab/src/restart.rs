@@ -7,10 +7,8 @@
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::peers::frr::{Frr, writable};
 use crate::peers::polder::{find, program, ran_with};
-use crate::scenarios::Run;
 use crate::topology::{End, Namespace, Topology};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -18,54 +16,33 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Packets lost by a gateway that holds routes.
-pub(super) const HELD: &str = "operate.frr_restart.lost";
-/// The same by one that does not.
-pub(super) const NOT_HELD: &str = "operate.frr_restart.lost.not_held";
-
 /// Address that only OSPF makes known.
 const ADDRESS: &str = "10.87.0.2";
 /// Time for which pings go, and between two of them.
 const PINGS: (u32, f64) = (24, 0.004);
 /// Time from the first ping to the end of the daemon, and from that to its next start.
 const BEFORE: Duration = Duration::from_secs(2);
-const BETWEEN: Duration = Duration::from_secs(2);
+pub(crate) const BETWEEN: Duration = Duration::from_secs(2);
 /// Time for which anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[HELD, NOT_HELD]) {
-        return Ok(());
-    }
-    if let Err(reason) = Frr::available() {
-        run.skip(&[HELD, NOT_HELD], &format!("{reason:#}"));
-        return Ok(());
-    }
-    let rounds = run.quick_or(1, 10);
-    let (mut held, mut not_held, mut most) = (Samples::default(), Samples::default(), 0);
-    for round in 1..=rounds {
-        run.says(&format!("a routing daemon restarts, round {round} of {rounds}"));
-        let (lost, routes) = Site::lay()?.restart("30")?;
-        ensure!(routes > 0, "the gateway held no route");
-        most = most.max(routes);
-        held.push(lost);
-        let (lost, routes) = Site::lay()?.restart("\"never\"")?;
-        ensure!(routes == 0, "a gateway that is to hold nothing held {routes} routes");
-        not_held.push(lost);
-    }
-    run.record(HELD, &held);
-    run.record(NOT_HELD, &not_held);
-    let (seconds, interval) = PINGS;
-    run.remark(
-        HELD,
-        format!(
-            "{} pings, one each {} ms; zebra, ospfd and ospf6d end and are started again {} s later; {most} routes held",
-            f64::from(seconds) / interval,
-            interval * 1000.0,
-            BETWEEN.as_secs()
-        ),
-    );
-    Ok(())
+/// Result of a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Pings that were sent.
+    pub sent: u64,
+    /// Pings without an answer.
+    pub lost: u64,
+    /// Routes that the gateway held while the daemons were away.
+    pub held: u64,
+}
+
+/// Restarts FRR on a gateway with this `hold_seconds`, as in its file, while pings go through it. It takes half a minute.
+///
+/// # Errors
+/// When a program does not start, OSPF makes nothing known, or routes are held that have come back.
+pub fn restart(hold: &str) -> anyhow::Result<Restart> {
+    Site::lay()?.restart(hold)
 }
 
 /// The three machines.
@@ -121,8 +98,7 @@ impl Site {
         Frr::ospf(namespace, &directory, id, &[interface])
     }
 
-    /// Lost pings, and the routes that were held at most.
-    fn restart(&self, hold: &str) -> anyhow::Result<(f64, u64)> {
+    fn restart(&self, hold: &str) -> anyhow::Result<Restart> {
         let mut polder = self.start(hold)?;
         let _peer = self.frr(&self.peer, ADDRESS, "eth0")?;
         let frr = self.frr(&self.gateway, "10.87.0.1", "right")?;
@@ -139,18 +115,18 @@ impl Site {
         interrupt::sleep(BEFORE)?;
         frr.stop()?;
         interrupt::sleep(BETWEEN)?;
-        let routes = self.held()?;
+        let held = self.held()?;
         let _frr = self.frr(&self.gateway, "10.87.0.1", "right")?;
         // What is lost counts; that some are is no failure.
         let _: std::process::ExitStatus = pings.wait(PATIENCE)?;
         let said = pings.said();
         let (sent, received) = numbers(&said).with_context(|| format!("ping said: {said}"))?;
         ensure!(sent > 1000, "only {sent} pings were sent");
-        let (shown, held) = (self.routes(&[])?, self.held()?);
-        ensure!(held == 0, "{held} routes are held that have come back: {shown}");
+        let (shown, left) = (self.routes(&[])?, self.held()?);
+        ensure!(left == 0, "{left} routes are held that have come back: {shown}");
         let status = polder.stop()?;
         ensure!(status.success(), "polder ended: {}", command::last_lines(&polder.said(), 12));
-        Ok(((sent - received) as f64, routes))
+        Ok(Restart { sent, lost: sent - received, held })
     }
 
     fn ping(&self, options: &[&str]) -> anyhow::Result<String> {

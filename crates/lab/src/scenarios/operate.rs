@@ -1,15 +1,15 @@
 //! `operate`: what it costs a gateway to be watched, and whether a change takes itself back.
 
-mod restart;
-
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
 use crate::meters::cpu::process_time;
 use crate::meters::statistics::Samples;
+use crate::peers::frr::Frr;
 use crate::peers::polder::{program, ran_with};
 use crate::report::Better;
+use crate::restart::{BETWEEN, restart};
 use crate::topology::{End, Namespace, Topology};
 use anyhow::{Context as _, ensure};
 use std::fs;
@@ -32,14 +32,16 @@ const SCRAPE: &str = "operate.scrape.cost_percent";
 const SCRAPE_OFTEN: &str = "operate.scrape.cost_percent.at_20_hz";
 const REVERTS: &str = "operate.reload_confirm.reverts";
 const KEPT: &str = "operate.reload_confirm.kept";
+const HELD: &str = "operate.frr_restart.lost";
+const NOT_HELD: &str = "operate.frr_restart.lost.not_held";
 
 const PROMISES: &[Promise] = &[
     Promise { name: SCRAPE, unit: "%", better: Better::Lower, goal: Goal::Value(1.0) },
     Promise { name: SCRAPE_OFTEN, unit: "%", better: Better::Lower, goal: Goal::None },
     Promise { name: REVERTS, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: restart::HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: restart::NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
+    Promise { name: HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
 ];
 
 /// Ports of the gateway.
@@ -56,7 +58,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     if run.wants_any(&[SCRAPE, SCRAPE_OFTEN, REVERTS, KEPT]) {
         watched(run)?;
     }
-    restart::measure(run)
+    restarts(run)
 }
 
 fn watched(run: &mut Run) -> anyhow::Result<()> {
@@ -72,6 +74,37 @@ fn watched(run: &mut Run) -> anyhow::Result<()> {
     }
     let status = gateway.stop()?;
     ensure!(status.success(), "polder ended with {status}: {}", command::last_lines(&gateway.said(), 12));
+    Ok(())
+}
+
+fn restarts(run: &mut Run) -> anyhow::Result<()> {
+    if !run.wants_any(&[HELD, NOT_HELD]) {
+        return Ok(());
+    }
+    if let Err(reason) = Frr::available() {
+        run.skip(&[HELD, NOT_HELD], &format!("{reason:#}"));
+        return Ok(());
+    }
+    let rounds = run.quick_or(1, 10);
+    let (mut held, mut not_held, mut said) = (Samples::default(), Samples::default(), String::new());
+    for round in 1..=rounds {
+        run.says(&format!("a routing daemon restarts, round {round} of {rounds}"));
+        let with = restart("30")?;
+        ensure!(with.held > 0, "the gateway held no route");
+        let without = restart("\"never\"")?;
+        ensure!(without.held == 0, "a gateway that is to hold nothing held {} routes", without.held);
+        held.push(with.lost as f64);
+        not_held.push(without.lost as f64);
+        said = format!(
+            "of {} pings; zebra, ospfd and ospf6d end, and are started {} s later; {} route held",
+            with.sent,
+            BETWEEN.as_secs(),
+            with.held
+        );
+    }
+    run.record(HELD, &held);
+    run.record(NOT_HELD, &not_held);
+    run.remark(HELD, said);
     Ok(())
 }
 
