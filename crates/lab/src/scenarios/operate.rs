@@ -1,4 +1,4 @@
-//! `operate`: what it costs a gateway to be watched, and whether a change takes itself back.
+//! `operate`: what it costs a gateway to be watched, whether a change takes itself back, and what a restart of FRR loses.
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
