@@ -35,7 +35,7 @@ section! {
         routes: RoutesFrom = RoutesFrom::Kernel, Choice(RoutesFrom::WORDS) => Live;
         /// The kernel's tables that are followed, the one that is asked first first.
         tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("those that the kernel's rules lead all packets to");
-        /// Time for which the routes of a routing daemon that has ended are kept: until it is back and has learnt them anew. A withdrawal then takes effect 0.2 s later. `"never"` is off.
+        /// Time for which the routes of a routing daemon that has ended are kept; withdrawals take effect 0.2 s later. `"never"` is off.
         hold_seconds: Option<u16> = None, number_or(&[("never", None)], 1..=3600, "seconds") => Live;
         /// Routes of the file.
         route @ Access::elsewhere(|router: &Self, all| tables(&router.route, all), || Shape::Table("list of tables")) => Live, usual("none");
