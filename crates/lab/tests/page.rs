@@ -33,6 +33,15 @@ fn published() -> Vec<Report> {
     files.iter().map(|file| serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()).collect()
 }
 
+/// The browser, which asks nobody anything; its files are in `folder`.
+fn browser(folder: &Path) -> Command {
+    let mut browser = Command::new(BROWSER);
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
+    browser.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    browser.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    browser
+}
+
 /// Elements that stick out and width, of each of these pages in a frame of `width` pixels.
 fn measure(pages: &[String], width: u32) -> Vec<(usize, u32)> {
     let folder = std::env::temp_dir().join(format!("polder-page-{}", std::process::id()));
@@ -46,10 +55,7 @@ fn measure(pages: &[String], width: u32) -> Vec<(usize, u32)> {
     let outer =
         format!("<!doctype html><meta charset=\"utf-8\"><title>-</title><script>{MEASURE}</script>{frames}");
     std::fs::write(&file, outer).unwrap();
-    let mut browser = Command::new(BROWSER);
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
-    browser.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
-    browser.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    let mut browser = browser(&folder);
     browser.args(["--window-size=1400,1000", "--dump-dom"]).arg(format!("file://{}", file.display()));
     let said = command::run(&mut browser);
     std::fs::remove_dir_all(&folder).unwrap();
@@ -84,4 +90,39 @@ fn no_page_is_wider_than_a_phone() {
         let what = format!("{} of {}", report.scenario, page::date(report.at));
         assert!(too_wide == 0 && width <= PHONE, "{what}: {too_wide} elements, {width} pixels");
     }
+}
+
+/// Width and height of the picture of a report, in pixels.
+const PICTURE: (u32, u32) = (960, 1100);
+
+/// Width and height of a PNG file.
+fn size(png: &[u8]) -> (u32, u32) {
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+    (number(16), number(20))
+}
+
+#[test]
+fn the_guide_has_a_picture_of_a_report() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.png");
+    if !command::exists(BROWSER) {
+        return skip("the_guide_has_a_picture_of_a_report", format!("{BROWSER} is not installed"));
+    }
+    let reports = published();
+    let newest = reports.iter().filter(|report| report.scenario == "wire").max_by_key(|report| report.at);
+    let folder = std::env::temp_dir().join(format!("polder-picture-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
+    std::fs::write(&file, page::render(newest.unwrap()).unwrap()).unwrap();
+    let mut browser = browser(&folder);
+    browser.args(["--hide-scrollbars", &format!("--window-size={},{}", PICTURE.0, PICTURE.1)]);
+    browser.arg(format!("--screenshot={}", picture.display())).arg(format!("file://{}", file.display()));
+    let said = command::run(&mut browser);
+    let drawn = std::fs::read(&picture);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let drawn = drawn.unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    if std::env::var_os("POLDER_BLESS").is_some() {
+        std::fs::write(&kept, &drawn).unwrap();
+    }
+    assert_eq!((size(&drawn), size(&std::fs::read(kept).unwrap())), (PICTURE, PICTURE));
 }

@@ -21,6 +21,7 @@ pub mod nics;
 mod operate;
 mod order;
 mod overload;
+mod progress;
 mod run;
 mod selftests;
 mod setup;

@@ -1,5 +1,6 @@
 //! One run of a scenario: what it promises, what it has found.
 
+use super::progress::{Progress, words};
 use crate::clock;
 use crate::machine::Machine;
 use crate::meters::statistics::Samples;
@@ -7,6 +8,7 @@ use crate::peers::polder::configurations;
 use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row, Table};
 use crate::screen::{Screen, Step};
 use anyhow::bail;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Goal of a row.
@@ -49,6 +51,7 @@ pub struct Run {
     start: Duration,
     /// Parts of the names of wanted rows; all are wanted when empty.
     only: Vec<String>,
+    progress: Cell<Progress>,
     report: Report,
 }
 
@@ -93,7 +96,7 @@ impl Run {
             );
             screen.line(format!("  {} {text}", screen.bad("busy:")));
         }
-        Ok(Self { screen, step, promises, start, only: only.to_vec(), report })
+        Ok(Self { screen, step, promises, start, only: only.to_vec(), progress: Cell::default(), report })
     }
 
     /// Terminal or pipe to print to.
@@ -143,9 +146,12 @@ impl Run {
         !self.report.quick || clock::now() - self.start + time <= QUICK
     }
 
-    /// Shows the current work.
+    /// Shows the current work; with the time that is left where it ends in `round N of M`.
     pub fn says(&self, what: &str) {
-        self.step.says(&format!("{}: {what}", self.report.scenario));
+        let mut progress = self.progress.get();
+        let left = progress.look(what, clock::now()).map(|left| format!(", {}", words(left)));
+        self.progress.set(progress);
+        self.step.says(&format!("{}: {what}{}", self.report.scenario, left.unwrap_or_default()));
     }
 
     /// Records the cores of the parts of the test; once is enough.
