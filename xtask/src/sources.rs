@@ -8,15 +8,15 @@ use anyhow::Context as _;
 
 use crate::process;
 
-/// Every file of the project that is text: its path from the root, and what it holds.
+/// Every file of the project: its path from the root, and its text, which is empty where it is none.
 /// Files that git ignores are left out.
 pub(crate) fn all(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let names = process::output(git.current_dir(root)).context("the project's files cannot be listed")?;
     let files = names.split_terminator('\0').filter_map(|name| {
-        let text = fs::read(root.join(name)).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
-        Some((name.to_owned(), text))
+        let bytes = fs::read(root.join(name)).ok()?;
+        Some((name.to_owned(), String::from_utf8(bytes).unwrap_or_default()))
     });
     Ok(files.collect())
 }
