@@ -5,7 +5,7 @@
 //! this *preserving forwarding state*).
 //!
 //! The end of a daemon and the withdrawal of a route look alike: notices of single routes. So a removal
-//! waits until no other has come for [`SETTLED`], at most [`LONGEST`]. If the daemon then has no route left,
+//! waits until no other has come for 0.2 s, at most 5 s. If the daemon then has no route left,
 //! it has ended, and its routes are held; else the removals take effect.
 //! A route whose links do not carry is never kept.
 
