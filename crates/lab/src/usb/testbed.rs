@@ -21,8 +21,8 @@ use std::time::Duration;
 const MEMORY: RegionOptions = RegionOptions { slots: 8192, slot_bytes: 2048 };
 /// Modules of the guest.
 pub(super) const MODULES: &[&str] = &["dummy_hcd", "usb_f_ncm", "usb_f_ecm", "usbip_host"];
-/// File that keeps the guest from sending frames that nobody asked for.
-const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/usb0/disable_ipv6";
+/// File that keeps new interfaces of the guest from sending frames that nobody asked for.
+const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 /// Echoes that are under way at most. The guest drops replies when more than 57 of the longest wait for the
 /// gadget: its socket for ICMP has no more memory.
 const WINDOW: usize = 48;
@@ -63,6 +63,8 @@ impl Testbed {
             iommu: Iommu::None,
         };
         let mut guest = Guest::boot(kernel, &options)?;
+        // Such frames would be among those that are counted. An interface is listed before its own file is there.
+        guest.ask(&Request::Write(NO_IPV6.to_owned(), "1".to_owned()))?;
         let function = match subclass {
             Subclass::Ncm => "ncm",
             Subclass::Ecm => "ecm",
@@ -74,8 +76,6 @@ impl Testbed {
         let pool = region.pool();
         let mut bed = Self { port: None, guest, server, region, pool, subclass, fault: None, number: 0 };
         bed.wait_for_interface()?;
-        // Its frames would be among those that are counted.
-        bed.guest.ask(&Request::Write(NO_IPV6.to_owned(), "1".to_owned()))?;
         for line in [
             "ip link set usb0 up",
             "ip address add 10.77.0.1/24 dev usb0",
