@@ -4,9 +4,11 @@
 //! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
 //! argument, and [`Egress`] takes what leaves.
 
+mod answers;
 mod batches;
 mod cut;
 mod routing;
+mod shared;
 mod state;
 mod timing;
 mod walk;
@@ -14,7 +16,7 @@ mod watch;
 
 use crate::capture::Captures;
 use crate::counters::{Stage, WorkerCounters};
-use crate::drops::{Context, DropReason, is_dropped};
+use crate::drops::{Context, is_dropped};
 use crate::fast_path::FastPaths;
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeState, Bridges, bridge};
@@ -110,72 +112,6 @@ impl Engine {
         journey.answer();
     }
 
-    /// Takes packets of any ports through all stages; the batch is empty afterwards.
-    pub fn process_mixed(
-        &mut self,
-        batch: &mut Batch,
-        with: TurnContext<'_>,
-        egress: &mut impl Egress,
-        clock: &mut impl FnMut() -> Nanos,
-    ) {
-        let mut journey = self.journey(with, egress, clock);
-        journey.arrive_mixed(batch);
-        journey.answer();
-    }
-
-    /// Takes a work batch's packets through the stages before reordering. What is left of them, perhaps
-    /// nothing, is in the work batch afterwards; what is dropped has been released.
-    pub fn work(
-        &mut self,
-        work: &mut WorkBatch,
-        with: TurnContext<'_>,
-        egress: &mut impl Egress,
-        clock: &mut impl FnMut() -> Nanos,
-    ) {
-        let mut batch = core::mem::take(&mut self.scratch.work);
-        core::mem::swap(&mut batch, &mut work.batch);
-        let mut journey = self.journey(with, egress, clock);
-        journey.collect = Some(work);
-        journey.arrive_mixed(&mut batch);
-        journey.collect = None;
-        journey.answer();
-        self.scratch.work = batch;
-    }
-
-    /// Sends a work batch's packets, whose turn has come; it is empty afterwards.
-    pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
-        let stage = self.counters.stage(Stage::Reorder);
-        stage.packets.add(work.len() as u64);
-        stage.batches.add(1);
-        let mut clock = || Nanos(0);
-        let mut journey = self.journey(with, egress, &mut clock);
-        let WorkBatch { batch, more, .. } = work;
-        if !batch.is_empty() {
-            journey.leave(batch);
-        }
-        if !more.is_empty() {
-            in_chunks(more, batch, |batch| journey.leave(batch));
-        }
-    }
-
-    /// Drops packets for that reason; the batch is empty afterwards.
-    #[cold]
-    pub fn discard(&mut self, batch: &mut Batch, reason: DropReason, pool: &mut Pool) {
-        self.counters.drops.count(reason, batch.len() as u64);
-        pool.release(batch);
-    }
-
-    /// True if tunnels end at a port.
-    pub fn is_underlay(&self, port: PortId) -> bool {
-        self.tables.get().tunnels.underlay(port).is_some()
-    }
-
-    /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
-    pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
-        let mut clock = || Nanos(0);
-        self.journey(with, egress, &mut clock).leave(batch);
-    }
-
     fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
         &'a mut self,
         with: TurnContext<'a>,
@@ -236,14 +172,6 @@ struct Journey<'a, E, C> {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// From the parser on, of packets of any ports.
-    fn arrive_mixed(&mut self, batch: &mut Batch) {
-        let tunnels = &self.tables.tunnels;
-        let mut ports = batch.iter().map(|packet| packet.ingress);
-        let underlay = ports.find(|&port| tunnels.underlay(port).is_some());
-        self.arrive(batch, underlay.unwrap_or(NO_PORT));
-    }
-
     /// From the parser on.
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
@@ -404,42 +332,5 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
         }
         self.meter.lap(Stage::Transmit, summary.alive);
-    }
-
-    /// Hands packets over to the worker that sequences them; packets without room are dropped.
-    fn hand_to_sequencer(&mut self) {
-        let unsequenced = &mut self.scratch.unsequenced;
-        self.egress.hand_to_sequencer(unsequenced);
-        if !unsequenced.is_empty() {
-            self.context.drops.count(DropReason::NoCore, unsequenced.len() as u64);
-            self.context.pool.release(unsequenced);
-        }
-    }
-
-    /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
-    /// so this ends.
-    fn answer(&mut self) {
-        if !self.filter_state.replies.is_empty() {
-            self.answer_rejected();
-        }
-        if !self.route_state.answers().is_empty() {
-            self.answer_routed();
-        }
-        while !self.encapsulate_state.replies.is_empty() {
-            let mut replies = core::mem::take(&mut self.scratch.replies);
-            core::mem::swap(&mut replies, &mut self.encapsulate_state.replies);
-            let count = alive(&replies);
-            self.forward(&mut replies, count);
-            self.scratch.replies = replies;
-        }
-    }
-
-    /// Sends answers to packets that rules rejected, by the ports where those came in.
-    #[cold]
-    fn answer_rejected(&mut self) {
-        let mut replies = core::mem::take(&mut self.scratch.replies);
-        core::mem::swap(&mut replies, &mut self.filter_state.replies);
-        self.encapsulate_stage(&mut replies);
-        self.scratch.replies = replies;
     }
 }

@@ -1,7 +1,8 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
 use super::fdb::FdbKey;
-use super::table::{Bridges, FloodLimits, Member};
+use super::options::FloodLimits;
+use super::table::{Bridges, Member};
 use super::vlan::{Tag, tag_of};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::flags::FLOODED;

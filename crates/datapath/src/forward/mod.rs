@@ -28,12 +28,15 @@
 mod bridge;
 mod fdb;
 mod flood;
+mod options;
 mod table;
 mod vlan;
+mod vlan_set;
 
 pub use bridge::{BridgeCounters, BridgeState, bridge};
 pub use fdb::{
     Fdb, FdbEntry, FdbFull, FdbKey, FdbOptions, FdbTime, Learned, PortLearning, SweepCursor, Swept,
 };
-pub use table::{BridgeError, BridgeOptions, Bridges, FloodLimits, Links, MemberOptions, StaticEntry};
-pub use vlan::{VlanMode, VlanSet};
+pub use options::{BridgeError, BridgeOptions, FloodLimits, MemberOptions, StaticEntry};
+pub use table::{Bridges, Links};
+pub use vlan_set::{VlanMode, VlanSet};

@@ -16,35 +16,11 @@
 //! Only tags of type 0x8100 are the bridge's; a service tag (0x88a8) is payload. Priority and drop
 //! eligibility are kept as long as a frame has a tag, and are 0 in a new tag.
 
+use super::vlan_set::{Bits, VlanMode, VlanSet};
 use crate::drops::DropReason;
 use crate::fast_path::TagChange;
 use crate::wire::VlanId;
 use polder_buffers::{ChecksumState, Packet};
-
-/// A set of VLANs.
-#[derive(Clone, PartialEq, Eq)]
-pub struct VlanSet(Box<Bits>);
-
-/// One bit a VLAN.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Bits([u64; 64]);
-
-/// Treatment of VLANs by a port of a bridge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VlanMode {
-    /// Not at all: tags are payload, all frames are in one broadcast domain. As a Linux bridge with
-    /// `vlan_filtering 0`. Either all ports of a bridge are transparent or none.
-    Transparent,
-    /// Untagged frames of one VLAN.
-    Access(VlanId),
-    /// Tagged frames of many VLANs.
-    Trunk {
-        /// The VLANs that it carries.
-        allowed: VlanSet,
-        /// The one of them that is sent and taken untagged.
-        native: Option<VlanId>,
-    },
-}
 
 /// The tag of a frame as it came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,63 +30,6 @@ pub(super) enum Tag {
     None,
     /// Tag control information: priority, drop eligibility and VLAN.
     Control(u16),
-}
-
-impl VlanSet {
-    /// No VLAN.
-    pub fn empty() -> Self {
-        Self(Box::new(Bits([0; 64])))
-    }
-
-    /// All VLANs, 1 to 4094.
-    pub fn all() -> Self {
-        (1..4095).filter_map(VlanId::configured).collect()
-    }
-
-    /// Puts `vlan` in; [`VlanId::PRIORITY`] names no VLAN and is left out.
-    pub fn insert(&mut self, vlan: VlanId) {
-        if vlan == VlanId::PRIORITY {
-            return;
-        }
-        self.0.0[usize::from(vlan.get() >> 6) & 63] |= 1 << (vlan.get() & 63);
-    }
-
-    /// True if VLAN `vlan` is in the set; 0 and 4095 never are.
-    #[inline]
-    pub fn contains(&self, vlan: u16) -> bool {
-        self.0.contains(vlan)
-    }
-
-    /// The VLANs in it, in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
-        (1..4095).filter(|&vlan| self.contains(vlan)).filter_map(VlanId::configured)
-    }
-
-    /// True if no VLAN is in it.
-    pub fn is_empty(&self) -> bool {
-        self.0.0.iter().all(|&word| word == 0)
-    }
-}
-
-impl Bits {
-    #[inline(always)]
-    fn contains(&self, vlan: u16) -> bool {
-        vlan < 4096 && self.0[usize::from(vlan >> 6) & 63] >> (vlan & 63) & 1 != 0
-    }
-}
-
-impl FromIterator<VlanId> for VlanSet {
-    fn from_iter<I: IntoIterator<Item = VlanId>>(vlans: I) -> Self {
-        let mut set = Self::empty();
-        vlans.into_iter().for_each(|vlan| set.insert(vlan));
-        set
-    }
-}
-
-impl core::fmt::Debug for VlanSet {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_set().entries(self.iter().map(VlanId::get)).finish()
-    }
 }
 
 /// VLANs that a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.

@@ -16,9 +16,13 @@
 //! Cost: 20 instructions for a whole IPv4 packet without tags and options. Source: `skb_flow_dissect` of Linux and
 //! `packet_type` of DPDK's mbufs have the same fields.
 
-use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Link, Pseudo};
+mod bytes;
+mod closely;
+
+pub use bytes::{Addresses, PlainV4};
+
+use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
 use polder_buffers::Packet;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Network protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,42 +62,6 @@ pub enum Extent {
     Unreadable = 2,
     /// The fixed header or the options are not there, or lengths contradict each other.
     Broken = 3,
-}
-
-/// Source and destination of an IP packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
-    /// IPv4.
-    V4([u32; 2]),
-    /// IPv6.
-    V6([u128; 2]),
-}
-
-impl Addresses {
-    /// Addresses for the checksum of the payload.
-    pub fn pseudo(self) -> Pseudo {
-        match self {
-            Self::V4(addresses) => {
-                let [source, destination] = addresses.map(Ipv4Addr::from_bits);
-                Pseudo::V4 { source, destination }
-            }
-            Self::V6(addresses) => {
-                let [source, destination] = addresses.map(Ipv6Addr::from_bits);
-                Pseudo::V6 { source, destination }
-            }
-        }
-    }
-}
-
-/// Fields of a whole IPv4 packet without tags and options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlainV4<'a> {
-    /// Source and destination.
-    pub addresses: [u32; 2],
-    /// Protocol of the payload.
-    pub protocol: IpProtocol,
-    /// Payload without the link's padding, as far as it is in the head frame.
-    pub payload: &'a [u8],
 }
 
 /// Kinds and lengths of a packet's headers.
@@ -192,76 +160,6 @@ impl HeaderSummary {
         }
         let padded = u32::from(total != room) << EXTENT_AT;
         Some(Self(Self::PLAIN_V4 | padded | u32::from(head[23])))
-    }
-
-    #[inline(never)]
-    fn parse_closely(bytes: &[u8], length: usize) -> Self {
-        let Ok(link) = Link::parse(bytes) else { return Self::other(0).ending(Extent::Unreadable) };
-        let tags = u32::from(link.tag.is_some()) + u32::from(link.inner_tag.is_some());
-        Self::network_of(tags, link.ether_type(), link.payload(), length - link.header_bytes())
-    }
-
-    /// Summary of a packet of that type without a link header, `length` bytes long, of which `bytes` is the first part.
-    pub fn without_link(ether_type: EtherType, bytes: &[u8], length: usize) -> Self {
-        Self::network_of(NO_LINK, ether_type, bytes, length)
-    }
-
-    fn network_of(link: u32, ether_type: EtherType, bytes: &[u8], length: usize) -> Self {
-        match ether_type {
-            EtherType::IPV4 => Self::ipv4(link, bytes, length),
-            EtherType::IPV6 => Self::ipv6(link, bytes, length),
-            _ => Self::other(link),
-        }
-    }
-
-    fn ipv4(link: u32, bytes: &[u8], length: usize) -> Self {
-        let header = bytes.first_chunk::<{ Ipv4::HEADER_BYTES }>().filter(|header| header[0] >> 4 == 4);
-        let Some(header) = header else { return Self::other(link).ending(Extent::Broken) };
-        let words = usize::from(header[0] & 0x0f).max(Ipv4::HEADER_BYTES / 4);
-        let summary = Self::ip(link, Network::Ipv4, words, IpProtocol(header[9]));
-        let Ok(ip) = Ipv4::parse_head(bytes, length) else { return summary.ending(Extent::Broken) };
-        let fragment = ip.is_fragment().then(|| ip.fragment_offset());
-        summary.part_at(fragment).ending_at(usize::from(ip.total_length()), length)
-    }
-
-    fn ipv6(link: u32, bytes: &[u8], length: usize) -> Self {
-        let header = bytes.first_chunk::<{ Ipv6::HEADER_BYTES }>().filter(|header| header[0] >> 4 == 6);
-        let Some(header) = header else { return Self::other(link).ending(Extent::Broken) };
-        let summary = Self::ip(link, Network::Ipv6, WORDS_V6, IpProtocol(header[6]));
-        let Ok(ip) = Ipv6::parse_head(bytes, length) else { return summary.ending(Extent::Broken) };
-        let Ok(upper) = ip.upper() else { return summary.ending(Extent::Unreadable) };
-        Self::ip(link, Network::Ipv6, upper.offset / 4, upper.protocol)
-            .part_at(upper.fragment.map(|fragment| fragment.offset))
-            .ending_at(Ipv6::HEADER_BYTES + usize::from(ip.payload_length()), length)
-    }
-
-    const fn other(link: u32) -> Self {
-        Self(link << LINK_AT | (Network::Other as u32) << NETWORK_AT)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "eight extension headers of 2048 bytes at most")]
-    const fn ip(link: u32, network: Network, words: usize, protocol: IpProtocol) -> Self {
-        let words = words as u32 & WORDS;
-        Self(link << LINK_AT | (network as u32) << NETWORK_AT | words << WORDS_AT | protocol.0 as u32)
-    }
-
-    /// Adds the part that starts so many bytes behind the first, if the packet is a fragment.
-    const fn part_at(self, offset: Option<u16>) -> Self {
-        let part = match offset {
-            None => Part::Whole,
-            Some(0) => Part::First,
-            Some(8) => Part::Second,
-            Some(_) => Part::Later,
-        };
-        Self(self.0 | (part as u32) << PART_AT)
-    }
-
-    const fn ending(self, extent: Extent) -> Self {
-        Self(self.0 | (extent as u32) << EXTENT_AT)
-    }
-
-    const fn ending_at(self, end: usize, length: usize) -> Self {
-        self.ending(if end == length { Extent::Exact } else { Extent::Padded })
     }
 
     /// Network protocol.
@@ -363,69 +261,12 @@ impl HeaderSummary {
     pub const fn is_plain_v6(self) -> bool {
         self.0 & !(0xff | 1 << EXTENT_AT) == Self::PLAIN_V6
     }
-
-    /// Fields of a [plain](Self::is_plain_v4) packet in the frame `bytes`; `None` for any other.
-    #[inline(always)]
-    pub fn plain_v4(self, bytes: &[u8]) -> Option<PlainV4<'_>> {
-        if !self.is_plain_v4() {
-            return None;
-        }
-        let (head, mut payload) = bytes.split_first_chunk::<PLAIN>()?;
-        if self.0 & 1 << EXTENT_AT != 0 {
-            let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
-            payload = payload.get(..total.wrapping_sub(Ipv4::HEADER_BYTES)).unwrap_or(payload);
-        }
-        let &[.., a, b, c, d, e, f, g, h] = head;
-        let addresses = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
-        Some(PlainV4 { addresses, protocol: self.protocol(), payload })
-    }
-
-    /// Network header and all bytes behind it, of the frame `bytes`.
-    #[inline(always)]
-    pub fn network_header(self, bytes: &[u8]) -> &[u8] {
-        bytes.get(self.network_offset()..).unwrap_or_default()
-    }
-
-    /// Payload of the IP packet, of the frame `bytes`, without the link's padding.
-    #[inline]
-    pub fn payload(self, bytes: &[u8]) -> &[u8] {
-        let payload = bytes.get(self.transport_offset()..).unwrap_or_default();
-        let end = self.end(bytes, usize::MAX);
-        payload.get(..end.saturating_sub(self.transport_offset())).unwrap_or(payload)
-    }
-
-    /// Bytes before the link's padding, of the frame `bytes`, which has `length` bytes.
-    #[inline]
-    pub fn end(self, bytes: &[u8], length: usize) -> usize {
-        if self.extent() != Extent::Padded {
-            return length;
-        }
-        let (at, fixed) = if self.network() == Network::Ipv6 { (4, Ipv6::HEADER_BYTES) } else { (2, 0) };
-        let field = self.network_header(bytes).get(at..).and_then(<[u8]>::first_chunk);
-        self.network_offset() + fixed + field.map_or(0, |&field| usize::from(u16::from_be_bytes(field)))
-    }
-
-    /// Addresses of an IP packet, of the frame `bytes`.
-    #[inline(always)]
-    pub fn addresses(self, bytes: &[u8]) -> Option<Addresses> {
-        let header = self.network_header(bytes);
-        match self.network() {
-            Network::Ipv4 => {
-                let &[a, b, c, d, e, f, g, h] = header.get(12..)?.first_chunk()?;
-                Some(Addresses::V4([[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes)))
-            }
-            Network::Ipv6 => {
-                let (source, rest) = header.get(8..)?.split_first_chunk()?;
-                Some(Addresses::V6([*source, *rest.first_chunk()?].map(u128::from_be_bytes)))
-            }
-            Network::Other => None,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Pseudo;
 
     fn summary(frame: &[u8]) -> HeaderSummary {
         HeaderSummary::parse(frame, frame.len())

@@ -4,6 +4,8 @@
 //! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
+mod queues;
+
 use super::admission::AdmissionLimit;
 use super::budget::{BudgetController, MOST};
 use super::quantum::{Quantum, QuantumTotals};
@@ -120,82 +122,6 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
-    /// Without queues.
-    pub fn new(options: Options) -> Self {
-        Self {
-            options,
-            entries: Vec::new(),
-            control: VecDeque::new(),
-            bulk: VecDeque::new(),
-            weights: 0,
-            looked: Nanos(0),
-            longest: options.cycle,
-            began: Nanos(0),
-            left_control: 0,
-            left_bulk: 0,
-            had_bulk: false,
-            bound: 0,
-        }
-    }
-
-    /// Adds a queue; they are numbered in the order in which they come.
-    ///
-    /// While all have more to do than there is time for, each has its weight's part of the sum of all weights of the
-    /// worker's time, but a packet a cycle at least. [`WEIGHT`] is ordinary.
-    pub fn add(&mut self, weight: u16, control: bool) {
-        let weight = u64::from(weight.max(1));
-        self.weights += weight;
-        let budget = BudgetController::new(FIRST);
-        self.entries.push(Entry {
-            weight,
-            control,
-            budget,
-            part: Quantum::default(),
-            waits: false,
-            closed: false,
-            bound: None,
-            freed: None,
-            sojourn_limit: SojournLimit::default(),
-            admission: AdmissionLimit::default(),
-        });
-        let room = self.entries.len();
-        self.control.reserve(room);
-        self.bulk.reserve(room);
-        self.divide();
-    }
-
-    /// Gives a queue another weight.
-    pub fn set_weight(&mut self, index: usize, weight: u16) {
-        self.entries[index].weight = u64::from(weight.max(1));
-        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
-    }
-
-    /// Divides the cycle by weight, as if all had enough to do.
-    fn divide(&mut self) {
-        let (cycle, all) = (self.options.cycle, self.weights);
-        self.entries.iter_mut().for_each(|entry| entry.part = Quantum::of(cycle, entry.weight, all));
-    }
-
-    /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
-    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
-        let mut index = 0;
-        self.entries.retain_mut(|entry| {
-            entry.waits = false;
-            index += 1;
-            keep(index - 1)
-        });
-        self.control.clear();
-        self.bulk.clear();
-        (self.left_control, self.left_bulk) = (0, 0);
-        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
-        self.divide();
-    }
-
-    /// Takes a queue out for good.
-    pub fn close(&mut self, index: usize) {
-        self.entries[index].closed = true;
-    }
-
     /// The budget of a queue's turn.
     pub fn budget(&self, index: usize) -> u32 {
         if !self.options.balance {
@@ -208,12 +134,6 @@ impl RunQueue {
     pub fn fixed_budget(&self, index: usize) -> Option<u32> {
         let packets = u64::from(self.options.budget?) * self.entries[index].weight / u64::from(WEIGHT);
         Some(u32::try_from(packets).unwrap_or(MOST).clamp(1, MOST))
-    }
-
-    /// The largest budget of a queue by the controller, or the fixed one.
-    pub fn largest_budget(&self) -> u32 {
-        let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
-        open.map(|index| self.budget(index)).max().unwrap_or(0)
     }
 
     /// Number of packets of a queue that are worth that time, by the cost of its turns.

@@ -1,10 +1,12 @@
 //! One packet after the other into the same tunnel.
 
+mod label;
+mod uncut;
+
 use super::encapsulate::gather;
 use super::inner::Inner;
-use super::options::FlowLabel;
 use super::recursion::{has_port, is_recursive};
-use super::template::{Fields, Label, Template};
+use super::template::{Fields, Template};
 use super::toobig;
 use super::{
     ETHERNET_BYTES, Encapsulation, MOST_CUT, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, mss, vxlan,
@@ -12,11 +14,11 @@ use super::{
 use crate::drops::{Context, DropReason};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
-use crate::offload::sum_as_completed;
 use crate::parse::{HeaderSummary, Network};
 use crate::segment::Measure;
-use crate::wire::{Checksum, Gre, IpProtocol, Ipv6};
-use polder_buffers::{OuterHeaders, Packet, PortId, Segmentation, SegmentationKind};
+use crate::wire::IpProtocol;
+use polder_buffers::{Packet, PortId, SegmentationKind};
+use uncut::{put_checksum, segments};
 
 /// Verdict on a packet.
 pub(super) enum TunnelVerdict {
@@ -222,48 +224,6 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl Lane<'_> {
-    /// Says of an uncut packet in which headers its `count` segments are.
-    #[cold]
-    fn describe(&self, packet: &mut Packet, headers: HeaderSummary, count: u16) {
-        let outer = if self.is_udp {
-            OuterHeaders::udp(headers.network_bytes(), self.completion == Completion::UdpChecksum)
-        } else {
-            OuterHeaders::gre(headers.network_bytes())
-        };
-        match outer.filter(|_| count > 1) {
-            Some(outer) => packet.segmentation.outer = outer,
-            None => packet.segmentation = Segmentation::default(),
-        }
-    }
-
-    /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
-    /// that may be put in no more tunnels (RFC 2473, 4.1.1).
-    #[inline(never)]
-    fn label(&self, packet: &Packet, headers: HeaderSummary, hash: u32) -> Option<Label> {
-        let limit = match headers.is_extended_v6().then(|| encapsulation_limit(packet, headers)).flatten() {
-            Some(limit) => Some(limit.checked_sub(1)?),
-            None => None,
-        };
-        if self.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
-            return Some(Label::new(hash, limit));
-        }
-        Some(Label::new(flow_label(packet, headers, self.tunnel), limit))
-    }
-}
-
-/// Number of the segments of an uncut packet, each of which has an identification of its own.
-#[cold]
-fn segments(packet: &Packet) -> u16 {
-    Measure::of(packet).map_or(1, |measure| u16::try_from(measure.count).unwrap_or(u16::MAX))
-}
-
-/// Number of further tunnels that an IPv6 packet may be put in, if it says one.
-#[cold]
-fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
-    Ipv6::parse_head(headers.network_header(packet.bytes()), usize::MAX).ok()?.encapsulation_limit()
-}
-
 /// True if a packet is, or carries, an outer packet of one of our tunnels.
 #[inline(never)]
 fn is_tunnelled(packet: &Packet, headers: HeaderSummary, tunnels: &Tunnels) -> bool {
@@ -328,32 +288,4 @@ fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: HeaderSummary) ->
 #[inline(never)]
 fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
     tunnel.labels.flow(packet, false).hash
-}
-
-/// The flow label of the outer packet (RFC 6437, RFC 6438).
-#[inline(never)]
-fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
-    match tunnel.options().flow_label {
-        FlowLabel::Fixed(label) => label,
-        FlowLabel::Flow => tunnel.labels.flow(packet, false).hash,
-        FlowLabel::Inherit if headers.network() == Network::Ipv6 => {
-            let header = headers.network_header(packet.bytes());
-            Ipv6::parse_head(header, usize::MAX).map_or(0, |ip| ip.flow_label())
-        }
-        FlowLabel::Inherit => 0,
-    }
-}
-
-/// Fills in the GRE checksum, which is zero so far; segments get theirs when they are cut.
-fn put_checksum(packet: &mut Packet) {
-    if packet.segmentation.outer.is_some() {
-        return;
-    }
-    let gre = usize::from(packet.transport_offset);
-    let checksum = sum_as_completed(Checksum::new(), packet, gre, usize::MAX).finish();
-    let field =
-        packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
-    if let Some(field) = field {
-        *field = checksum.to_be_bytes();
-    }
 }

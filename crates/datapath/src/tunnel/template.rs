@@ -1,13 +1,12 @@
 //! The outer headers of one tunnel, written once and copied in front of every packet.
 
-use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
-use super::{Encapsulation, Ends, IPV4_BYTES, OPTIONS_BYTES, encapsulation, vxlan};
-use crate::wire::{
-    Ecn, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
-    Ipv6Options, MacAddress, TrafficClass, Udp, Vlan,
-};
+mod build;
+mod outer_v6;
+
+use super::{IPV4_BYTES, OPTIONS_BYTES, vxlan};
+use crate::wire::{Ethernet, Gre, Ipv4, Ipv6, MacAddress, TrafficClass, Udp, Vlan};
+pub(super) use outer_v6::Label;
 use polder_buffers::{NoRoom, Packet, prefetch};
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The longest outer headers: Ethernet, one tag, IPv6 with an encapsulation limit, GRE with all its fields.
 const LONGEST: usize = Ethernet::HEADER_BYTES
@@ -93,28 +92,6 @@ impl Fields {
     }
 }
 
-/// Fields of IPv6 alone: the flow label, and the encapsulation limit, if it is not that of the tunnel.
-///
-/// One word, as the bytes beside it: what is put together from parts of several lengths in memory is not
-/// ready for who reads it in one piece, and a packet over IPv4 waited for that, a third of its time here.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Label(u32);
-
-impl Label {
-    const FLOW: u32 = 0x000f_ffff;
-    const HAS_LIMIT: u32 = 1 << 20;
-
-    #[inline(always)]
-    pub(super) fn new(flow_label: u32, limit: Option<u8>) -> Self {
-        Self(flow_label & Self::FLOW | limit.map_or(0, |limit| Self::HAS_LIMIT | u32::from(limit) << 24))
-    }
-
-    fn limit(self) -> Option<u8> {
-        let [limit, ..] = self.0.to_be_bytes();
-        (self.0 & Self::HAS_LIMIT != 0).then_some(limit)
-    }
-}
-
 /// Fields of the outer header that are those of the packet inside (RFC 2983, RFC 6040).
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
@@ -127,53 +104,7 @@ struct Inherited {
     fixed_ttl: u8,
 }
 
-impl Inherited {
-    fn of(options: &TunnelOptions) -> Self {
-        let (dscp_bits, fixed_class) = match options.dscp {
-            TunnelDscp::Fixed(dscp) => (0, TrafficClass::new(dscp, Ecn::NotCapable).0),
-            TunnelDscp::Inherit => (!ECN_BITS, 0),
-        };
-        let (ttl_bits, fixed_ttl) = match options.ttl {
-            Ttl::Fixed(ttl) => (0, ttl.get()),
-            Ttl::Inherit => (u8::MAX, 0),
-        };
-        // A field of ones becomes what is inherited of any.
-        let ecn_bits = Ecn::encapsulate(Ecn::Congestion, options.ecn).bits();
-        Self { class_bits: dscp_bits | ecn_bits, fixed_class, ttl_bits, fixed_ttl }
-    }
-}
-
-/// Bits of the ECN field in a traffic class.
-const ECN_BITS: u8 = 0b11;
-
 impl Template {
-    pub(super) fn new(options: &TunnelOptions, underlay: &Underlay) -> Self {
-        let mut bytes = [0; LONGEST];
-        let link = link_header(&mut bytes, underlay, options.ends.is_v6());
-        let rest = &mut bytes[link..];
-        let (rest, sum) = match options.ends {
-            Ends::V4 { local, remote } => header_v4(rest, options, (local, remote)),
-            Ends::V6 { local, remote } => header_v6(rest, options, (local, remote)),
-        };
-        let before = rest.len();
-        let rest = encapsulation::emit(options, rest).map(|rest| rest.len());
-        let rest = rest.expect("the array has room for the longest headers");
-        let count = |bytes: usize| u16::try_from(bytes).expect("headers of 82 bytes at most");
-        let headers = &bytes[..LONGEST - rest];
-        let mut bytes = [0; ROOM];
-        bytes[ROOM - headers.len()..].copy_from_slice(headers);
-        Self {
-            bytes,
-            length: count(headers.len()),
-            link: count(link),
-            transport: count(LONGEST - before),
-            is_v6: options.ends.is_v6(),
-            is_udp: options.encapsulation != Encapsulation::Gre,
-            inherited: Inherited::of(options),
-            sum,
-        }
-    }
-
     /// Hints that it is going to be read.
     #[inline]
     pub(super) fn prefetch(&self) {
@@ -259,31 +190,6 @@ impl Template {
         Ok(())
     }
 
-    /// [`write`](Self::write) where an IPv6 header is outside.
-    #[inline(never)]
-    fn write_v6(&self, packet: &mut Packet, class: u8, fields: Fields) -> Result<(), NoRoom> {
-        let (hop_limit, label, source_port) = (fields.time_to_live(), fields.label, fields.source_port());
-        let headers = usize::from(self.length - self.link) - Ipv6::HEADER_BYTES;
-        let payload_length = u16::try_from(packet.len() + headers).map_err(|_| NoRoom::Back)?;
-        let room = packet.prepend(self.length)?;
-        room.copy_from_slice(&self.bytes[ROOM - usize::from(self.length)..]);
-        let header = &mut room[usize::from(self.link)..];
-        let first = 6 << 28 | u32::from(class) << 20 | label.0 & Label::FLOW;
-        header[..4].copy_from_slice(&first.to_be_bytes());
-        header[4..6].copy_from_slice(&payload_length.to_be_bytes());
-        header[7] = hop_limit;
-        let has_limit = self.transport - self.link > super::IPV6_BYTES;
-        if let Some(limit) = label.limit().filter(|_| has_limit) {
-            header[Ipv6::HEADER_BYTES + Ipv6Options::LIMIT_AT] = limit;
-        }
-        if self.is_udp
-            && let Some(udp) = header[Ipv6::HEADER_BYTES..].first_chunk_mut()
-        {
-            put_udp(udp, source_port, payload_length);
-        }
-        Ok(())
-    }
-
     /// Fills in an IPv4 header, and a UDP header behind it.
     #[inline(always)]
     fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
@@ -305,66 +211,6 @@ impl Template {
     }
 }
 
-/// Writes the IPv4 header without the fields that differ, and returns the bytes behind it and its sum.
-fn header_v4<'b>(
-    bytes: &'b mut [u8],
-    options: &TunnelOptions,
-    (source, destination): (Ipv4Addr, Ipv4Addr),
-) -> (&'b mut [u8], u32) {
-    let ip = Ipv4Header {
-        traffic_class: TrafficClass(0),
-        total_length: 0,
-        identification: 0,
-        dont_fragment: options.dont_fragment,
-        more_fragments: false,
-        fragment_offset: 0,
-        time_to_live: 0,
-        protocol: options.encapsulation.carrier().protocol(),
-        source,
-        destination,
-    };
-    ip.emit(bytes).expect("the array has room for the longest headers");
-    let sum = !u16::from_be_bytes([bytes[10], bytes[11]]);
-    (&mut bytes[Ipv4::HEADER_BYTES..], u32::from(sum))
-}
-
-/// The same with IPv6, and the encapsulation limit behind it, where there is one.
-fn header_v6<'b>(
-    bytes: &'b mut [u8],
-    options: &TunnelOptions,
-    (source, destination): (Ipv6Addr, Ipv6Addr),
-) -> (&'b mut [u8], u32) {
-    let limit = options.encapsulation_limit;
-    let protocol = options.encapsulation.carrier().protocol();
-    let ip = Ipv6Header {
-        traffic_class: TrafficClass(0),
-        flow_label: 0,
-        payload_length: 0,
-        next_header: if limit.is_some() { IpProtocol::DESTINATION_OPTIONS } else { protocol },
-        hop_limit: 0,
-        source,
-        destination,
-    };
-    let rest = ip.emit(bytes).expect("the array has room for the longest headers");
-    let Some(limit) = limit else { return (rest, 0) };
-    let (options, rest) = rest.split_at_mut(usize::from(OPTIONS_BYTES));
-    options.copy_from_slice(&Ipv6Options::with_limit(protocol, limit));
-    (rest, 0)
-}
-
-/// Writes the Ethernet header, and a tag, where the underlay has one; says how long they are.
-fn link_header(bytes: &mut [u8; LONGEST], underlay: &Underlay, is_v6: bool) -> usize {
-    let Underlay { mac, vlan, .. } = *underlay;
-    let network = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-    let ether_type = if vlan.is_some() { EtherType::VLAN } else { network };
-    let header = EthernetHeader { destination: MacAddress::ZERO, source: mac, ether_type };
-    header.emit(bytes).expect("the array has room for the longest headers");
-    let Some(vlan) = vlan else { return Ethernet::HEADER_BYTES };
-    let tag = [vlan.get().to_be_bytes(), network.0.to_be_bytes()];
-    bytes[Ethernet::HEADER_BYTES..][..Vlan::HEADER_BYTES].copy_from_slice(tag.as_flattened());
-    Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES
-}
-
 /// Fills in source port and length of a UDP header.
 #[inline(always)]
 fn put_udp(header: &mut [u8; Udp::HEADER_BYTES], source_port: u16, length: u16) {
@@ -383,9 +229,12 @@ fn fold(sum: u32) -> u16 {
 mod tests {
     use super::*;
     use crate::tunnel::TunnelState;
+    use crate::tunnel::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
     use crate::wire::{Dscp, EcnMode, GreHeader, VlanId};
+    use crate::wire::{Ecn, EtherType, IpProtocol, Ipv4Header};
     use core::num::NonZeroU8;
     use polder_buffers::{PortId, Region, RegionOptions};
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);

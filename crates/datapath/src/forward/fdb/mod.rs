@@ -41,20 +41,23 @@
 mod bucket;
 mod copy;
 mod fair;
+mod insert;
 mod key;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod maintain;
 mod view;
 
 pub use fair::PortLearning;
 pub use key::FdbKey;
+pub use maintain::{FdbEntry, FdbFull, SweepCursor, Swept};
 pub(super) use view::{BucketIndex, View};
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::AtomicU32;
 use crate::units::Nanos;
-use crate::wire::MacAddress;
 use bucket::{Bucket, Slot, State, Value, WAYS};
 use fair::Ports;
+use insert::Insert;
 use polder_buffers::PortId;
 use view::Hasher;
 
@@ -107,39 +110,6 @@ pub enum Learned {
     Full,
 }
 
-/// One address of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FdbEntry {
-    /// The address.
-    pub address: MacAddress,
-    /// Its VLAN; 0 on a bridge without VLANs.
-    pub vlan: u16,
-    /// Port for frames to the address.
-    pub port: PortId,
-    /// Second of the gateway's clock at which it was last seen.
-    pub seen: u32,
-    /// True if it comes from the configuration.
-    pub is_static: bool,
-}
-
-/// The table has no place for a static entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no place for another address in the forwarding database; raise its capacity")]
-pub struct FdbFull;
-
-/// Position of a sweep in the table.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SweepCursor(usize);
-
-/// Result of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Entries that were removed.
-    pub removed: u32,
-    /// True if the end of the table was reached; the next sweep starts at its beginning.
-    pub wrapped: bool,
-}
-
 impl Fdb {
     /// An empty table, at most half full when it holds `options.capacity` addresses.
     pub fn new(options: FdbOptions) -> Self {
@@ -158,16 +128,6 @@ impl Fdb {
             ports: Ports::new(),
             hand: AtomicU32::new(0),
         }
-    }
-
-    /// Addresses that it learns at most.
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// Addresses in the table, those included that are too old and not yet swept.
-    pub fn occupied(&self) -> u32 {
-        self.occupied.load(Ordering::Relaxed)
     }
 
     /// The port that `key` was last seen on.
@@ -235,96 +195,6 @@ impl Fdb {
         is_moved.then_some(learned)
     }
 
-    /// Binds `key` to `port` until it is removed: it is neither aged nor moved.
-    ///
-    /// # Errors
-    /// [`FdbFull`] when its two buckets, or the whole table, hold other static entries.
-    pub fn set_static(&self, key: FdbKey, port: PortId, time: FdbTime) -> Result<(), FdbFull> {
-        let wanted = Value::live(port, time.second, State::Static);
-        loop {
-            match self.find(key) {
-                Some((slot, value)) if slot.replace(value, wanted.in_life_of(value)) => {
-                    self.ports.leave(value);
-                    return Ok(());
-                }
-                Some(_) => {}
-                None => match self.insert(key, wanted, u32::MAX, time) {
-                    Insert::Done => return Ok(()),
-                    Insert::Limited | Insert::Full => return Err(FdbFull),
-                    Insert::Raced => {}
-                },
-            }
-        }
-    }
-
-    /// Removes `key`, static or not; says whether it was there.
-    pub fn remove(&self, key: FdbKey) -> bool {
-        let mut removed = false;
-        while let Some((slot, value)) = self.find(key) {
-            removed |= self.free(slot, value);
-        }
-        removed
-    }
-
-    /// Removes all entries for which `which` answers yes; returns how many.
-    ///
-    /// Cost: a walk over the whole table, for a control thread.
-    pub fn remove_where(&self, mut which: impl FnMut(&FdbEntry) -> bool) -> u32 {
-        let mut removed = 0;
-        for slot in self.slots() {
-            if let Some((entry, value)) = slot.entry()
-                && which(&entry)
-            {
-                removed += u32::from(self.free(slot, value));
-            }
-        }
-        removed
-    }
-
-    /// Removes the addresses learned on `port`, for a link that went down; static entries stay.
-    pub fn flush_port(&self, port: PortId) -> u32 {
-        self.remove_where(|entry| entry.port == port && !entry.is_static)
-    }
-
-    /// Removes aged entries from the next `buckets` buckets, for a control thread.
-    ///
-    /// Lookups do not depend on it: an aged entry is not found, swept or not. Sweeping makes room.
-    pub fn sweep(&self, cursor: &mut SweepCursor, buckets: usize, time: FdbTime) -> Swept {
-        let start = cursor.0.min(self.buckets.len());
-        let end = self.buckets.len().min(start.saturating_add(buckets));
-        let mut removed = 0;
-        for slot in self.buckets[start..end].iter().flat_map(Bucket::slots) {
-            let value = slot.value();
-            if value.is_live() && value.is_expired(time) {
-                removed += u32::from(self.free(slot, value));
-            }
-        }
-        let wrapped = end == self.buckets.len();
-        cursor.0 = if wrapped { 0 } else { end };
-        Swept { removed, wrapped }
-    }
-
-    /// Number of buckets, for dividing a sweep.
-    pub fn buckets(&self) -> usize {
-        self.buckets.len()
-    }
-
-    /// All entries, aged ones that are not swept included, in no order.
-    ///
-    /// Each is read whole; what changes during the walk may be seen before or after the change.
-    pub fn entries(&self) -> impl Iterator<Item = FdbEntry> + '_ {
-        self.slots().filter_map(|slot| slot.entry().map(|(entry, _)| entry))
-    }
-
-    fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
-        self.buckets.iter().flat_map(Bucket::slots)
-    }
-
-    /// The slots of a key, in the order of lookups.
-    fn slots_of(&self, key: FdbKey) -> impl Iterator<Item = Slot<'_>> {
-        self.view().buckets_of(key).into_iter().flat_map(Bucket::slots)
-    }
-
     /// The live entry of `key`, and its value at that moment.
     fn find(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
         let view = self.view();
@@ -336,83 +206,6 @@ impl Fdb {
         let [_, second] = self.view().buckets_of(key);
         second.find(key)
     }
-
-    #[cold]
-    fn insert(&self, key: FdbKey, wanted: Value, limit: u32, time: FdbTime) -> Insert {
-        if !self.ports.enter(wanted, limit) {
-            return Insert::Limited;
-        }
-        let insert = self.place(key, wanted, time);
-        if !matches!(insert, Insert::Done) {
-            self.ports.leave(wanted);
-        }
-        insert
-    }
-
-    /// Puts an address that has been entered into one of its slots, which may cost another its own.
-    fn place(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
-        let usable = self.slots_of(key).find_map(|slot| {
-            let value = slot.value();
-            let usable = value.is_free() || value.is_live() && value.is_expired(time);
-            usable.then_some((slot, value))
-        });
-        let place = usable.or_else(|| self.victim(self.slots_of(key), wanted, time));
-        let Some((slot, value)) = place else { return Insert::Full };
-        if value.is_free() && !self.occupy() && !(self.make_room(wanted, time) && self.occupy()) {
-            return Insert::Full;
-        }
-        let claimed = value.claimed();
-        if !slot.replace(value, claimed) {
-            if value.is_free() {
-                self.occupied.fetch_sub(1, Ordering::Relaxed);
-            }
-            return Insert::Raced;
-        }
-        if value.is_live() {
-            self.ports.leave(value);
-            if !value.is_expired(time) {
-                self.ports.count_evicted(value);
-            }
-        }
-        slot.publish(key, wanted.in_life_of(claimed));
-        self.remove_duplicates(key);
-        Insert::Done
-    }
-
-    /// Counts one more entry, unless the table holds as many as it may.
-    fn occupy(&self) -> bool {
-        let occupied = self.occupied.fetch_add(1, Ordering::Relaxed);
-        if occupied >= self.capacity {
-            self.occupied.fetch_sub(1, Ordering::Relaxed);
-        }
-        occupied < self.capacity
-    }
-
-    /// Leaves one entry of `key`: a static one, else the first in the order of lookups.
-    fn remove_duplicates(&self, key: FdbKey) {
-        // Pairs with itself on another worker: between the entry published before and the look
-        // behind, so that of two workers at least one sees both entries.
-        fence(Ordering::SeqCst);
-        loop {
-            let mut entries = self.slots_of(key).filter_map(|slot| Some((slot, slot.read(key)?)));
-            let (Some(earlier), Some(later)) = (entries.next(), entries.next()) else { return };
-            let keep_later = later.1.is_static() && !earlier.1.is_static();
-            let (slot, value) = if keep_later { earlier } else { later };
-            self.free(slot, value);
-        }
-    }
-
-    /// Ends the entry if it is still as it was read; says whether it did.
-    fn free(&self, slot: Slot<'_>, value: Value) -> bool {
-        let claimed = value.claimed();
-        if !slot.replace(value, claimed) {
-            return false;
-        }
-        slot.publish(FdbKey::NONE, Value::FREE.in_life_of(claimed));
-        self.ports.leave(value);
-        self.occupied.fetch_sub(1, Ordering::Relaxed);
-        true
-    }
 }
 
 impl FdbTime {
@@ -421,13 +214,6 @@ impl FdbTime {
         let second = u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX);
         Self { second, ageing }
     }
-}
-
-enum Insert {
-    Done,
-    Limited,
-    Full,
-    Raced,
 }
 
 /// Number of retries of learning when other workers change the same buckets at the same time.

@@ -1,0 +1,98 @@
+//! Batches that other workers received, or that others send.
+
+use super::{Engine, Journey, TurnContext};
+use crate::counters::Stage;
+use crate::drops::DropReason;
+use crate::engine::batches::in_chunks;
+use crate::steer::WorkBatch;
+use crate::transmit::Egress;
+use crate::units::Nanos;
+use polder_buffers::{Batch, NO_PORT, Pool, PortId};
+
+impl Engine {
+    /// Takes packets of any ports through all stages; the batch is empty afterwards.
+    pub fn process_mixed(
+        &mut self,
+        batch: &mut Batch,
+        with: TurnContext<'_>,
+        egress: &mut impl Egress,
+        clock: &mut impl FnMut() -> Nanos,
+    ) {
+        let mut journey = self.journey(with, egress, clock);
+        journey.arrive_mixed(batch);
+        journey.answer();
+    }
+
+    /// Takes a work batch's packets through the stages before reordering. What is left of them, perhaps
+    /// nothing, is in the work batch afterwards; what is dropped has been released.
+    pub fn work(
+        &mut self,
+        work: &mut WorkBatch,
+        with: TurnContext<'_>,
+        egress: &mut impl Egress,
+        clock: &mut impl FnMut() -> Nanos,
+    ) {
+        let mut batch = core::mem::take(&mut self.scratch.work);
+        core::mem::swap(&mut batch, &mut work.batch);
+        let mut journey = self.journey(with, egress, clock);
+        journey.collect = Some(work);
+        journey.arrive_mixed(&mut batch);
+        journey.collect = None;
+        journey.answer();
+        self.scratch.work = batch;
+    }
+
+    /// Sends a work batch's packets, whose turn has come; it is empty afterwards.
+    pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
+        let stage = self.counters.stage(Stage::Reorder);
+        stage.packets.add(work.len() as u64);
+        stage.batches.add(1);
+        let mut clock = || Nanos(0);
+        let mut journey = self.journey(with, egress, &mut clock);
+        let WorkBatch { batch, more, .. } = work;
+        if !batch.is_empty() {
+            journey.leave(batch);
+        }
+        if !more.is_empty() {
+            in_chunks(more, batch, |batch| journey.leave(batch));
+        }
+    }
+
+    /// Drops packets for that reason; the batch is empty afterwards.
+    #[cold]
+    pub fn discard(&mut self, batch: &mut Batch, reason: DropReason, pool: &mut Pool) {
+        self.counters.drops.count(reason, batch.len() as u64);
+        pool.release(batch);
+    }
+
+    /// True if tunnels end at a port.
+    pub fn is_underlay(&self, port: PortId) -> bool {
+        self.tables.get().tunnels.underlay(port).is_some()
+    }
+
+    /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
+    pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
+        let mut clock = || Nanos(0);
+        self.journey(with, egress, &mut clock).leave(batch);
+    }
+}
+
+impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    /// From the parser on, of packets of any ports.
+    fn arrive_mixed(&mut self, batch: &mut Batch) {
+        let tunnels = &self.tables.tunnels;
+        let mut ports = batch.iter().map(|packet| packet.ingress);
+        let underlay = ports.find(|&port| tunnels.underlay(port).is_some());
+        self.arrive(batch, underlay.unwrap_or(NO_PORT));
+    }
+
+    /// Hands packets over to the worker that sequences them; packets without room are dropped.
+    pub(super) fn hand_to_sequencer(&mut self) {
+        let unsequenced = &mut self.scratch.unsequenced;
+        self.egress.hand_to_sequencer(unsequenced);
+        if !unsequenced.is_empty() {
+            self.context.drops.count(DropReason::NoCore, unsequenced.len() as u64);
+            self.context.pool.release(unsequenced);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A new address gets a slot, and an entry that ends gives its slot back.
+
+use super::bucket::{Bucket, Slot, Value};
+use super::{Fdb, FdbKey, FdbTime};
+use crate::sync::{Ordering, fence};
+
+/// Result of an attempt to insert.
+pub(super) enum Insert {
+    Done,
+    Limited,
+    Full,
+    Raced,
+}
+
+impl Fdb {
+    #[cold]
+    pub(super) fn insert(&self, key: FdbKey, wanted: Value, limit: u32, time: FdbTime) -> Insert {
+        if !self.ports.enter(wanted, limit) {
+            return Insert::Limited;
+        }
+        let insert = self.place(key, wanted, time);
+        if !matches!(insert, Insert::Done) {
+            self.ports.leave(wanted);
+        }
+        insert
+    }
+
+    /// Puts an address that has been entered into one of its slots, which may cost another its own.
+    fn place(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
+        let usable = self.slots_of(key).find_map(|slot| {
+            let value = slot.value();
+            let usable = value.is_free() || value.is_live() && value.is_expired(time);
+            usable.then_some((slot, value))
+        });
+        let place = usable.or_else(|| self.victim(self.slots_of(key), wanted, time));
+        let Some((slot, value)) = place else { return Insert::Full };
+        if value.is_free() && !self.occupy() && !(self.make_room(wanted, time) && self.occupy()) {
+            return Insert::Full;
+        }
+        let claimed = value.claimed();
+        if !slot.replace(value, claimed) {
+            if value.is_free() {
+                self.occupied.fetch_sub(1, Ordering::Relaxed);
+            }
+            return Insert::Raced;
+        }
+        if value.is_live() {
+            self.ports.leave(value);
+            if !value.is_expired(time) {
+                self.ports.count_evicted(value);
+            }
+        }
+        slot.publish(key, wanted.in_life_of(claimed));
+        self.remove_duplicates(key);
+        Insert::Done
+    }
+
+    /// Counts one more entry, unless the table holds as many as it may.
+    fn occupy(&self) -> bool {
+        let occupied = self.occupied.fetch_add(1, Ordering::Relaxed);
+        if occupied >= self.capacity {
+            self.occupied.fetch_sub(1, Ordering::Relaxed);
+        }
+        occupied < self.capacity
+    }
+
+    /// Leaves one entry of `key`: a static one, else the first in the order of lookups.
+    fn remove_duplicates(&self, key: FdbKey) {
+        // Pairs with itself on another worker: between the entry published before and the look
+        // behind, so that of two workers at least one sees both entries.
+        fence(Ordering::SeqCst);
+        loop {
+            let mut entries = self.slots_of(key).filter_map(|slot| Some((slot, slot.read(key)?)));
+            let (Some(earlier), Some(later)) = (entries.next(), entries.next()) else { return };
+            let keep_later = later.1.is_static() && !earlier.1.is_static();
+            let (slot, value) = if keep_later { earlier } else { later };
+            self.free(slot, value);
+        }
+    }
+
+    /// Ends the entry if it is still as it was read; says whether it did.
+    pub(super) fn free(&self, slot: Slot<'_>, value: Value) -> bool {
+        let claimed = value.claimed();
+        if !slot.replace(value, claimed) {
+            return false;
+        }
+        slot.publish(FdbKey::NONE, Value::FREE.in_life_of(claimed));
+        self.ports.leave(value);
+        self.occupied.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The slots of a key, in the order of lookups.
+    pub(super) fn slots_of(&self, key: FdbKey) -> impl Iterator<Item = Slot<'_>> {
+        self.view().buckets_of(key).into_iter().flat_map(Bucket::slots)
+    }
+}

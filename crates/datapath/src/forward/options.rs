@@ -1,0 +1,212 @@
+//! Options of bridges, and what is wrong with them.
+
+use super::fdb::{Fdb, FdbKey};
+use super::table::Member;
+use super::vlan_set::VlanMode;
+use crate::wire::{MacAddress, VlanId};
+use polder_buffers::PortId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One bridge.
+#[derive(Clone, Debug)]
+pub struct BridgeOptions {
+    /// Its name, for messages.
+    pub name: String,
+    /// Seconds that a learned address outlives its last frame, 1 to 1 000 000; 300 is usual.
+    pub ageing_seconds: u32,
+    /// Its members, two or more to be of use.
+    pub members: Vec<MemberOptions>,
+    /// Addresses that are bound to a member.
+    pub static_entries: Vec<StaticEntry>,
+    /// Learned addresses; given on from table to table, so that a reload forgets nothing.
+    pub fdb: Arc<Fdb>,
+}
+
+/// One port of a bridge.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// The port.
+    pub port: PortId,
+    /// Treatment of VLANs.
+    pub vlans: VlanMode,
+    /// True if the sources of its frames are learned.
+    pub learning: bool,
+    /// True if it is sent frames to unknown stations. Groups and broadcast it is sent in any case.
+    pub flood: bool,
+    /// True if it is kept apart from the other isolated members.
+    pub isolated: bool,
+    /// Group of members that are one port to the bridge and exchange nothing, named by one of them: the remotes of
+    /// a tunnel (split horizon; RFC 4762, 4.4). `None` for a member by itself.
+    pub split_horizon: Option<PortId>,
+    /// Limits on its flooded frames.
+    pub flood_limits: FloodLimits,
+    /// Most addresses that are learned on it; `None` for as many as the database takes.
+    pub fdb_max_learned: Option<u32>,
+}
+
+/// Maximum number of frames a second that come in by a port and go to several members, by worker;
+/// `None` for any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FloodLimits {
+    /// Frames for a station that is not known.
+    pub unknown_unicast: Option<u32>,
+    /// Frames for a group other than all.
+    pub multicast: Option<u32>,
+    /// Frames for all.
+    pub broadcast: Option<u32>,
+}
+
+/// An address that is bound to a member: neither aged nor moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticEntry {
+    /// The address of one station.
+    pub address: MacAddress,
+    /// Its VLAN; `None` on a bridge of transparent members.
+    pub vlan: Option<VlanId>,
+    /// The member behind which it is.
+    pub port: PortId,
+}
+
+/// Error in a configuration of bridges.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BridgeError {
+    /// A port is a member twice.
+    #[error("port {} is a member of {first} and of {second}; a port is in one bridge, once", port.0)]
+    TwiceMember {
+        /// The port.
+        port: PortId,
+        /// The bridge that has it.
+        first: String,
+        /// The bridge that wants it as well.
+        second: String,
+    },
+    /// Transparent and VLAN-aware members in one bridge.
+    #[error("{bridge} has members with and without VLANs; give every member a VLAN mode or none")]
+    MixedModes {
+        /// The bridge.
+        bridge: String,
+    },
+    /// A trunk that carries nothing.
+    #[error("port {} of {bridge} is a trunk without VLANs; name those that it carries", port.0)]
+    EmptyTrunk {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: PortId,
+    },
+    /// VLAN 0 as access or native VLAN.
+    #[error("port {} of {bridge}: 0 is no VLAN; use 1 to 4094", port.0)]
+    VlanZero {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: PortId,
+    },
+    /// An ageing time out of range.
+    #[error("{bridge}: an ageing time of {seconds} s; use 1 to 1000000")]
+    Ageing {
+        /// The bridge.
+        bridge: String,
+        /// Configured ageing time.
+        seconds: u32,
+    },
+    /// A static entry for a group address or for no address.
+    #[error("{bridge}: {address} is not the address of one station")]
+    StaticGroup {
+        /// The bridge.
+        bridge: String,
+        /// The address.
+        address: MacAddress,
+    },
+    /// A static entry for a port that is not a member.
+    #[error("{bridge}: {address} is bound to port {}, which is not a member", port.0)]
+    StaticPort {
+        /// The bridge.
+        bridge: String,
+        /// The address.
+        address: MacAddress,
+        /// The port.
+        port: PortId,
+    },
+    /// A static entry for a VLAN that its port does not carry.
+    #[error("{bridge}: {address} is bound to a VLAN that port {} does not carry", port.0)]
+    StaticVlan {
+        /// The bridge.
+        bridge: String,
+        /// The address.
+        address: MacAddress,
+        /// The port.
+        port: PortId,
+    },
+    /// More members than a table can number.
+    #[error("{count} members in all bridges; at most 65534")]
+    TooMany {
+        /// Number of members.
+        count: usize,
+    },
+}
+
+impl StaticEntry {
+    pub(super) fn key(&self) -> FdbKey {
+        FdbKey::new(self.address, self.vlan.map_or(0, VlanId::get))
+    }
+}
+
+/// By port: its place among all members.
+pub(super) fn places(options: &[BridgeOptions]) -> Result<Box<[u16]>, BridgeError> {
+    let mut by_port = Vec::new();
+    let mut owners = Vec::<&BridgeOptions>::new();
+    let members = options.iter().flat_map(|bridge| bridge.members.iter().map(move |member| (bridge, member)));
+    for (place, (bridge, member)) in (0_u16..).zip(members) {
+        let port = usize::from(member.port.0);
+        by_port.resize(by_port.len().max(port + 1), NOT_A_MEMBER);
+        if let Some(owner) = owners.get(usize::from(by_port[port])) {
+            let (first, second) = (owner.name.clone(), bridge.name.clone());
+            return Err(BridgeError::TwiceMember { port: member.port, first, second });
+        }
+        by_port[port] = place;
+        owners.push(bridge);
+    }
+    Ok(by_port.into())
+}
+
+/// Checks the options of one bridge by itself.
+pub(super) fn check(options: &BridgeOptions) -> Result<(), BridgeError> {
+    let bridge = || options.name.clone();
+    if !(1..=1_000_000).contains(&options.ageing_seconds) {
+        return Err(BridgeError::Ageing { bridge: bridge(), seconds: options.ageing_seconds });
+    }
+    let transparent = options.members.iter().filter(|member| member.vlans == VlanMode::Transparent).count();
+    if transparent != 0 && transparent != options.members.len() {
+        return Err(BridgeError::MixedModes { bridge: bridge() });
+    }
+    for member in &options.members {
+        let port = member.port;
+        match &member.vlans {
+            VlanMode::Trunk { allowed, native: None } if allowed.is_empty() => {
+                return Err(BridgeError::EmptyTrunk { bridge: bridge(), port });
+            }
+            VlanMode::Access(VlanId::PRIORITY) | VlanMode::Trunk { native: Some(VlanId::PRIORITY), .. } => {
+                return Err(BridgeError::VlanZero { bridge: bridge(), port });
+            }
+            VlanMode::Transparent | VlanMode::Access(_) | VlanMode::Trunk { .. } => {}
+        }
+    }
+    let members = options.members.iter().map(|member| (member.port.0, member)).collect::<HashMap<_, _>>();
+    for &StaticEntry { address, vlan, port } in &options.static_entries {
+        if !address.is_station() {
+            return Err(BridgeError::StaticGroup { bridge: bridge(), address });
+        }
+        let Some(member) = members.get(&port.0) else {
+            return Err(BridgeError::StaticPort { bridge: bridge(), address, port });
+        };
+        if !Member::new(member, 0).carries(vlan.map_or(0, VlanId::get)) {
+            return Err(BridgeError::StaticVlan { bridge: bridge(), address, port });
+        }
+    }
+    Ok(())
+}
+
+/// Of a port that is in no bridge; beyond every place in `members`.
+pub(super) const NOT_A_MEMBER: u16 = u16::MAX;

@@ -1,0 +1,93 @@
+//! The queues of a worker: added, removed, weighted.
+
+use super::{Entry, FIRST, Options, RunQueue};
+use crate::scheduler::admission::AdmissionLimit;
+use crate::scheduler::budget::BudgetController;
+use crate::scheduler::quantum::Quantum;
+use crate::scheduler::sojourn::SojournLimit;
+use crate::units::Nanos;
+use std::collections::VecDeque;
+
+impl RunQueue {
+    /// Without queues.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            entries: Vec::new(),
+            control: VecDeque::new(),
+            bulk: VecDeque::new(),
+            weights: 0,
+            looked: Nanos(0),
+            longest: options.cycle,
+            began: Nanos(0),
+            left_control: 0,
+            left_bulk: 0,
+            had_bulk: false,
+            bound: 0,
+        }
+    }
+
+    /// Adds a queue; they are numbered in the order in which they come.
+    ///
+    /// While all have more to do than there is time for, each has its weight's part of the sum of all weights of the
+    /// worker's time, but a packet a cycle at least. [`WEIGHT`] is ordinary.
+    pub fn add(&mut self, weight: u16, control: bool) {
+        let weight = u64::from(weight.max(1));
+        self.weights += weight;
+        let budget = BudgetController::new(FIRST);
+        self.entries.push(Entry {
+            weight,
+            control,
+            budget,
+            part: Quantum::default(),
+            waits: false,
+            closed: false,
+            bound: None,
+            freed: None,
+            sojourn_limit: SojournLimit::default(),
+            admission: AdmissionLimit::default(),
+        });
+        let room = self.entries.len();
+        self.control.reserve(room);
+        self.bulk.reserve(room);
+        self.divide();
+    }
+
+    /// Gives a queue another weight.
+    pub fn set_weight(&mut self, index: usize, weight: u16) {
+        self.entries[index].weight = u64::from(weight.max(1));
+        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
+    }
+
+    /// Divides the cycle by weight, as if all had enough to do.
+    fn divide(&mut self) {
+        let (cycle, all) = (self.options.cycle, self.weights);
+        self.entries.iter_mut().for_each(|entry| entry.part = Quantum::of(cycle, entry.weight, all));
+    }
+
+    /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        self.entries.retain_mut(|entry| {
+            entry.waits = false;
+            index += 1;
+            keep(index - 1)
+        });
+        self.control.clear();
+        self.bulk.clear();
+        (self.left_control, self.left_bulk) = (0, 0);
+        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
+        self.divide();
+    }
+
+    /// Takes a queue out for good.
+    pub fn close(&mut self, index: usize) {
+        self.entries[index].closed = true;
+    }
+
+    /// The largest budget of a queue by the controller, or the fixed one.
+    pub fn largest_budget(&self) -> u32 {
+        let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
+        open.map(|index| self.budget(index)).max().unwrap_or(0)
+    }
+}

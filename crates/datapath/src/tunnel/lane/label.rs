@@ -1,0 +1,44 @@
+//! Flow label and encapsulation limit of an outer IPv6 header.
+
+use super::Lane;
+use crate::parse::{HeaderSummary, Network};
+use crate::tunnel::template::Label;
+use crate::tunnel::{FlowLabel, Tunnel};
+use crate::wire::Ipv6;
+use polder_buffers::Packet;
+
+impl Lane<'_> {
+    /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
+    /// that may be put in no more tunnels (RFC 2473, 4.1.1).
+    #[inline(never)]
+    pub(super) fn label(&self, packet: &Packet, headers: HeaderSummary, hash: u32) -> Option<Label> {
+        let limit = match headers.is_extended_v6().then(|| encapsulation_limit(packet, headers)).flatten() {
+            Some(limit) => Some(limit.checked_sub(1)?),
+            None => None,
+        };
+        if self.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
+            return Some(Label::new(hash, limit));
+        }
+        Some(Label::new(flow_label(packet, headers, self.tunnel), limit))
+    }
+}
+
+/// Number of further tunnels that an IPv6 packet may be put in, if it says one.
+#[cold]
+fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
+    Ipv6::parse_head(headers.network_header(packet.bytes()), usize::MAX).ok()?.encapsulation_limit()
+}
+
+/// The flow label of the outer packet (RFC 6437, RFC 6438).
+#[inline(never)]
+fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
+    match tunnel.options().flow_label {
+        FlowLabel::Fixed(label) => label,
+        FlowLabel::Flow => tunnel.labels.flow(packet, false).hash,
+        FlowLabel::Inherit if headers.network() == Network::Ipv6 => {
+            let header = headers.network_header(packet.bytes());
+            Ipv6::parse_head(header, usize::MAX).map_or(0, |ip| ip.flow_label())
+        }
+        FlowLabel::Inherit => 0,
+    }
+}
