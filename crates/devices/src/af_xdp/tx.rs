@@ -8,6 +8,11 @@
 //!
 //! Cost: one system call a batch where the kernel asks for it (always, in copy mode); none per packet.
 
+mod chain;
+mod mute;
+
+pub(super) use mute::Mute;
+
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
@@ -89,13 +94,6 @@ impl Transmitter {
         (batch.len(), simple)
     }
 
-    /// Places in the ring that a chain needs at most, or a packet that has to be copied.
-    #[cold]
-    fn frames(&self, packet: &Packet) -> u32 {
-        let parts = if self.posted.knows(packet) { packet.segment_count() } else { usize::MAX };
-        u32::try_from(parts).unwrap_or(u32::MAX).min(self.limits.segments)
-    }
-
     /// The longest frame of the link without a VLAN tag.
     #[inline(always)]
     fn longest(&self) -> usize {
@@ -136,80 +134,6 @@ impl Transmitter {
         self.held += packets;
         self.counters.transmitted.add(u64::from(packets));
         self.counters.transmitted_bytes.add(bytes);
-    }
-
-    /// Posts a packet that is a chain, or that the link may not take.
-    #[cold]
-    fn post_with_care(&mut self, packet: Packet, pool: &mut Pool) {
-        if packet.len() < ETHERNET {
-            return self.refuse(packet, DropReason::TxError, pool);
-        }
-        if !fits(&packet, self.longest()) {
-            return self.refuse(packet, DropReason::TxTooLong, pool);
-        }
-        match self.shape(packet, pool) {
-            Ok(packet) => self.post_chain(packet, pool),
-            Err(packet) => {
-                let is_known = self.posted.knows(&packet);
-                let reason = if is_known { DropReason::TxTooLong } else { DropReason::TxError };
-                self.refuse(packet, reason, pool);
-            }
-        }
-    }
-
-    fn refuse(&mut self, packet: Packet, reason: DropReason, pool: &mut Pool) {
-        self.counters.drops.count(reason, 1);
-        pool.release_packet(packet);
-    }
-
-    /// The packet in as few parts as the device takes, all of them in slots that it knows: a copy, if it
-    /// has too many, or lies in fragments, or shares bytes with another one. The packet itself when that
-    /// cannot be.
-    fn shape(&self, packet: Packet, pool: &mut Pool) -> Result<Packet, Packet> {
-        let parts = packet.segments().filter(|part| !part.is_empty()).count();
-        let limit = self.limits.segments as usize;
-        if parts <= limit && self.posted.knows(&packet) {
-            return Ok(packet);
-        }
-        match packet.duplicate(pool) {
-            Some(copy) if copy.segment_count() <= limit && self.posted.knows(&copy) => {
-                pool.release_packet(packet);
-                Ok(copy)
-            }
-            Some(copy) => {
-                pool.release_packet(copy);
-                Err(packet)
-            }
-            None => Err(packet),
-        }
-    }
-
-    fn post_chain(&mut self, packet: Packet, pool: &mut Pool) {
-        let bytes = packet.len() as u64;
-        let mut before: Option<Segment> = None;
-        for segment in packet.into_segments() {
-            // The kernel takes no empty part, and would never give its frame back.
-            if segment.length == 0 {
-                pool.release_frame(segment.frame);
-                continue;
-            }
-            if let Some(part) = before.replace(segment) {
-                self.mark_inner(part.frame.index());
-                self.post_part(part, true, pool);
-            }
-        }
-        let Some(last) = before else { return };
-        self.post_part(last, false, pool);
-        self.held += 1;
-        self.counters.transmitted.add(1);
-        self.counters.transmitted_bytes.add(bytes);
-    }
-
-    fn post_part(&mut self, part: Segment, continues: bool, pool: &mut Pool) {
-        if !self.post(part, continues, pool) {
-            // Part of a packet is in the ring, and what comes next would become the rest of it.
-            self.closed = true;
-        }
     }
 
     fn mark_inner(&mut self, slot: u32) {
@@ -369,28 +293,6 @@ impl Drop for Transmitter {
         }
         self.counters.in_flight.set(0);
         self.core.leave(self.posted.take_all());
-    }
-}
-
-/// The sending end of a queue that has none.
-#[derive(Debug, Default)]
-pub(super) struct Mute {
-    counters: Arc<QueueCounters>,
-}
-
-impl TxQueue for Mute {
-    fn transmit(&mut self, _batch: &mut Batch, _pool: &mut Pool) {}
-
-    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
-        Turn::Drained
-    }
-
-    fn held(&self) -> u32 {
-        0
-    }
-
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
     }
 }
 

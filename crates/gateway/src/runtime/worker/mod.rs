@@ -7,6 +7,7 @@
 
 mod hand_over;
 mod messages;
+mod others;
 mod outlet;
 mod rest;
 mod round;

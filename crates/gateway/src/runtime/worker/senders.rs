@@ -1,6 +1,9 @@
 //! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
-use super::{NewQueue, Outlet, SendPath};
+mod ports;
+mod waiting;
+
+use super::{Outlet, SendPath};
 use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::Producer;
 use polder_buffers::{Batch, Packet, Pool, PortId};
@@ -39,9 +42,6 @@ struct Consumer {
     is_direct: bool,
 }
 
-/// Divisor of the backlog limit below which consumers are not loaded.
-const EASE: u32 = 4;
-
 /// The worker that writes sequence numbers: it has the first queue of every port.
 const SEQUENCER: usize = 0;
 
@@ -58,103 +58,6 @@ impl Senders {
             sated: false,
             has_unsent: false,
         }
-    }
-
-    /// Sends on a port that way, behind which a consumer may work on this worker's time.
-    pub(super) fn attach(&mut self, port: PortId, path: SendPath, backlog: Option<Arc<Backlog>>) {
-        let consumer = |backlog| Consumer { port, backlog, is_direct: false };
-        self.consumers.extend(backlog.map(consumer));
-        self.put(port, path);
-    }
-
-    fn put(&mut self, port: PortId, path: SendPath) {
-        let index = usize::from(port.0);
-        if self.ports.len() <= index {
-            self.ports.resize_with(index + 1, || None);
-        }
-        for consumer in self.consumers.iter_mut().filter(|consumer| consumer.port == port) {
-            consumer.is_direct = matches!(path, SendPath::Own(_));
-        }
-        self.ports[index] = Some(path);
-        self.count_waiting();
-    }
-
-    /// Number of packets that consumers on this worker's time want; `None` without such consumers.
-    pub(super) fn wanted(&self) -> Option<u32> {
-        self.backlogs().map(Backlog::wanted).reduce(u32::saturating_add)
-    }
-
-    /// Backlog of the consumer behind a port; `None` for a port without one.
-    pub(super) fn backlog(&self, port: PortId) -> Option<&Backlog> {
-        backlog_of(&self.consumers, port)
-    }
-
-    /// True if the backlog of consumers is far below its limit.
-    pub(super) fn is_at_ease(&self) -> bool {
-        self.wanted().is_some_and(|wanted| wanted > self.backlog_limit() / EASE * (EASE - 1))
-    }
-
-    /// Number of packets that may wait for consumers.
-    pub(super) fn backlog_limit(&self) -> u32 {
-        self.backlogs().map(Backlog::limit).fold(0, u32::saturating_add)
-    }
-
-    fn backlogs(&self) -> impl Iterator<Item = &Backlog> {
-        self.consumers.iter().filter(|consumer| consumer.is_direct).map(|consumer| &*consumer.backlog)
-    }
-
-    /// Begins to count the packets that consumers are offered.
-    pub(super) fn begin_turn(&mut self) {
-        (self.offered, self.sated) = (0, false);
-    }
-
-    /// Packets that consumers were offered in this turn.
-    pub(super) fn offered_to_consumers(&self) -> u32 {
-        self.offered
-    }
-
-    /// True if the backlog of a consumer that was offered packets in this turn exceeds its limit.
-    pub(super) fn has_sated(&self) -> bool {
-        self.sated
-    }
-
-    /// Puts another queue in front of a port's device, or none. Packets that wait are kept in order, as far as there
-    /// is room for them; the rest is dropped as `queue-full`.
-    pub(super) fn set_queue(&mut self, port: PortId, queue: Option<Box<NewQueue>>, pool: &mut Pool) {
-        let Some(path) = self.ports.get_mut(usize::from(port.0)).and_then(Option::take) else { return };
-        let path = match (path, queue) {
-            (SendPath::Own(tx), Some(new)) => SendPath::Queued(Box::new(Outlet::with(tx, *new))),
-            (SendPath::Queued(mut outlet), Some(new)) => {
-                outlet.exchange(new.queue, pool, &self.counters);
-                SendPath::Queued(outlet)
-            }
-            (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
-            (other @ (SendPath::Own(_) | SendPath::Through(_)), _) => other,
-        };
-        self.put(port, path);
-    }
-
-    /// Lets go of a port. What waits for it is dropped.
-    pub(super) fn detach(&mut self, port: PortId, pool: &mut Pool) {
-        self.consumers.retain(|consumer| consumer.port != port);
-        let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
-        if let Some(SendPath::Queued(mut outlet)) = path {
-            outlet.clear(pool, &self.counters);
-        }
-        self.count_waiting();
-    }
-
-    /// Takes all send paths, by port, for another worker.
-    pub(super) fn take_all(&mut self) -> Vec<(PortId, SendPath)> {
-        let paths = (0..).map(PortId).zip(self.ports.drain(..));
-        let paths = paths.filter_map(|(port, path)| Some((port, path?))).collect();
-        self.counters.queued.set(0);
-        paths
-    }
-
-    /// Lets go of all ports.
-    pub(super) fn clear(&mut self, pool: &mut Pool) {
-        (0..).map(PortId).take(self.ports.len()).for_each(|port| self.detach(port, pool));
     }
 
     /// Reclaims sent packets from devices, and gives them packets that have waited for that. Returns
@@ -179,58 +82,6 @@ impl Senders {
             self.count_waiting();
         }
         busy
-    }
-
-    fn count_waiting(&self) {
-        let waiting = self.outlets().map(Outlet::len).sum::<usize>();
-        self.counters.queued.set(waiting as u64);
-    }
-
-    fn outlets(&self) -> impl Iterator<Item = &Outlet> {
-        self.ports.iter().flatten().filter_map(|sender| match sender {
-            SendPath::Queued(outlet) => Some(&**outlet),
-            SendPath::Own(_) | SendPath::Through(_) => None,
-        })
-    }
-
-    /// Time of the next work of [`round`](Self::round), without other events.
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        self.outlets().filter_map(|outlet| outlet.next_deadline(self.now)).min()
-    }
-
-    /// Packets that devices have and have not sent.
-    pub(super) fn in_flight(&self) -> u32 {
-        let held = |sender: &SendPath| match sender {
-            SendPath::Own(queue) => queue.held(),
-            SendPath::Queued(outlet) => outlet.in_flight(),
-            SendPath::Through(_) => 0,
-        };
-        self.ports.iter().flatten().map(held).sum()
-    }
-
-    /// Frames that devices have.
-    pub(super) fn posted(&self) -> u64 {
-        let posted = |sender: &SendPath| match sender {
-            SendPath::Own(queue) => queue.posted(),
-            SendPath::Queued(outlet) => outlet.posted(),
-            SendPath::Through(_) => 0,
-        };
-        self.ports.iter().flatten().map(|sender| u64::from(posted(sender))).sum()
-    }
-
-    /// Slots of packets that wait in queues.
-    pub(super) fn waiting_slots(&self) -> u64 {
-        self.outlets().map(Outlet::slots).sum()
-    }
-
-    /// True if packets that a device has taken wait in front of it, as far as was seen since the last round.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.has_unsent
-    }
-
-    /// True if everything has been sent.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())
     }
 
     /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before

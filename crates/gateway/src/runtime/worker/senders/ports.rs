@@ -1,0 +1,77 @@
+//! Ports that a worker sends on: attached, given another queue, detached.
+
+use super::{Consumer, Outlet, SendPath, Senders};
+use crate::runtime::worker::NewQueue;
+use polder_buffers::{Pool, PortId};
+use polder_datapath::scheduler::Backlog;
+use std::sync::Arc;
+
+impl Senders {
+    /// Sends on a port that way, behind which a consumer may work on this worker's time.
+    pub(in crate::runtime::worker) fn attach(
+        &mut self,
+        port: PortId,
+        path: SendPath,
+        backlog: Option<Arc<Backlog>>,
+    ) {
+        let consumer = |backlog| Consumer { port, backlog, is_direct: false };
+        self.consumers.extend(backlog.map(consumer));
+        self.put(port, path);
+    }
+
+    fn put(&mut self, port: PortId, path: SendPath) {
+        let index = usize::from(port.0);
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
+        }
+        for consumer in self.consumers.iter_mut().filter(|consumer| consumer.port == port) {
+            consumer.is_direct = matches!(path, SendPath::Own(_));
+        }
+        self.ports[index] = Some(path);
+        self.count_waiting();
+    }
+
+    /// Puts another queue in front of a port's device, or none. Packets that wait are kept in order, as far as there
+    /// is room for them; the rest is dropped as `queue-full`.
+    pub(in crate::runtime::worker) fn set_queue(
+        &mut self,
+        port: PortId,
+        queue: Option<Box<NewQueue>>,
+        pool: &mut Pool,
+    ) {
+        let Some(path) = self.ports.get_mut(usize::from(port.0)).and_then(Option::take) else { return };
+        let path = match (path, queue) {
+            (SendPath::Own(tx), Some(new)) => SendPath::Queued(Box::new(Outlet::with(tx, *new))),
+            (SendPath::Queued(mut outlet), Some(new)) => {
+                outlet.exchange(new.queue, pool, &self.counters);
+                SendPath::Queued(outlet)
+            }
+            (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
+            (other @ (SendPath::Own(_) | SendPath::Through(_)), _) => other,
+        };
+        self.put(port, path);
+    }
+
+    /// Lets go of a port. What waits for it is dropped.
+    pub(in crate::runtime::worker) fn detach(&mut self, port: PortId, pool: &mut Pool) {
+        self.consumers.retain(|consumer| consumer.port != port);
+        let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
+        if let Some(SendPath::Queued(mut outlet)) = path {
+            outlet.clear(pool, &self.counters);
+        }
+        self.count_waiting();
+    }
+
+    /// Takes all send paths, by port, for another worker.
+    pub(in crate::runtime::worker) fn take_all(&mut self) -> Vec<(PortId, SendPath)> {
+        let paths = (0..).map(PortId).zip(self.ports.drain(..));
+        let paths = paths.filter_map(|(port, path)| Some((port, path?))).collect();
+        self.counters.queued.set(0);
+        paths
+    }
+
+    /// Lets go of all ports.
+    pub(in crate::runtime::worker) fn clear(&mut self, pool: &mut Pool) {
+        (0..).map(PortId).take(self.ports.len()).for_each(|port| self.detach(port, pool));
+    }
+}
