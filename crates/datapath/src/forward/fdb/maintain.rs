@@ -1,4 +1,4 @@
-//! What configuration and the control thread do with the table: static entries, ageing, removal, lists.
+//! The table for configuration and control thread: static entries, ageing, removal, lists.
 
 use super::bucket::{Bucket, Slot, State, Value};
 use super::insert::Insert;

@@ -1,4 +1,4 @@
-//! What a summary tells of the bytes of its packet.
+//! Fields of a packet, read where its summary says that they are.
 
 use super::{EXTENT_AT, Extent, HeaderSummary, Network, PLAIN};
 use crate::wire::{IpProtocol, Ipv4, Ipv6, Pseudo};

@@ -1,4 +1,4 @@
-//! What a worker does with the others: it shares what it received, works on their packets, and sends what they hand over.
+//! Work with other workers: sharing what was received, helping with their packets, sending what they hand over.
 
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;
