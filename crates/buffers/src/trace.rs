@@ -7,7 +7,7 @@ pub(crate) struct Traces {
     /// By the frame's first unit; null for what is free.
     taken: Box<[std::sync::atomic::AtomicPtr<Site>]>,
     /// Allocation site of the last frame that was dropped instead of released.
-    stray: std::sync::atomic::AtomicPtr<Site>,
+    late_free: std::sync::atomic::AtomicPtr<Site>,
 }
 
 /// A place in the source.
@@ -22,7 +22,7 @@ mod debug {
     impl Traces {
         pub(crate) fn new(units: u32) -> Self {
             let taken = (0..units).map(|_| AtomicPtr::new(null_mut())).collect();
-            Self { taken, stray: AtomicPtr::new(null_mut()) }
+            Self { taken, late_free: AtomicPtr::new(null_mut()) }
         }
 
         /// A frame was made.
@@ -48,15 +48,15 @@ mod debug {
         }
 
         /// A frame was dropped that ought to have been released.
-        pub(crate) fn stray(&self, index: u32) {
+        pub(crate) fn late_free(&self, index: u32) {
             let taken =
                 self.taken.get(index as usize).map_or(null_mut(), |site| site.load(Ordering::Relaxed));
-            self.stray.store(taken, Ordering::Relaxed);
+            self.late_free.store(taken, Ordering::Relaxed);
         }
 
         /// Allocation site of the last frame that was dropped.
         pub(crate) fn last_stray(&self) -> Option<&'static Site> {
-            Self::site(self.stray.load(Ordering::Relaxed))
+            Self::site(self.late_free.load(Ordering::Relaxed))
         }
 
         /// Indices of frames that are out, and their allocation sites.
@@ -84,7 +84,7 @@ impl Traces {
     }
 
     #[inline(always)]
-    pub(crate) fn stray(&self, _index: u32) {}
+    pub(crate) fn late_free(&self, _index: u32) {}
 
     pub(crate) fn last_stray(&self) -> Option<&'static Site> {
         None

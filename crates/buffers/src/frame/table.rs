@@ -184,7 +184,7 @@ pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
 pub(crate) fn send_stray_home(place: BufferAddress) {
     let control = control(place.region());
     control.strays.fetch_add(1, Ordering::Relaxed);
-    control.traces.stray(place.index());
+    control.traces.late_free(place.index());
     send_home(place);
 }
 

@@ -205,7 +205,7 @@ impl Pace {
             // A window that took far longer was slept through.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
             Mode::Polled => self.polled(seen, passed, now),
-            Mode::Interrupts | Mode::Throttled if is_behind(seen, passed) => self.behind(now),
+            Mode::Interrupts | Mode::Throttled if is_overloaded(seen, passed) => self.overloaded(now),
             Mode::Interrupts | Mode::Throttled if self.is_full(seen, now) => Mode::Polled,
             Mode::Interrupts if seen.wakeups.max(seen.packets) >= MANY => Mode::Throttled,
             Mode::Interrupts => Mode::Interrupts,
@@ -226,7 +226,7 @@ impl Pace {
 
     /// Begins polling after an overload, which no failed trial forbids to end: by interrupts the
     /// worker does not catch up.
-    fn behind(&mut self, now: Nanos) -> Mode {
+    fn overloaded(&mut self, now: Nanos) -> Mode {
         self.hold.begin(now);
         Mode::Polled
     }
@@ -261,7 +261,7 @@ impl Pace {
 }
 
 /// True if hardly any of the window was left over, while packets came.
-fn is_behind(seen: WindowCounts, passed: Nanos) -> bool {
+fn is_overloaded(seen: WindowCounts, passed: Nanos) -> bool {
     seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
 }
 

@@ -263,7 +263,7 @@ impl RunQueue {
         } else {
             entry.sojourn_limit = SojournLimit::default();
         }
-        let relents = discarded && !entry.sojourn_limit.discards();
+        let stops_flushing = discarded && !entry.sojourn_limit.discards();
         match turn {
             Turn::Closed => entry.closed = true,
             Turn::OutOfBudget if entry.bound.is_none() => {
@@ -276,6 +276,6 @@ impl RunQueue {
             }
             Turn::OutOfBudget | Turn::Drained => {}
         }
-        relents
+        stops_flushing
     }
 }

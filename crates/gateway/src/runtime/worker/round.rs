@@ -125,13 +125,13 @@ impl Worker {
         if outcome.packets > 0 {
             let cpu = cpu.map(|cpu| self.clock.cpu().since(cpu));
             outcome.took =
-                self.own_time(index, outcome.packets, Elapsed { wall: now.since(start), cpu }, now);
+                self.cpu_time(index, outcome.packets, Elapsed { wall: now.since(start), cpu }, now);
         }
         (outcome, now)
     }
 
     /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
-    fn own_time(&mut self, index: usize, packets: u32, elapsed: Elapsed, now: Nanos) -> Option<Nanos> {
+    fn cpu_time(&mut self, index: usize, packets: u32, elapsed: Elapsed, now: Nanos) -> Option<Nanos> {
         let expected = self.schedule.line.expected(index, packets);
         let took = self.schedule.contention.own(elapsed, expected, now);
         self.receivers[index].rx.counters().worked_nanos.add(took.unwrap_or(expected).0);
