@@ -263,7 +263,7 @@ impl Blocks {
         self.lines.0[block as usize].count.load(Ordering::Acquire) == references
     }
 
-    /// Gives references up. Who gives up the last ones puts the block to the free ones.
+    /// Gives references up. The caller that gives up the last ones returns the block to the free list.
     #[inline]
     pub(crate) fn release(&self, block: u32, references: u32) {
         if self.give_up(block, references) {

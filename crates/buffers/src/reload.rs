@@ -77,7 +77,7 @@ impl Reloader {
             && now.saturating_sub(self.looked) >= patience
         {
             self.looked = now;
-            // Who needs memory does not wait for what others do not need.
+            // Requests for memory are served in between, so they do not wait for pools that give back.
             buffers.iter().for_each(|buffers| give_back(&**buffers, &mut serve));
         }
     }

@@ -1,4 +1,4 @@
-//! A bounded queue that one thread fills and any thread empties: work for whoever is idle.
+//! A bounded queue that one thread fills and any thread empties: work for idle workers.
 //!
 //! Cells are pointers, taken by moving one shared cursor with a compare-and-swap. A consumer reads the
 //! cell first and owns it only once its swap succeeded, so a thread that stops anywhere holds at

@@ -1,6 +1,6 @@
 //! The order reordering point: work batches leave in the order of their tickets (E8).
 //!
-//! In: work batches as workers finish them. Out: the same, in order, to whoever sequences and sends them.
+//! In: work batches as workers finish them. Out: the same, in order, to the worker that sequences and sends them.
 //! Exits: `LateAfterReorder`. Cost: a few instructions a work batch; nothing while no bucket is spread.
 //!
 //! A packet whose bucket is not spread never comes here: its worker keeps the order that it has. For

@@ -4,7 +4,7 @@
 //! [`Stages`]. Exits: `NoCore`, `LateAfterReorder`. Source: E2, E8; `docs/adr/0007-order.md`.
 //!
 //! A worker calls [`define`](WorkerGroup::define) for what it receives, [`collect`](WorkerGroup::collect) once a
-//! round, and [`help`](WorkerGroup::help) when it has found nothing else. Then it rings whoever
+//! round, and [`help`](WorkerGroup::help) when it has found nothing else. Then it wakes the workers that
 //! [`take_wakes`](WorkerGroup::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
 //! except for the home of a bucket.
 

@@ -78,7 +78,7 @@ impl Frame {
     /// Another name of the same bytes; from here on nobody writes them. `None` when the region has no
     /// names left: it has [`SHARED_FRAMES`](crate::SHARED_FRAMES).
     ///
-    /// The bytes go home with the last name, whoever releases it.
+    /// The bytes go back to their pool with the last alias.
     ///
     /// Cost: two operations on a shared line for a name that is new, one for the count.
     pub fn share(&mut self) -> Option<Self> {

@@ -98,7 +98,7 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Ad
     if destination.is_multicast() {
         return Ok(Destination::Group);
     }
-    // Who has no address yet asks groups alone (RFC 4291, 2.5.2).
+    // A sender without an address sends to groups alone (RFC 4291, 2.5.2).
     if source.is_unspecified() {
         return Err(DropReason::MartianSource);
     }

@@ -64,7 +64,7 @@ pub(super) fn read_nd(ip: &Ipv6<'_>, interface: &Interface, ethernet: MacAddress
         Icmpv6::NEIGHBOUR_SOLICITATION if interface.has(target.into()) => {
             let source = ip.source();
             let said = option(options, SOURCE_ADDRESS)?;
-            // Who has no address yet must not say one (7.1.1).
+            // A sender without an address gives no link-layer address (7.1.1).
             let sender = match (source.is_unspecified(), said) {
                 (true, Some(_)) => return None,
                 (true, None) => None,

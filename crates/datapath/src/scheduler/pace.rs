@@ -155,7 +155,7 @@ impl Pace {
         (self.mode == Mode::Polled && !self.rests) || self.linger.goes_on(now)
     }
 
-    /// The longest sleep where devices receive meanwhile: whoever does it for them may not get the core.
+    /// The longest sleep where devices receive meanwhile: their NAPI thread may not get the core.
     pub fn longest_sleep(&self) -> Option<Nanos> {
         (self.mode == Mode::Polled && self.rests).then_some(PATIENCE)
     }
@@ -232,7 +232,7 @@ impl Pace {
     }
 
     fn polled(&mut self, seen: WindowCounts, passed: Nanos, now: Nanos) -> Mode {
-        // Who has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
+        // A worker that has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
         let full = self.rests && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
         let part = if self.rests { VAIN_ASLEEP } else { VAIN };
         if full || seen.vain.0 < passed.0 / part {

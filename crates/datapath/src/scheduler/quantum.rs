@@ -1,6 +1,6 @@
 //! A queue's part of a cycle: by weight among those that have more to do, of what the others leave.
 //!
-//! A turn costs something whatever it moves: what it brings is sent, and whoever gets that is woken. Where a
+//! A turn costs something whatever it moves: what it brings is sent, and the receiving thread is woken. Where a
 //! packet takes a large part of a queue's time, so few are moved in a turn that this is most of what could be
 //! saved. Such a queue gets what idle ones leave of the cycle, until its turns move enough.
 

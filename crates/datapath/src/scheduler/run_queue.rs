@@ -1,7 +1,7 @@
 //! Choice of the queue for the next turn, and the turn's number of packets.
 //!
-//! A cycle gives each queue in the line one turn, queues of the control class first. Who has used up its
-//! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
+//! A cycle gives each queue of the run queue one turn, queues of the control class first. A queue that has used up its
+//! budget goes to the tail; a drained one is polled again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
 mod queues;
@@ -111,7 +111,7 @@ pub struct RunQueue {
     looked: Nanos,
     /// Time for which a cycle may last.
     longest: Nanos,
-    /// Time at which the cycle began, and how many turns it has left, of each class: who comes back to the line waits for the next.
+    /// Time at which the cycle began, and how many turns it has left, of each class: a queue that comes back waits for the next cycle.
     began: Nanos,
     left_control: usize,
     left_bulk: usize,
@@ -245,7 +245,7 @@ impl RunQueue {
         }
         let took = took.unwrap_or(expected);
         if self.options.balance {
-            // Who was drained is not at fault when a service has too much: others brought that.
+            // A drained queue is not bound when a consumer is overloaded: other queues brought its backlog.
             let has_more = has_backlog || turn == Turn::OutOfBudget;
             let used_up = entry.bound.is_some() && (has_backlog || packets == grant.packets);
             let goes_on = used_up || (unwanted && has_more);

@@ -138,7 +138,7 @@ impl Definer {
     }
 
     /// Divides a received batch: it is empty afterwards, its packets are in `local`, `outgoing` and
-    /// `refused`, or given to whoever is idle.
+    /// `refused`, or given to an idle worker.
     pub fn define(&mut self, batch: &mut Batch, (order, is_underlay): (Order, bool), hasher: &Hasher) {
         let mut places = [0_u16; BATCH];
         for (packet, place) in batch.iter_mut().zip(&mut places) {

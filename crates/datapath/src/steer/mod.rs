@@ -1,7 +1,7 @@
 //! Choice of a packet's worker (E2), and the order definition point of a flow (E8).
 //!
 //! In: received batches of ports that are steered. Out: packets for the worker itself, packets for
-//! other workers, and work batches for whoever is idle. Exits: `NoCore`, when there is no ticket to be had
+//! other workers, and work batches for idle workers. Exits: `NoCore`, when there is no ticket to be had
 //! or a ring is full. Cost: a hash a packet; a ticket and one hand-over a batch.
 //!
 //! A port whose packets are steered has its flows hashed into buckets. A bucket is *hashed*: the work

@@ -3,7 +3,7 @@
 use polder_buffers::reorder::Ticket;
 use polder_buffers::{Batch, Packet};
 
-/// The packets of one bucket in one received batch, with their ticket. It goes to whoever has time,
+/// The packets of one bucket in one received batch, with their ticket. It goes to an idle worker,
 /// from there to the bucket's home, and back to where it came from, always: emptied, perhaps, but
 /// never taken apart.
 #[derive(Debug)]

@@ -429,7 +429,7 @@ impl Setup<'_> {
                 receiving,
             };
             let window = carried.map(|carried| carried.windows.of(queue));
-            // Who copies nothing does not ask whether to.
+            // Without copy-break there is no test of the length.
             let rx = match receiving.copy_break {
                 0 => boxed(Receiver::<false>::new(received, fill, wants, both), window),
                 _ => boxed(Receiver::<true>::new(received, fill, wants, both), window),

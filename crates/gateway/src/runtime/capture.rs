@@ -99,7 +99,7 @@ impl Captures {
     /// Begins a capture, or says on `stream` why not.
     pub(super) fn begin(&self, gateway: &SharedGateway, request: &CaptureRequest, mut stream: UnixStream) {
         if let Err(refusal) = self.try_begin(gateway, request, &stream) {
-            // Who asked may have gone; then there is nobody to tell.
+            // The client may have gone; then there is nobody to tell.
             let _: io::Result<()> = say(&mut stream, Answer::Error(refusal));
         }
     }
@@ -227,7 +227,7 @@ fn begin_taps(gateway: &Gateway, options: &TapOptions) -> Vec<TapReader> {
 impl Writer {
     /// Writes packets until there are enough, or the client is gone.
     fn run(&mut self, interface: &str) -> io::Result<()> {
-        // Who has the beginning of the file knows that all workers look.
+        // A reader that has the beginning of the file knows that all workers capture.
         self.wait_for_workers(TapReader::has_begun);
         pcapng::begin(&mut self.file, interface, self.longest)?;
         self.file.flush()?;

@@ -118,7 +118,7 @@ impl Service {
         Draining { gateway: name, draining, received: gateway.accounts().received }
     }
 
-    /// Reloads because of SIGHUP: whoever sent it reads the log.
+    /// Reloads because of SIGHUP; the result goes to the log.
     pub(super) fn reload_by_signal(&self) {
         // What happened is in the log already.
         let _: Result<Reloaded, Refusal> = self.reload(ReloadRequest::default());

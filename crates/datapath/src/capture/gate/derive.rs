@@ -103,7 +103,7 @@ impl Unfolding {
         let start = State { at: 0, accumulator: Value::Constant(0), index: Some(0) };
         let waiting = BTreeMap::from([(start, Waiting { number: 0, facts: Vec::new() })]);
         let mut unfolding = Self { net: Net::new(), edges: Vec::new(), waiting, nodes: 2 };
-        // All ways lead forward, so whoever is first has no more ways to him to come.
+        // All ways lead forward, so no more ways lead to the first step.
         while let Some((state, node)) = unfolding.waiting.pop_first() {
             let step = steps.get(state.at)?;
             for (end, condition) in ways(step, state).into_iter().flatten() {

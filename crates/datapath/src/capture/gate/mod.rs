@@ -19,7 +19,7 @@ const LANES: usize = 4;
 const WINDOW: u16 = 16;
 const _: () = assert!(WINDOW as usize == 4 * LANES);
 
-/// A gate: whoever passes one of its tests passes.
+/// A gate: a packet that passes one of its tests passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gate {
     /// Number of a packet's first bytes that are read.

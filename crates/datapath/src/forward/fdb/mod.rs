@@ -17,9 +17,9 @@
 //! 250 has no place; at a quarter, none in ten thousand. A single bucket would turn one in 25 away.
 //!
 //! # Why no lock is needed
-//! * **A slot has one owner while its key changes.** A slot is *free*, *live* or *claimed*. Who moves
-//!   its value from free (or live) to claimed by compare-and-swap may write the key; everyone else
-//!   treats the slot as empty until the owner stores a live or free value. The generation, one more
+//! * **A slot has one owner while its key changes.** A slot is *free*, *live* or *claimed*. The thread that moves
+//!   its value from free (or live) to claimed by compare-and-swap may write the key; all others
+//!   treat the slot as empty until the owner stores a live or free value. The generation, one more
 //!   with every claim, makes a compare-and-swap fail that was prepared for an earlier life of the slot.
 //! * **A reader never takes the port of another address.** It reads key, value, key. Seeing a key
 //!   (Acquire) implies seeing the claim before it; seeing a live value (Acquire) implies seeing the
@@ -30,7 +30,7 @@
 //!   for the address in its other slots. With a sequentially consistent fence between store and look
 //!   on both sides at least one sees the other's entry, and both choose the same loser: the dynamic
 //!   entry against the static, else the later in the order of lookups, which nobody can see anyway.
-//!   The loser's slot is claimed once and freed once, whoever does it.
+//!   The loser's slot is claimed once and freed once, by either thread.
 //! * **Ageing cannot take a fresh entry.** Removal claims exactly the value that was judged, so an
 //!   entry that is refreshed in between stays.
 //! * **A move is one compare-and-swap of port and time together**; workers that see an address on two
@@ -153,7 +153,7 @@ impl Fdb {
     ///
     /// An address that comes to a port at its limit is forgotten: frames to it are flooded, and reach it.
     pub fn learn_within(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Learned {
-        // Who loses every time meets others that change this address or its buckets without pause;
+        // A thread that loses every time meets others that change this address or its buckets without pause;
         // the next frame tries again.
         (0..ATTEMPTS).find_map(|_| self.try_learn(key, port, limit, time)).unwrap_or(Learned::Known)
     }

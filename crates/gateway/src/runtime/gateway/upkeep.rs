@@ -105,7 +105,7 @@ impl Gateway {
 
     /// Takes a port from all workers; it is tried again later.
     fn close(&mut self, id: PortId, why: &str) {
-        // Who opens it again counts from nothing.
+        // A port that is opened again counts from zero.
         self.count_carried();
         let retry_at = self.clock.now() + RETRY_PORT;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };

@@ -162,7 +162,7 @@ impl Worker {
                 self.publish();
             }
             self.counters.empty_polls.add(u64::from(!busy));
-            // Who comes back late looks again first.
+            // A worker that woke late polls once more first.
             if !busy && !stood_back {
                 self.rest(now);
             }
