@@ -250,7 +250,8 @@ impl WorkerGroup {
             busy |= self.take_steered(other, now, stages);
         }
         busy |= self.take_redeemed(now, stages);
-        let mut output = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let mut output =
+            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
         let expired = self.reorderer.expire(now, |work| output.let_go(work));
         self.counters.order.expired.add(u64::from(expired));
         busy
@@ -288,7 +289,8 @@ impl WorkerGroup {
     /// Sends packets that wait for their turn, in order, without the missing ones; for a worker
     /// that ends.
     pub fn close(&mut self, stages: &mut impl Stages) {
-        let mut output = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let mut output =
+            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
         self.reorderer.clear(|work| output.let_go(work));
     }
 
@@ -322,7 +324,8 @@ impl WorkerGroup {
         let mut inbox = core::mem::take(&mut self.inbox);
         self.process(&mut inbox, stages);
         self.inbox = inbox;
-        let mut output = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let mut output =
+            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
         self.reorderer.sent(other, taken as u64, now, |work| output.let_go(work));
         true
     }
@@ -380,7 +383,8 @@ impl WorkerGroup {
     /// Redeems a work batch whose home this worker is.
     #[inline]
     fn line_up(&mut self, work: Box<WorkBatch>, now: Nanos, stages: &mut impl Stages) {
-        let mut output = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let mut output =
+            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
         let redeemed = self.reorderer.redeem(work, now, |work| output.let_go(work));
         if let Err(late) = redeemed {
             output.refuse(late);
