@@ -77,7 +77,9 @@ pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::{Frame, SHARED_FRAMES};
 pub use gauge::Gauge;
 pub use lend::{Lender, Loan, NotLent};
-pub use manager::{Account, BufferManager, BufferOptions, ClassBuffers, Kind, WHEREABOUTS, Whereabouts};
+pub use manager::{
+    Account, Acting, BufferManager, BufferOptions, ClassBuffers, Kind, WHEREABOUTS, Whereabouts,
+};
 pub use mapping::large_vec;
 pub use packet::{
     ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, OuterHeaders, Packet, PortId, Segment, Segmentation,

@@ -175,6 +175,7 @@ impl BufferManager {
     }
 
     fn account_of_frames(&self, class: Class) -> Account {
+        let frames = self.class_options(class).frames;
         let reserve = self.region.reserve(class);
         let (counts, numbers) = (reserve.counters().counts(), reserve.numbers());
         let (cold, waiting) = reserve.sleeping();
@@ -189,6 +190,7 @@ impl BufferManager {
             cached: counts.cached,
             taken: counts.taken,
             exhausted: counts.exhausted,
+            acting: Acting::of(frames.policy, frames.reserve_options, self.options.patience),
             events: reserve.reserve().counts(level),
             strays: self.region.strays(),
         }
@@ -196,7 +198,7 @@ impl BufferManager {
 
     fn account_of_fragments(&self, class: Class) -> Option<Account> {
         let memory = self.fragments(class)?;
-        let reserve = memory.reserve();
+        let (reserve, options) = (memory.reserve(), memory.options());
         let ((large, pages), cold) = (reserve.free(), reserve.cold());
         let counts = memory.counts();
         Some(Account {
@@ -209,6 +211,7 @@ impl BufferManager {
             cached: counts.cached,
             taken: counts.taken,
             exhausted: counts.exhausted,
+            acting: Acting::of(options.policy, options.reserve_options, self.options.patience),
             events: reserve.events(),
             strays: memory.strays(),
         })
@@ -250,6 +253,30 @@ pub enum Kind {
     Blocks,
 }
 
+/// Techniques of the reserve that act on the buffers of one class and kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acting {
+    /// Buffers are ready before they are needed (C1).
+    pub ready_ahead: bool,
+    /// A reloader brings more in when few are left (C2).
+    pub is_reloaded: bool,
+    /// Buffers that stay unused go back to the system (C4).
+    pub gives_back: bool,
+}
+
+impl Acting {
+    fn of(policy: AllocationPolicy, options: crate::ReserveOptions, patience: Option<Duration>) -> Self {
+        match policy {
+            AllocationPolicy::Fixed => Self { ready_ahead: true, ..Self::default() },
+            AllocationPolicy::Growing(_) => Self {
+                ready_ahead: options.is_pooled,
+                is_reloaded: options.is_reloaded,
+                gives_back: options.is_reloaded && patience.is_some(),
+            },
+        }
+    }
+}
+
 /// Buffers and counters of one class and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -271,6 +298,8 @@ pub struct Account {
     pub taken: u64,
     /// Number of times that no buffer was free, as last published.
     pub exhausted: u64,
+    /// Techniques that act on them.
+    pub acting: Acting,
     /// Events of the reserve.
     pub events: ReserveCounts,
     /// Frames or fragments that were dropped instead of released; frames of both classes.

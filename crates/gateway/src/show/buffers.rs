@@ -45,6 +45,15 @@ pub struct PoolRow {
     pub out: u64,
     /// Taken so far.
     pub taken: u64,
+    /// True if buffers are ready before they are needed.
+    #[serde(default)]
+    pub ready_ahead: bool,
+    /// True if more are brought in when few are left.
+    #[serde(default)]
+    pub reloaded: bool,
+    /// True if buffers that stay unused go back to the system.
+    #[serde(default)]
+    pub gives_back: bool,
     /// Allocations a second since the last view; `null` at the first view.
     pub rate: Option<f64>,
     /// Reloads.
@@ -133,6 +142,7 @@ impl Buffers {
         let right = |title| (title, Align::Right);
         let columns = [
             ("pool", Align::Left),
+            ("memory", Align::Left),
             right("all"),
             right("cold"),
             right("reserve"),
@@ -148,6 +158,7 @@ impl Buffers {
         for pool in &self.pools {
             table.row([
                 format!("{} {}", pool.class, pool.kind),
+                pool.memory().to_owned(),
                 pool.total.to_string(),
                 pool.cold.to_string(),
                 pool.reserve.to_string(),
@@ -209,6 +220,16 @@ impl TransferRow {
 }
 
 impl PoolRow {
+    /// Origin of its memory, and whether it goes back.
+    fn memory(&self) -> &'static str {
+        match (self.ready_ahead, self.reloaded, self.gives_back) {
+            (false, _, _) => "on demand",
+            (true, false, _) => "fixed",
+            (true, true, false) => "grows",
+            (true, true, true) => "grows, shrinks",
+        }
+    }
+
     fn notes(&self, look: Look) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |count: u64, text: &str| {

@@ -89,3 +89,52 @@ fn a_flood_of_the_machine_itself_leaves_others_alone() {
     assert_reaches(&gateway, OTHER);
     polder.stop();
 }
+
+/// Ports of a gateway, as the guide names them, and their configuration.
+const PORTS: [(&str, &str); 3] = [
+    (
+        "interfaces",
+        "[port.lan]\ninterface = \"eth0\"\nmode = \"native\"\n[port.dmz]\ninterface = \"eth1\"\nmode = \"native\"\n\
+         [bridge.br0]\nmembers = [\"lan\", \"dmz\"]\n",
+    ),
+    (
+        "interfaces and a TAP",
+        "[port.lan]\ninterface = \"eth0\"\nmode = \"native\"\n[port.host]\ntap = \"host0\"\n\
+         [bridge.br0]\nmembers = [\"lan\", \"host\"]\n",
+    ),
+    (
+        "TAPs",
+        "[port.one]\ntap = \"one0\"\n[port.two]\ntap = \"two0\"\n[bridge.br0]\nmembers = [\"one\", \"two\"]\n",
+    ),
+];
+
+/// Techniques of the reserve that act on each memory are those that the guide names.
+#[test]
+fn the_guide_says_how_memory_comes_and_goes() {
+    if !root_or_skip("the_guide_says_how_memory_comes_and_goes") {
+        return;
+    }
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/show.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    for (ports, text) in PORTS {
+        let mut topology = Topology::new().unwrap();
+        let [station, other, gateway] = ["sta", "oth", "gw"].map(|name| topology.namespace(name).unwrap());
+        wire(&topology, (&gateway, "eth0"), (&station, "eth0"), 1500);
+        wire(&topology, (&gateway, "eth1"), (&other, "eth0"), 1500);
+        let polder = Gateway::start(&topology, &gateway, text);
+        let shown = polder.show("buffers");
+        let pools = shown["buffers"]["pools"].as_array().unwrap();
+        let cell = |technique: &str| {
+            let acts = |kind: &str| {
+                pools.iter().filter(|pool| pool["kind"] == kind).all(|pool| pool[technique] == true)
+            };
+            let kinds = [("frames", "frames"), ("blocks", "pieces")];
+            let acting = kinds.into_iter().filter(|(kind, _)| acts(kind)).map(|(_, word)| word);
+            acting.collect::<Vec<_>>().join(", ")
+        };
+        let cells = ["ready_ahead", "reloaded", "gives_back"].map(cell).join(" | ");
+        let line = format!("| {ports} | {cells} |");
+        assert!(guide.lines().any(|guide| guide == line), "the guide has no {line:?}");
+        polder.stop();
+    }
+}
