@@ -350,6 +350,26 @@ fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
     assert!(turn(&mut line, 1_102_000, Some(0)).is_some(), "somebody else wants some");
 }
 
+#[test]
+fn without_back_pressure_everything_is_taken() {
+    let mut line = RunQueue::new(Options { back_pressure: false, ..Options::default() });
+    line.add(1, false);
+    for step in 0..50 {
+        let now = step * 2_000;
+        let grant = turn(&mut line, now, Some(0)).expect("it has its turn, whatever is wanted");
+        assert!(!grant.bound && !grant.discard && grant.packets == line.budget(0), "{grant:?}");
+        let outcome = Outcome {
+            packets: grant.packets,
+            took: Some(Nanos(1000)),
+            turn: Turn::OutOfBudget,
+            unwanted: true,
+            elsewhere: false,
+            has_backlog: true,
+        };
+        line.ended(grant, outcome, Nanos(now + 1000));
+    }
+}
+
 /// Backlog of a service, which asks for more when half of it is done.
 #[derive(Clone, Copy)]
 struct Backlog {

@@ -24,6 +24,8 @@ pub const MOST_WEIGHT: u16 = 10_000;
 pub struct Options {
     /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
     pub balance: bool,
+    /// `false`: a queue takes everything that it is given time for, whether its destinations want it or not.
+    pub back_pressure: bool,
     /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the controller if `None`.
     pub budget: Option<u32>,
     /// The time in which every queue is to have had its turn.
@@ -32,7 +34,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { balance: true, budget: None, cycle: Nanos(200_000) }
+        Self { balance: true, back_pressure: true, budget: None, cycle: Nanos(200_000) }
     }
 }
 
@@ -244,7 +246,7 @@ impl RunQueue {
             entry.budget.learn(packets.min(MOST), took, time);
         }
         let took = took.unwrap_or(expected);
-        if self.options.balance {
+        if self.options.balance && self.options.back_pressure {
             // A drained queue is not bound when a consumer is overloaded: other queues brought its backlog.
             let has_more = has_backlog || turn == Turn::OutOfBudget;
             let used_up = entry.bound.is_some() && (has_backlog || packets == grant.packets);

@@ -52,6 +52,8 @@ section! {
         restore_order: bool = true, Boolean => Restart(FLOWS);
         /// True if queues have turns of bounded time, with back-pressure.
         balance: bool = true, Boolean => Restart(TURNS);
+        /// True if a worker leaves in a device what its destinations have no room for.
+        back_pressure: bool = true, Boolean => Restart(TURNS);
         /// Packets that a queue of `weight` 100 may bring in one turn; others in proportion.
         budget: Option<u16> = None, Given(Integer(1..=MAX_BUDGET, "packets")) => Restart(TURNS), usual("by measured cost");
         /// Share of its core that a worker uses at most.

@@ -188,8 +188,12 @@ pub(super) fn begin(waiting: Vec<(Worker, Sender<Worker>)>) {
 /// Schedule of a gateway's workers.
 fn schedule(configuration: &Configuration) -> Schedule {
     let gateway = &configuration.gateway;
-    let options =
-        Options { balance: gateway.balance, budget: gateway.budget.map(u32::from), ..Options::default() };
+    let options = Options {
+        balance: gateway.balance,
+        back_pressure: gateway.back_pressure,
+        budget: gateway.budget.map(u32::from),
+        ..Options::default()
+    };
     Schedule::new(options, Some(gateway.cpu_share))
 }
 
