@@ -38,6 +38,14 @@ impl Samples {
         (self.count() == others.count()).then(|| pairs.map(|(one, other)| one - other).collect())
     }
 
+    /// The ratios to runs that were made beside these, one by one; none when there are not as many.
+    pub fn over(&self, others: &Self) -> Vec<f64> {
+        if self.count() != others.count() {
+            return Vec::new();
+        }
+        self.0.iter().zip(&others.0).map(|(one, other)| one / other).collect()
+    }
+
     /// Between which two of the values the median of all runs that could be made lies, with 95 % confidence, whatever their
     /// distribution; `None` below six runs, which cannot say that.
     ///

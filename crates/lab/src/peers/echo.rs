@@ -23,6 +23,8 @@ pub enum Over {
     Polder {
         /// True if queues have turns.
         balance: bool,
+        /// True if what the service cannot answer stays in the device.
+        back_pressure: bool,
         /// Packets a turn.
         budget: Option<u16>,
         /// The share of the core in percent.
@@ -169,12 +171,12 @@ fn steer(site: &Site<'_>) -> anyhow::Result<()> {
 }
 
 fn configuration(site: &Site<'_>, over: Over) -> String {
-    let Over::Polder { balance, budget, share } = over else { return String::new() };
+    let Over::Polder { balance, back_pressure, budget, share } = over else { return String::new() };
     let Site { input, output, core, .. } = site;
     let budget = budget.map(|packets| format!("budget = {packets}\n")).unwrap_or_default();
     let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
     format!(
-        "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\n{budget}cpu_share = {share}\n\n\
+        "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\nback_pressure = {back_pressure}\n{budget}cpu_share = {share}\n\n\
          [port.in]\ninterface = \"{input}\"\nmode = \"native\"\n\n\
          [port.out]\ninterface = \"{output}\"\nmode = \"native\"\n\n[port.service]\ntap = \"service\"\n\n\
          [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\

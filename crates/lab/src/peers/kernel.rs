@@ -75,6 +75,16 @@ pub(crate) fn bridge_of(namespace: &Namespace, members: [&str; 2]) -> anyhow::Re
 }
 
 fn route(site: &Site<'_>) -> anyhow::Result<()> {
+    links(site)?;
+    forward(site.namespace)
+}
+
+/// Addresses of a router between two networks, and its neighbours there; for every router that leaves these to the
+/// kernel.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn links(site: &Site<'_>) -> anyhow::Result<()> {
     let space = site.namespace;
     space.ip(&["address", "add", "10.1.255.254/16", "dev", site.input])?;
     space.ip(&["address", "add", "10.2.255.254/16", "dev", site.output])?;
@@ -83,7 +93,7 @@ fn route(site: &Site<'_>) -> anyhow::Result<()> {
         let entry = ["neighbour", "replace", &address, "lladdr", &mac, "dev", interface, "nud", "permanent"];
         space.ip(&entry)?;
     }
-    forward(space)
+    Ok(())
 }
 
 /// Lets the kernel route IPv4 between the interfaces.

@@ -27,14 +27,27 @@ pub enum Mode {
     Native,
     /// A TAP that keeps what the kernel knows of packets.
     Skb,
+    /// As a gateway chooses by itself.
+    Auto,
+    /// AF_XDP, and 32 packets a turn.
+    Native32,
 }
 
 impl Mode {
     /// Value of the key `mode`.
     fn value(self) -> &'static str {
         match self {
-            Self::Native => "native",
+            Self::Native | Self::Native32 => "native",
             Self::Skb => "skb",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Keys of the gateway as a whole.
+    fn gateway(self) -> &'static str {
+        match self {
+            Self::Native | Self::Skb | Self::Auto => "",
+            Self::Native32 => "budget = 32\n",
         }
     }
 }
@@ -88,11 +101,14 @@ impl Polder {
         if matches!(site.task, Task::Encapsulate | Task::Decapsulate) {
             kernel::underlay(site)?;
         }
-        if mode == Mode::Skb {
+        if site.task == Task::Route {
+            kernel::links(site)?;
+        }
+        if matches!(mode, Mode::Skb | Mode::Auto) {
             // As for the kernel: without GRO a veth does not receive by NAPI.
             command::run(site.namespace.command("ethtool").args(["-K", site.input, "gro", "on"]))?;
         }
-        let text = configuration(site, &socket, mode)?;
+        let text = configuration(site, &socket, mode);
         ran_with(site.task.word(), &text);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
@@ -227,12 +243,12 @@ pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> anyhow::Result<String> {
+fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> String {
     let Site { input, output, core, moderation_us, .. } = site;
-    let (socket, mode) = (socket.display(), mode.value());
+    let (socket, keys, mode) = (socket.display(), mode.gateway(), mode.value());
     let moderation =
         moderation_us.map(|moderation| format!("moderation_us = {moderation}\n")).unwrap_or_default();
-    let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
+    let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n{keys}");
     if let Some(Receiving { refill_below_percent, copy_break }) = site.receiving {
         head += &format!(
             "\n[buffers]\nrefill_below_percent = {refill_below_percent}\ncopy_break = {copy_break}\n"
@@ -240,7 +256,10 @@ fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> anyhow::Result<S
     }
     let server = kernel::text(SERVER.0);
     let rest = match site.task {
-        Task::Route => bail!("Polder does not route"),
+        Task::Route => format!(
+            "[port.in]\ninterface = \"{input}\"\nmode = \"{mode}\"\nrole = \"router\"\n{moderation}\n\
+             [port.out]\ninterface = \"{output}\"\nmode = \"{mode}\"\nrole = \"router\"\n"
+        ),
         Task::Bridge => format!(
             "[port.in]\ninterface = \"{input}\"\nmode = \"{mode}\"\n{moderation}\n\
              [port.out]\ninterface = \"{output}\"\nmode = \"{mode}\"\n\n\
@@ -264,7 +283,7 @@ fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> anyhow::Result<S
             )
         }
     };
-    Ok(format!("{head}\n{rest}"))
+    format!("{head}\n{rest}")
 }
 
 #[cfg(test)]

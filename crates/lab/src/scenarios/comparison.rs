@@ -256,7 +256,10 @@ impl Entry {
         run.place("injector", other, "thread, pinned; the kernel makes the packets in its system calls");
         run.place("sink", other, "NAPI thread, pinned, before all others (SCHED_FIFO), begun by a timer");
         match self.contender {
-            Contender::Polder | Contender::PolderVxlan => run.place(
+            Contender::Polder
+            | Contender::PolderVxlan
+            | Contender::PolderAuto
+            | Contender::Polder32 => run.place(
                 "polder",
                 core,
                 "worker and the NAPI thread of its input, pinned, before all others (SCHED_FIFO 2 and 1)",

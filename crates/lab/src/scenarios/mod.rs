@@ -4,6 +4,7 @@ mod afxdp;
 mod buffers;
 mod capture;
 mod comparison;
+mod contrast;
 mod differential;
 mod e1000;
 mod engine;
@@ -27,6 +28,7 @@ mod selftests;
 mod setup;
 mod start;
 mod supervise;
+mod tables;
 mod testbed;
 mod tunnels;
 mod usb;
@@ -80,6 +82,7 @@ pub const ALL: &[Scenario] = &[
     nics::SCENARIO,
     usb::SCENARIO,
     operate::SCENARIO,
+    tables::SCENARIO,
 ];
 
 /// Names that scenarios had before, and have.
@@ -106,18 +109,27 @@ impl Scenario {
         let mut run = Run::start(screen, self.name, self.promises, (quick, only))?;
         let ended = (self.measure)(&mut run);
         match ended.with_context(|| format!("the scenario {} could not be run to its end", self.name)) {
-            Ok(()) => Ok((run.finish(), None)),
+            Ok(()) => Ok((self.finish(run), None)),
             Err(error) if run.has_rows() => {
                 run.leave_out(format!("{error:#}"));
-                Ok((run.finish(), Some(error)))
+                Ok((self.finish(run), Some(error)))
             }
             Err(error) => Err(error),
         }
     }
 
+    fn finish(&self, run: Run) -> Report {
+        let mut report = run.finish();
+        self.judge(&mut report);
+        report
+    }
+
     /// Judges the rows of a report that was put together from several: what a goal is made of may come from
     /// another part.
     pub fn judge(&self, report: &mut Report) {
+        if self.name == tables::SCENARIO.name {
+            tables::conclude(report);
+        }
         run::judge(self.promises, report);
     }
 }

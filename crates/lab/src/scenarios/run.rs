@@ -104,6 +104,16 @@ impl Run {
         self.screen
     }
 
+    /// Direction of improvement of a promised row.
+    pub(super) fn better(&self, row: &str) -> Option<Better> {
+        self.promises.iter().find(|promise| promise.name == row).map(|promise| promise.better)
+    }
+
+    /// The machine as it was looked at before.
+    pub(super) fn machine(&self) -> &Machine {
+        &self.report.machine
+    }
+
     /// True if a row was filled, or has a reason why not.
     pub(super) fn has_rows(&self) -> bool {
         !self.report.rows.is_empty()
@@ -172,6 +182,12 @@ impl Run {
     /// Fills a row with the results of several measurements.
     pub fn record(&mut self, name: &str, samples: &Samples) {
         self.fill(name, samples.median(), samples.spread(), samples.count(), None);
+    }
+
+    /// Fills a row with the results of several measurements; its spread is the interval in which the median lies
+    /// with 95 % confidence, and there is none below six of them.
+    pub fn record_interval(&mut self, name: &str, samples: &Samples) {
+        self.fill(name, samples.median(), samples.interval(), samples.count(), None);
     }
 
     /// Fills a row with one measurement.

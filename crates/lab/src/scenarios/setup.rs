@@ -28,6 +28,10 @@ pub(super) enum Contender {
     PolderTcx,
     /// The same with VXLAN.
     PolderTcxVxlan,
+    /// The same with ports in the mode that the gateway chooses.
+    PolderAuto,
+    /// The same as [`Polder`](Self::Polder) with 32 packets a turn.
+    Polder32,
     /// A TCX program that redirects, and nothing else.
     Bare,
     /// DPDK's testpmd over AF_XDP.
@@ -60,14 +64,26 @@ pub(super) struct Setup {
     pub(super) sink_patience: u32,
     /// Supply of Polder's receive rings.
     pub(super) receiving: Option<Receiving>,
+    /// True if the device's threads come before all ordinary ones of their core.
+    pub(super) puts_first: bool,
 }
 
 impl Setup {
     /// Nothing moderated but the sink.
     pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
         let (moderation_us, sink_timer, sink_patience) = (None, SINK_TIMER, 1);
-        let receiving = None;
-        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, sink_patience, receiving }
+        let (receiving, puts_first) = (None, true);
+        Self {
+            contender,
+            task,
+            frame_bytes,
+            flows,
+            moderation_us,
+            sink_timer,
+            sink_patience,
+            receiving,
+            puts_first,
+        }
     }
 
     pub(super) fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
@@ -77,6 +93,8 @@ impl Setup {
             Contender::PolderTcx | Contender::PolderTcxVxlan => {
                 Box::new(Polder::start_in(polder::Mode::Skb, site, files)?)
             }
+            Contender::PolderAuto => Box::new(Polder::start_in(polder::Mode::Auto, site, files)?),
+            Contender::Polder32 => Box::new(Polder::start_in(polder::Mode::Native32, site, files)?),
             Contender::Bare => Box::new(Bare::start(site)?),
             Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
             Contender::Ovs | Contender::OvsVxlan => Box::new(Ovs::start(site, files)?),
@@ -100,6 +118,8 @@ impl Setup {
             | Contender::OvsVxlan => Tunnel::Vxlan,
             Contender::Polder
             | Contender::PolderTcx
+            | Contender::PolderAuto
+            | Contender::Polder32
             | Contender::Bare
             | Contender::Testpmd
             | Contender::Ovs

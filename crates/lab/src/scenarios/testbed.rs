@@ -162,7 +162,9 @@ impl Testbed {
             receiving: setup.receiving,
         };
         let device = setup.start(&site, &topology)?;
-        device.put_first()?;
+        if setup.puts_first {
+            device.put_first()?;
+        }
         let request = device.request()?;
         let template = match &request {
             None => Template::new(setup.talk(), setup.frame_bytes),

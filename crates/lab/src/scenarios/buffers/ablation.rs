@@ -187,6 +187,16 @@ fn cost(
     })
 }
 
+/// Nanoseconds of [`cost`] alone.
+pub(super) fn nanos(
+    switches: &Switches,
+    threads: usize,
+    batches: usize,
+    cores: (usize, usize),
+) -> anyhow::Result<f64> {
+    Ok(cost(switches, threads, batches, cores)?.0)
+}
+
 /// Takes a batch and releases the oldest one; what that costs a buffer, and the part that could not be had.
 fn work(mut pool: Pool, batches: usize) -> (f64, f64) {
     let (mut windows, mut frames, mut missed) = (Windows::new(), Vec::with_capacity(BATCH), 0);

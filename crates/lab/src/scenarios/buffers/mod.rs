@@ -2,13 +2,16 @@
 //! is little.
 
 mod ablation;
+mod contention;
 mod modem;
 mod own;
 mod patterns;
 mod peers;
+mod pieces;
 mod promises;
 mod receiving;
 mod short;
+pub(super) mod switched;
 mod sys;
 mod windows;
 
@@ -277,7 +280,7 @@ fn greed(run: &mut Run) -> anyhow::Result<()> {
 
 fn after_burst(run: &mut Run) -> anyhow::Result<()> {
     run.says("memory ten seconds after a burst");
-    let memory = short::memory_after_burst(Duration::from_secs(10), cores())?;
+    let memory = short::memory_after_burst(Duration::from_secs(10), (true, Duration::from_secs(2)), cores())?;
     run.record_one(AFTER_BURST, (memory.after / memory.before - 1.0) * 100.0);
     let [before, peak, after] = [memory.before, memory.peak, memory.after].map(|kib| kib / 1024.0);
     run.remark(AFTER_BURST, format!("Pss {before:.1} MiB before, {peak:.1} at the peak, {after:.1} after"));

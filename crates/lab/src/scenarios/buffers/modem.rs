@@ -28,6 +28,8 @@ const SERVER: &str = "10.9.0.2";
 const PORT: &str = "5203";
 /// Flows, as in the source's table.
 const FLOWS: &str = "5";
+/// One flow, as in the source of D.
+pub(super) const STREAM: &str = "1";
 /// Length in bytes above that of acknowledgements and below that of full segments.
 const COPY_BREAK: u16 = 256;
 /// Time for which a gateway may take until it forwards, and iperf3 until it listens.
@@ -45,7 +47,7 @@ pub(super) struct Figures {
 }
 
 /// A gateway between two TAPs, one of which is the client's, the other one the server's.
-struct Modem {
+pub(super) struct Modem {
     // Taken down in this order.
     process: Running,
     client: Namespace,
@@ -58,11 +60,11 @@ struct Modem {
 /// Runs five flows through a gateway with these techniques, each of its workers on one of `cores`.
 pub(super) fn run(switches: &Switches, cores: &[usize], time: Duration) -> anyhow::Result<Figures> {
     let modem = Modem::start(switches, cores)?;
-    modem.flows(time)
+    modem.flows(FLOWS, time)
 }
 
 impl Modem {
-    fn start(switches: &Switches, cores: &[usize]) -> anyhow::Result<Self> {
+    pub(super) fn start(switches: &Switches, cores: &[usize]) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
         let (client, gateway, server) =
             (topology.namespace("modem")?, topology.namespace("dut")?, topology.namespace("net")?);
@@ -107,13 +109,14 @@ impl Modem {
         received.context("`polder show counters` does not say what was received")
     }
 
-    fn flows(&self, time: Duration) -> anyhow::Result<Figures> {
+    /// So many flows for that time.
+    pub(super) fn flows(&self, flows: &str, time: Duration) -> anyhow::Result<Figures> {
         let mut server = on_core(self.server.command("taskset"), "0");
         server.args(["--server", "--one-off", "--forceflush", "--bind", SERVER, "--port", PORT]);
         let mut server = Running::start("iperf3", &mut server)?;
         server.wait_for("listening", 0, START)?;
         let mut client = on_core(self.client.command("taskset"), "0");
-        client.args(["--client", SERVER, "--port", PORT, "--parallel", FLOWS, "--json"]);
+        client.args(["--client", SERVER, "--port", PORT, "--parallel", flows, "--json"]);
         client.args(["--time", &time.as_secs().max(1).to_string(), "--omit", OMITTED]);
         let works = |name: &str| name.starts_with("worker") || name.starts_with("reload");
         let threads = threads_named(self.process.id(), 1, works)?;

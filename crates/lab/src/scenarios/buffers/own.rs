@@ -185,6 +185,40 @@ pub(super) fn fragments_across(
     )
 }
 
+/// Memory of the platform's allocator, one call a buffer, on one core.
+pub(super) fn mallocs_alone(rounds: usize, bytes: usize) -> Alone {
+    let (mut single, mut bulk) = (Windows::new(), Windows::new());
+    let mut buffers = Vec::<Vec<u8>>::with_capacity(BULK);
+    for _ in 0..rounds / WINDOW {
+        single.time(WINDOW, || {
+            for _ in 0..WINDOW {
+                drop(black_box(Vec::<u8>::with_capacity(bytes)));
+            }
+        });
+        bulk.time(WINDOW, || {
+            for _ in 0..WINDOW / BULK {
+                buffers.extend((0..BULK).map(|_| Vec::with_capacity(bytes)));
+                black_box(&mut buffers);
+                buffers.clear();
+            }
+        });
+    }
+    Alone { single: single.nanos(), bulk: bulk.nanos() }
+}
+
+/// The same, allocated on the first core and freed on the second.
+pub(super) fn mallocs_across(rounds: usize, cores: (usize, usize), bytes: usize) -> anyhow::Result<f64> {
+    across(
+        rounds,
+        cores,
+        move |buffers: &mut Vec<Vec<u8>>| {
+            let missing = BULK - buffers.len();
+            buffers.extend((0..missing).map(|_| Vec::with_capacity(bytes)));
+        },
+        |buffers| buffers.clear(),
+    )
+}
+
 /// Takes on one core, puts back on the other; the ring between them is not timed.
 fn across<T: Send>(
     rounds: usize,

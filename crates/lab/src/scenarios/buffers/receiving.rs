@@ -10,8 +10,8 @@ use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
 use crate::traffic::raw::{Faults, Plan};
 use std::time::Duration;
 
-/// The usual one first.
-const USUAL: Receiving = Receiving { refill_below_percent: 67, copy_break: 0 };
+/// The usual one.
+pub(super) const USUAL: Receiving = Receiving { refill_below_percent: 67, copy_break: 0 };
 /// Settings that are compared, by the name in the rows.
 const SETTINGS: [(&str, Receiving); 7] = [
     ("refill_1", Receiving { refill_below_percent: 1, ..USUAL }),
@@ -68,11 +68,27 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A gateway whose receive rings are supplied in one way.
+pub(super) struct Ring(Testbed);
+
+impl Ring {
+    pub(super) fn lay(receiving: Receiving) -> anyhow::Result<Self> {
+        let usual = Setup::new(Contender::Polder, Task::Bridge, FRAME_BYTES, FLOWS);
+        let mut testbed = Testbed::lay(Setup { receiving: Some(receiving), ..usual })?;
+        // Everything is there from the second time on.
+        testbed.run(&Plan::steady(RATE, TIME / 5))?;
+        Ok(Self(testbed))
+    }
+
+    /// CPU time of a packet in bursts.
+    pub(super) fn nanos(&mut self, time: Duration) -> anyhow::Result<f64> {
+        let plan = Plan { rate: RATE, burst: BURST, time, faults: Faults::default() };
+        Ok(self.0.run(&plan)?.nanos_per_packet())
+    }
+}
+
 fn try_one(receiving: Receiving, gave: &mut Gave) -> anyhow::Result<()> {
-    let usual = Setup::new(Contender::Polder, Task::Bridge, FRAME_BYTES, FLOWS);
-    let mut stand = Testbed::lay(Setup { receiving: Some(receiving), ..usual })?;
-    // Everything is there from the second time on.
-    stand.run(&Plan::steady(RATE, TIME / 5))?;
+    let Ring(mut stand) = Ring::lay(receiving)?;
     let bursts = stand.run(&Plan { rate: RATE, burst: BURST, time: TIME, faults: Faults::default() })?;
     gave.nanos.push(bursts.nanos_per_packet());
     gave.lost.push(bursts.loss() * 100.0);

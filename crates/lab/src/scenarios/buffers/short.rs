@@ -258,9 +258,15 @@ pub(super) struct Memory {
     pub(super) after: f64,
 }
 
-/// Takes every frame there is, gives all back, and waits.
-pub(super) fn memory_after_burst(wait: Duration, (core, other): (usize, usize)) -> anyhow::Result<Memory> {
-    let manager = manager(growing(64, 64), Duration::from_secs(2), &Switches::default())?;
+/// Takes every frame there is, gives all back, and waits; what stays unused for `patience` goes back to the system,
+/// if `gives_back`.
+pub(super) fn memory_after_burst(
+    wait: Duration,
+    (gives_back, patience): (bool, Duration),
+    (core, other): (usize, usize),
+) -> anyhow::Result<Memory> {
+    let switches = Switches { gives_back, ..Switches::default() };
+    let manager = manager(growing(64, 64), patience, &switches)?;
     with_reloaders(&manager, other, || {
         let mut pool = manager.pool(Class::Data);
         on_core(core, move || {

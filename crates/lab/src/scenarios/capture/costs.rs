@@ -5,7 +5,7 @@
 //! all three. Many such pairs give a median, and between which values it lies.
 
 use super::super::engine::harness::{Harness, Path};
-use super::{Looks, PROMISES, Reader, Run, UNMATCHED, begin_as};
+use super::{Looks, PROMISES, Reader, Run, UNMATCHED, begin};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use anyhow::ensure;
@@ -96,7 +96,7 @@ impl Candidate {
         };
         let mut readers = Vec::new();
         for capture in 0..count {
-            readers.extend(begin_as(harness, self.looks, capture, other)?.map(|reader| (capture, reader)));
+            readers.extend(begin(harness, self.looks, capture, other)?.map(|reader| (capture, reader)));
         }
         readers.iter().for_each(|(_, reader)| reader.wake(true));
         let with = cost(harness, time * 2)?;

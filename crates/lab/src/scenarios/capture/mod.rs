@@ -134,13 +134,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     losses::measure(run)
 }
 
-/// Begins a capture of the only worker's; none if nothing is looked for.
-pub(super) fn begin(harness: &Harness, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
-    begin_as(harness, looks, 0, core)
-}
-
-/// The same under a number of its own.
-fn begin_as(harness: &Harness, looks: Looks, capture: u64, core: usize) -> anyhow::Result<Option<Reader>> {
+/// Begins a capture of the only worker's under that number; none if nothing is looked for.
+pub(super) fn begin(
+    harness: &Harness,
+    looks: Looks,
+    capture: u64,
+    core: usize,
+) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
         Looks::Off => return Ok(None),
         Looks::Unmatched | Looks::FourUnmatched => load(NOBODY)?,

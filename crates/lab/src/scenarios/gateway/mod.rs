@@ -2,6 +2,7 @@
 //! forwarders, and what each of the source's techniques brings.
 
 mod alone;
+pub(super) mod switched;
 mod together;
 
 use super::comparison::{self, Effort, Entry};

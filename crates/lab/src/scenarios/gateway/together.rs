@@ -11,7 +11,7 @@ use polder_datapath::steer::Order;
 use std::time::Duration;
 
 /// Work a packet, in nanoseconds: what a kernel's gateway takes, rounded.
-const COST: u32 = 1000;
+pub(super) const COST: u32 = 1000;
 const WARM_UP: Duration = Duration::from_millis(50);
 
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -38,9 +38,19 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// Many flows, every second one at home with the other worker.
-fn many(links: u32, order: Order) -> Plan {
+pub(super) fn many(links: u32, order: Order) -> Plan {
     let flows = (0..FLOWS as usize).map(|flow| flow % 2).collect();
     Plan { order, flows, ..Plan::one_flow(2, links) }
+}
+
+/// The same flows hashed by what all of them have in common: a tunnel's outer headers, or a constant.
+pub(super) fn outer_only(plan: Plan) -> Plan {
+    Plan { flows: vec![1; FLOWS as usize], ..plan }
+}
+
+/// The same with one way into the tunnel, and sending, behind a lock.
+pub(super) fn one_path(plan: Plan) -> Plan {
+    Plan { one_path: true, one_ledger: true, ..plan }
 }
 
 /// Packets a second of both, in turn.
@@ -56,7 +66,7 @@ fn compare(run: &Run, technique: &str, plans: [&Plan; 2]) -> anyhow::Result<[Sam
     Ok(rates)
 }
 
-fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
+pub(super) fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
     if plan.reordering {
         return Ok(rate(&throughput(plan, time)?));
     }
@@ -73,7 +83,7 @@ fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (on, off) = (many(links, Order::Hash), many(links, Order::Queue));
     let rates = compare(run, "E2", [&on, &off])?;
     // A tunnel has one pair of outer addresses, so all of it is one flow.
-    let outer = Plan { flows: vec![1; FLOWS as usize], ..on };
+    let outer = outer_only(on);
     let outer = packets_a_second(&outer, effort(run).1)?;
     let remarks = [
         format!("{FLOWS} flows by one queue, each hashed to a worker"),
@@ -89,7 +99,7 @@ fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
 /// E3: every core has its own way into the tunnel.
 fn paths(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let on = many(links, Order::Hash);
-    let off = Plan { one_path: true, one_ledger: true, ..on.clone() };
+    let off = one_path(on.clone());
     let rates = compare(run, "E3", [&on, &off])?;
     let remarks = [
         "two workers, each with its own way into the tunnel and its own sending queue".to_owned(),

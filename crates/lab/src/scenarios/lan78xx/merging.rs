@@ -26,14 +26,6 @@ struct Column {
 /// Fills the rows of A6.
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let usual = Options::default().gather_us;
-    let column = |(techniques, coalesce, gather_us)| Column {
-        techniques,
-        coalesce,
-        gather_us,
-        mbit: Samples::new(),
-        cost: Samples::new(),
-        to_stack: Samples::new(),
-    };
     let all = [
         (Techniques::OFF, false, usual),
         (Techniques::OFF, true, usual),
@@ -41,7 +33,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         (Techniques::ON, true, usual),
         (Techniques::ON, true, LONGER),
     ];
-    let mut columns = all.map(column);
+    let mut columns = all.map(Column::new);
     let seconds = run.quick_or(1, 3);
     for sample in 0..stand.samples.min(3) {
         for (number, column) in columns.iter_mut().enumerate() {
@@ -78,7 +70,19 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Mbit/s of TCP into the machine's stack with all techniques of the driver, and merging or not.
+pub(super) fn rate(stand: &Testbed, coalesce: bool, seconds: u32) -> anyhow::Result<f64> {
+    let mut column = Column::new((Techniques::ON, coalesce, Options::default().gather_us));
+    column.take(stand, seconds)?;
+    column.mbit.median().context("nothing was measured")
+}
+
 impl Column {
+    fn new((techniques, coalesce, gather_us): (Techniques, bool, u16)) -> Self {
+        let (mbit, cost, to_stack) = (Samples::new(), Samples::new(), Samples::new());
+        Self { techniques, coalesce, gather_us, mbit, cost, to_stack }
+    }
+
     fn take(&mut self, stand: &Testbed, seconds: u32) -> anyhow::Result<()> {
         let plan = Plan {
             techniques: self.techniques,

@@ -7,6 +7,7 @@ mod harness;
 mod merging;
 mod output;
 mod rrul;
+pub(super) mod switched;
 
 use super::testbed::cores;
 use super::{Goal, Promise, Run, Scenario};
@@ -116,6 +117,16 @@ struct Testbed {
 }
 
 impl Testbed {
+    /// Measures the cost of a URB at a socket.
+    fn new(time: Duration, samples: usize) -> anyhow::Result<Self> {
+        let mut urb = Samples::default();
+        for _ in 0..3 {
+            urb.push(nanos_of(cost::of_a_urb()?));
+        }
+        let urb = Nanos(whole(urb.median().unwrap_or_default()));
+        Ok(Self { urb, time, cores: cores().into(), samples })
+    }
+
     fn run(&self, flow: (Protocol, Way), techniques: Techniques) -> anyhow::Result<Outcome> {
         interrupt::check()?;
         let (protocol, way) = flow;
@@ -126,16 +137,7 @@ impl Testbed {
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.says("what a URB costs at a socket");
-    let mut urb = Samples::default();
-    for _ in 0..3 {
-        urb.push(nanos_of(cost::of_a_urb()?));
-    }
-    let stand = Testbed {
-        urb: Nanos(whole(urb.median().unwrap_or_default())),
-        time: Duration::from_millis(run.quick_or(200, 1000)),
-        cores: cores().into(),
-        samples: run.quick_or(1, 5),
-    };
+    let stand = Testbed::new(Duration::from_millis(run.quick_or(200, 1000)), run.quick_or(1, 5))?;
     run.place("the driver's thread", stand.cores[0], "pinned");
     run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
     if run.wants_any(&driver_rows()) {

@@ -26,7 +26,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
     let (mut worst, mut latest, mut text) = (0.0_f64, 0.0_f64, Vec::new());
     let alone = alone(run)?;
     for promised in PROMISED {
-        let over = Over::Polder { balance: true, budget: None, share: promised };
+        let over = Over::Polder { balance: true, back_pressure: true, budget: None, share: promised };
         let seen = beside(run, &format!("{promised} % promised"), over, unaccounted)?;
         worst = worst.max((seen.share - f64::from(promised)).abs());
         latest = latest.max(seen.late[1]);

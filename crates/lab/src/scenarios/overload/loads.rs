@@ -20,12 +20,12 @@ const FEW: [f64; 4] = [0.5, 1.0, 2.5, 11.0];
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
 
 /// Results of one load.
-struct Load {
-    factor: f64,
-    offered: f64,
-    /// Requests answered a second, and their latency in microseconds: median, 99th percentile.
-    seen: Option<(f64, f64, f64)>,
-    reason: Option<String>,
+pub(super) struct Load {
+    pub(super) factor: f64,
+    pub(super) offered: f64,
+    /// Requests answered a second, or packets carried, and their latency in microseconds: median, 99th percentile.
+    pub(super) seen: Option<(f64, f64, f64)>,
+    pub(super) reason: Option<String>,
 }
 
 /// A table without lines.
@@ -57,7 +57,8 @@ pub(super) fn column(
     (table, unaccounted): (&mut Table, &mut u64),
 ) -> anyhow::Result<Vec<(f64, f64)>> {
     let mut testbed = lay(service)?;
-    let loads = measure(run, (name, service), capacity, &mut testbed)?;
+    let what = format!("{name}, {} of {} µs", service.asks.name(), service.cost_us);
+    let loads = measure(run, &what, capacity, &mut testbed)?;
     let said = testbed.says()?;
     *unaccounted += books(&mut testbed)?;
     table.lines.extend(loads.iter().map(|load| load.line(name)));
@@ -69,9 +70,10 @@ pub(super) fn column(
     Ok(points.collect())
 }
 
-fn measure(
+/// Results at all loads, one after the other.
+pub(super) fn measure(
     run: &Run,
-    (name, service): (&str, Service),
+    what: &str,
     capacity: f64,
     testbed: &mut Testbed,
 ) -> anyhow::Result<Vec<Load>> {
@@ -79,8 +81,7 @@ fn measure(
     let factors = if run.is_quick() { FEW.as_slice() } else { &FACTORS };
     let mut loads = Vec::<Load>::new();
     for &factor in factors {
-        let what = format!("{} of {} µs", service.asks.name(), service.cost_us);
-        run.says(&format!("{name}, {what}, {factor} times the capacity"));
+        run.says(&format!("{what}, {factor} times the capacity"));
         let rate = capacity * factor;
         // What the generator did not reach it will not exceed.
         let beyond = loads.last().filter(|load| load.seen.is_none());
@@ -102,7 +103,7 @@ impl Load {
         if !trial.reached(rate) {
             // Latency counts from a timetable that was not kept.
             let reason = format!(
-                "the generator reaches {offered:.0} of {rate:.0} requests/s, of which {:.0} were answered",
+                "the generator reaches {offered:.0} of {rate:.0} a second, of which {:.0} came through",
                 trial.rate()
             );
             return Self { factor, offered, seen: None, reason: Some(reason) };
@@ -113,7 +114,7 @@ impl Load {
         Self { factor, offered, seen, reason }
     }
 
-    fn line(&self, name: &str) -> Line {
+    pub(super) fn line(&self, name: &str) -> Line {
         let [rate, median, slow] =
             self.seen.map_or([None; 3], |(rate, median, slow)| [Some(rate), Some(median), Some(slow)]);
         Line {

@@ -7,8 +7,10 @@
 mod beside;
 mod budgets;
 mod fairness;
+mod forwarding;
 mod loads;
 mod rows;
+pub(super) mod switched;
 
 use super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{Run, Scenario};
@@ -33,7 +35,7 @@ const BUDGET: &str = "budget.auto.worst_ratio_vs_best_fixed";
 
 /// Polder with a core to itself.
 const fn polder(balance: bool, budget: Option<u16>) -> Over {
-    Over::Polder { balance, budget, share: 100 }
+    Over::Polder { balance, back_pressure: true, budget, share: 100 }
 }
 
 const COLUMNS: [(&str, Over); 4] = [
@@ -73,6 +75,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     for asks in nfs {
         requests(run, asks, &mut unaccounted)?;
     }
+    forwarding::measure(run, &mut unaccounted)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())

@@ -53,6 +53,34 @@ const BLOCKS: [[Promise; 14]; 9] = [
     block!("overload.nfs_read.50us"),
 ];
 
+/// The rows of one forwarder in all columns.
+macro_rules! forwarder {
+    ($prefix:literal) => {
+        [
+            row(concat!($prefix, ".goodput_far_over_peak"), "", Better::Higher, Goal::Value(0.97)),
+            row(concat!($prefix, ".goodput_far_over_peak.native"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.native_32"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.kernel"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".offered_over_capacity"), "", Better::Higher, Goal::Value(10.0)),
+            row(concat!($prefix, ".peak_mpps.auto"), "Mpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_mpps.native"), "Mpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_mpps.native_32"), "Mpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_mpps.kernel"), "Mpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".p50_far_us.auto"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.native"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.native_32"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.kernel"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p99_far_us.auto"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p99_far_us.native"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p99_far_us.native_32"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p99_far_us.kernel"), "µs", Better::Lower, Goal::None),
+        ]
+    };
+}
+
+const FORWARDERS: [[Promise; 17]; 3] =
+    [forwarder!("overload.bridge"), forwarder!("overload.route"), forwarder!("overload.tunnel")];
+
 const OTHERS: [Promise; 5] = [
     row(beside::SHARE, "points", Better::Lower, Goal::Value(5.0)),
     row(beside::WAKE, "µs", Better::Lower, Goal::Value(2000.0)),
@@ -61,18 +89,17 @@ const OTHERS: [Promise; 5] = [
     row(UNACCOUNTED, "packets", Better::Lower, Goal::Value(0.0)),
 ];
 
-const BLOCK: usize = BLOCKS[0].len();
+const SERVICES: usize = BLOCKS.as_flattened().len();
+const FORWARDING: usize = FORWARDERS.as_flattened().len();
 
 /// All rows of the scenario.
 pub(super) const PROMISES: &[Promise] = &{
-    let mut all = [OTHERS[0]; BLOCKS.len() * BLOCK + OTHERS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        let block = at / BLOCK;
-        all[at] =
-            if block < BLOCKS.len() { BLOCKS[block][at % BLOCK] } else { OTHERS[at - BLOCKS.len() * BLOCK] };
-        at += 1;
-    }
+    let mut all = [OTHERS[0]; SERVICES + FORWARDING + OTHERS.len()];
+    let (services, rest) = all.split_at_mut(SERVICES);
+    let (forwarding, others) = rest.split_at_mut(FORWARDING);
+    services.copy_from_slice(BLOCKS.as_flattened());
+    forwarding.copy_from_slice(FORWARDERS.as_flattened());
+    others.copy_from_slice(&OTHERS);
     all
 };
 
@@ -95,7 +122,7 @@ pub(super) fn of_column(prefix: &str, name: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios::overload::{ASKS, COLUMNS, COSTS_US};
+    use crate::scenarios::overload::{ASKS, COLUMNS, COSTS_US, forwarding};
     use std::collections::BTreeSet;
 
     #[test]
@@ -106,7 +133,11 @@ mod tests {
                 filled.extend(of_column(&prefix(asks, cost_us), name));
             }
         }
-        let promised = BLOCKS.iter().flatten().map(|row| row.name.to_owned()).collect::<BTreeSet<_>>();
+        for (_, forwarder) in forwarding::FORWARDERS {
+            filled.extend(forwarding::rows_of(forwarder));
+        }
+        let blocks = BLOCKS.iter().flatten().chain(FORWARDERS.as_flattened());
+        let promised = blocks.map(|row| row.name.to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(filled, promised);
     }
 }

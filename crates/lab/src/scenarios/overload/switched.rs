@@ -1,0 +1,91 @@
+//! Table B: turns, budget and back-pressure off and on, behind a service of 10 µs a request that is offered eleven
+//! times what it can answer.
+
+use super::{COST_US, RECEIVING_US, lay, polder};
+use crate::peers::asks::Asks;
+use crate::peers::echo::{Over, Service};
+use crate::peers::neighbour::{Neighbour, Work};
+use crate::scenarios::Run;
+use crate::scenarios::contrast::{contrast, is_wanted, skip};
+use crate::scenarios::testbed::{Testbed, cores};
+use crate::traffic::raw::Plan;
+use std::time::Duration;
+
+/// Offered, as a multiple of the capacity.
+const FAR: f64 = 11.0;
+/// The largest budget: more than a ring holds.
+const DRAINED: u16 = 4096;
+/// Budget of the source.
+const FIXED: u16 = 32;
+
+/// Result of a trial that is compared.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Requests answered a second.
+    Answered,
+    /// Lateness of another process on the core, 99th percentile in microseconds.
+    Late,
+}
+
+const CASES: [(&str, Over, Told, &str); 4] = [
+    (
+        "B.B1",
+        polder(false, None),
+        Told::Answered,
+        "work goes on where it is noticed: no turn, no weight, and so no budget and no back-pressure",
+    ),
+    ("B.B2", polder(true, Some(DRAINED)), Told::Late, "a queue is drained before anything else runs"),
+    (
+        "B.B3",
+        Over::Polder { balance: true, back_pressure: false, budget: None, share: 100 },
+        Told::Answered,
+        "everything is taken and queued in front of the service",
+    ),
+    ("B.fixed_32", polder(true, Some(FIXED)), Told::Answered, "a budget of 32, as in the source"),
+];
+
+/// Fills the rows of table B.
+pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    for (technique, without, told, off) in CASES {
+        if !is_wanted(run, technique) {
+            continue;
+        }
+        run.place("B: service, worker and NAPI thread", cores().0, "pinned; ordinary threads");
+        run.place("B: generator and sink", cores().1, "the sink's NAPI thread before all others");
+        let service = |over| lay(Service { asks: Asks::Echo, over, cost_us: COST_US });
+        match (service(polder(true, None)), service(without)) {
+            (Ok(with), Ok(without)) => compare(run, technique, [with, without], told, off)?,
+            (Err(error), _) | (_, Err(error)) => skip(run, technique, &error)?,
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    run: &mut Run,
+    technique: &str,
+    [mut with, mut without]: [Testbed; 2],
+    told: Told,
+    off: &str,
+) -> anyhow::Result<()> {
+    let time = Duration::from_millis(run.quick_or(300, 1000));
+    let on = match told {
+        Told::Answered => "UDP echo of 10 µs, answered a second at 11 times the capacity",
+        Told::Late => "lateness (p99) of a process on the same core that asks for it each millisecond",
+    };
+    contrast(run, technique, || trial(&mut with, told, time), || trial(&mut without, told, time), [on, off])
+}
+
+fn trial(testbed: &mut Testbed, told: Told, time: Duration) -> anyhow::Result<f64> {
+    let plan = Plan::steady(FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US), time);
+    match told {
+        Told::Answered => Ok(testbed.run(&plan)?.rate()),
+        Told::Late => {
+            let mut woken = Neighbour::start(Work::Wake, cores().0)?;
+            // What came before is not of the trial.
+            woken.lateness()?;
+            testbed.run(&plan)?;
+            Ok(woken.lateness()?[1])
+        }
+    }
+}
