@@ -11,7 +11,7 @@
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
 //! | [`usb`] | what drivers of USB network functions share: transports, URBs, packing |
 //! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
-//! | [`cdc`] | USB network functions of the classes CDC-NCM and CDC-ECM, and a model of them |
+//! | [`cdc`] | USB network functions of the classes CDC-NCM, CDC-ECM and MBIM, and a model of them |
 //! | [`e1000`] | PCI controllers 82540EM and 82545EM, by way of [`pci`], and a model of them |
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |

@@ -12,11 +12,19 @@ pub const DATA: u8 = 10;
 pub const ECM: u8 = 6;
 /// Subclass of Network Control Model.
 pub const NCM: u8 = 13;
+/// Subclass of Mobile Broadband Interface Model.
+pub const MBIM: u8 = 14;
+/// Protocol of a data interface of MBIM (MBIM 1.0, 6.6).
+pub(super) const MBIM_PROTOCOL: u8 = 2;
 
 /// Functional descriptors (CDC 1.2, table 13).
 pub(super) const UNION_FUNCTIONAL: u8 = 6;
 pub(super) const ETHERNET_FUNCTIONAL: u8 = 15;
 pub(super) const NCM_FUNCTIONAL: u8 = 26;
+pub(super) const MBIM_FUNCTIONAL: u8 = 27;
+pub(super) const MBIM_EXTENDED_FUNCTIONAL: u8 = 28;
+/// Smallest message that a function of MBIM takes (MBIM 1.0, 6.4).
+pub(super) const SMALLEST_MESSAGE: u16 = 64;
 
 /// Bits of `bmNetworkCapabilities` of an NCM function (NCM 1.0, table 5-2).
 pub mod capability {
@@ -35,6 +43,8 @@ pub mod capability {
 /// Subclass of a network function that the driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subclass {
+    /// Mobile Broadband Interface Model: many IP packets in a transfer, and a modem.
+    Mbim,
     /// Network Control Model: many frames in a transfer.
     Ncm,
     /// Ethernet Control Model: a frame in a transfer.
@@ -45,6 +55,7 @@ impl Subclass {
     /// The subclass of an interface with that class, subclass and protocol.
     pub const fn of([class, subclass, _]: [u8; 3]) -> Option<Self> {
         match (class, subclass) {
+            (COMMUNICATIONS, MBIM) => Some(Self::Mbim),
             (COMMUNICATIONS, NCM) => Some(Self::Ncm),
             (COMMUNICATIONS, ECM) => Some(Self::Ecm),
             _ => None,
@@ -54,6 +65,7 @@ impl Subclass {
     /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Mbim => "MBIM",
             Self::Ncm => "CDC-NCM",
             Self::Ecm => "CDC-ECM",
         }
@@ -69,18 +81,22 @@ pub struct NetworkFunction {
     pub configuration: u8,
     /// Number of the control interface.
     pub control: u8,
+    /// Alternate setting of the control interface; not 0 for the MBIM half of a function that is NCM, too.
+    pub control_setting: u8,
     /// Number of the data interface.
     pub data: u8,
     /// Alternate setting of the data interface that has endpoints.
     pub setting: u8,
     /// Its endpoints.
     pub endpoints: Endpoints,
-    /// Index of the string with its MAC address.
+    /// Index of the string with its MAC address; 0 for MBIM.
     pub mac_string: u8,
-    /// Longest frame, Ethernet header included, FCS excluded.
+    /// Longest frame, Ethernet header included, FCS excluded; of MBIM the longest IP packet.
     pub longest: u16,
-    /// Optional requests of an NCM function: bits of [`capability`].
+    /// Optional requests of an NCM or MBIM function: bits of [`capability`].
     pub capabilities: u8,
+    /// Longest control message of an MBIM function, in bytes; 0 for the others.
+    pub message_bytes: u16,
 }
 
 /// Control interface as far as it has been read.
@@ -88,13 +104,15 @@ pub struct NetworkFunction {
 struct Gathered {
     subclass: Subclass,
     control: u8,
+    setting: u8,
     data: Option<u8>,
     ethernet: Option<(u8, u16)>,
     capabilities: u8,
+    message_bytes: u16,
     endpoints: FoundEndpoints,
 }
 
-/// The first network function of a configuration that the driver knows; NCM before ECM.
+/// The first network function of a configuration that the driver knows; MBIM before NCM, and NCM before ECM.
 ///
 /// # Errors
 /// [`DescriptorError`] when the configuration is malformed, or its function lacks an endpoint.
@@ -103,9 +121,11 @@ pub fn network_function(configuration: &[u8]) -> Result<Option<NetworkFunction>,
     for descriptor in Descriptors::of(configuration)? {
         let descriptor = descriptor?;
         match *descriptor {
-            [_, INTERFACE, number, 0, _, class, subclass, protocol, ..] => {
+            [_, INTERFACE, number, setting, _, class, subclass, protocol, ..] => {
+                // A function of two classes has MBIM as a further setting of its control interface (MBIM 1.0, 3.2).
                 let subclass = Subclass::of([class, subclass, protocol]);
-                gathered.push(subclass.map(|subclass| Gathered::new(subclass, number)));
+                let subclass = subclass.filter(|&subclass| setting == 0 || subclass == Subclass::Mbim);
+                gathered.push(subclass.map(|subclass| Gathered::new(subclass, number, setting)));
             }
             [_, INTERFACE, ..] => gathered.push(None),
             [_, CLASS_INTERFACE, ..] => {
@@ -127,9 +147,10 @@ pub fn network_function(configuration: &[u8]) -> Result<Option<NetworkFunction>,
 }
 
 impl Gathered {
-    fn new(subclass: Subclass, control: u8) -> Self {
+    fn new(subclass: Subclass, control: u8, setting: u8) -> Self {
         let endpoints = FoundEndpoints::default();
-        Self { subclass, control, data: None, ethernet: None, capabilities: 0, endpoints }
+        let (data, ethernet) = (None, None);
+        Self { subclass, control, setting, data, ethernet, capabilities: 0, message_bytes: 0, endpoints }
     }
 
     /// Takes a functional descriptor into account.
@@ -140,6 +161,19 @@ impl Gathered {
                 self.ethernet = Some((mac, u16::from_le_bytes([low, high])));
             }
             [_, _, NCM_FUNCTIONAL, _, _, capabilities, ..] => self.capabilities = capabilities,
+            [_, _, MBIM_FUNCTIONAL, _, _, a, b, _, _, low, high, capabilities, ..] => {
+                self.message_bytes = u16::from_le_bytes([a, b]);
+                self.ethernet = Some((0, u16::from_le_bytes([low, high])));
+                self.capabilities = capabilities & !capability::CRC_MODE;
+            }
+            [_, _, MBIM_EXTENDED_FUNCTIONAL, _, _, _, low, high, ..] => {
+                let mtu = u16::from_le_bytes([low, high]);
+                if let Some((_, longest)) = &mut self.ethernet
+                    && mtu > 0
+                {
+                    *longest = mtu.min(*longest);
+                }
+            }
             _ => {}
         }
     }
@@ -148,25 +182,34 @@ impl Gathered {
         // Without a union the data interface is the next one.
         let data = self.data.unwrap_or(self.control.wrapping_add(1));
         let (mac_string, longest) = self.ethernet.ok_or(DescriptorError::Malformed)?;
-        let (setting, endpoints) = data_endpoints(configuration, data, self.endpoints)?;
+        let is_mbim = self.subclass == Subclass::Mbim;
+        if is_mbim && self.message_bytes < SMALLEST_MESSAGE {
+            return Err(DescriptorError::Malformed);
+        }
+        // Beside an NCM half there are settings of both.
+        let protocol = (is_mbim && self.setting != 0).then_some(MBIM_PROTOCOL);
+        let (setting, endpoints) = data_endpoints(configuration, (data, protocol), self.endpoints)?;
         Ok(NetworkFunction {
             subclass: self.subclass,
             configuration: value,
             control: self.control,
+            control_setting: self.setting,
             data,
             setting,
             endpoints: endpoints.complete()?,
             mac_string,
             longest,
             capabilities: self.capabilities,
+            message_bytes: self.message_bytes,
         })
     }
 }
 
-/// The first alternate setting of an interface that has endpoints, and these with those that are known.
+/// The first alternate setting of an interface, of that protocol if one is given, that has endpoints, and these with
+/// those that are known.
 fn data_endpoints(
     configuration: &[u8],
-    data: u8,
+    (data, wanted): (u8, Option<u8>),
     known: FoundEndpoints,
 ) -> Result<(u8, FoundEndpoints), DescriptorError> {
     let mut found = known;
@@ -175,7 +218,10 @@ fn data_endpoints(
     for descriptor in Descriptors::of(configuration)? {
         let descriptor = descriptor?;
         match *descriptor {
-            [_, INTERFACE, number, setting, ..] => current = (number == data).then_some(setting),
+            [_, INTERFACE, number, setting, _, _, _, protocol, ..] => {
+                let is_it = number == data && wanted.is_none_or(|wanted| wanted == protocol);
+                current = is_it.then_some(setting);
+            }
             [_, ENDPOINT, ..] if current.is_some() && (chosen.is_none() || chosen == current) => {
                 chosen = current;
                 found.add(descriptor)?;

@@ -1,6 +1,6 @@
 //! Frames of bulk transfers: in blocks for NCM, one in a transfer for ECM.
 
-use super::ntb::{Block, Cursor, Datagram, Packer};
+use super::ntb::{Block, Channel, Cursor, Datagram, Packer};
 use super::status::BlockCounters;
 use crate::Receiving;
 use crate::usb::UrbBuffer;
@@ -65,7 +65,7 @@ impl Cursor {
         Some(if transfer.len() < shortest {
             Err(Malformed { bytes: transfer.len() })
         } else {
-            Ok(Datagram { bytes: transfer, is_damaged: false })
+            Ok(Datagram { bytes: transfer, is_damaged: false, channel: Channel::Frames })
         })
     }
 }
@@ -85,7 +85,8 @@ impl Writer for FrameWriter {
         self.packer.as_ref().map_or(1, |packer| packer.most_datagrams(bytes, SHORTEST))
     }
 
-    fn plan(&mut self, mut lengths: impl Iterator<Item = usize>, limit: usize) -> Plan {
+    fn plan<'a>(&mut self, packets: impl Iterator<Item = &'a Packet>, limit: usize) -> Plan {
+        let mut lengths = packets.map(Packet::len);
         match &mut self.packer {
             Some(packer) => packer.plan(lengths, limit),
             None => match lengths.next().filter(|&length| length <= limit) {
@@ -101,7 +102,7 @@ impl Writer for FrameWriter {
 
     fn push(&mut self, packet: &Packet, buffer: &mut UrbBuffer, used: usize) -> usize {
         match &self.packer {
-            Some(packer) => packer.push(packet, buffer, used),
+            Some(packer) => packer.push(packet, 0..packet.len(), buffer, used),
             None => packet.segments().fold(used, |used, segment| buffer.write(used, segment)),
         }
     }

@@ -76,7 +76,7 @@ impl Function for CdcFunction {
     fn reader(&self, found: &Found, status: &PortStatus) -> FrameReader {
         let block = found.ntb.map(|ntb| Block {
             format: ntb.format,
-            signatures: Signatures::ncm(ntb.format),
+            signatures: Signatures::Ncm,
             shortest: SHORTEST,
         });
         FrameReader { block, longest: longest(found), counters: Arc::clone(&status.function.blocks) }
@@ -88,7 +88,6 @@ impl Function for CdcFunction {
             let most = usize::from(ntb.parameters.out_datagrams);
             Packer::new(Shape {
                 format: ntb.format,
-                signatures: Signatures::ncm(ntb.format),
                 has_crc: ntb.has_crc,
                 divisor,
                 // The remainder is that of what stands behind the Ethernet header (NCM 1.0, 3.3.4).

@@ -17,15 +17,21 @@ const HEADER: u16 = 14;
 const NTB16: u16 = 1;
 const NTB32: u16 = 2;
 
+/// Settings of blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) format: Option<Format>,
+    pub(super) crc: bool,
+    /// Largest block in each direction.
+    pub(super) block_bytes: Option<u32>,
+}
+
 /// Settings of a function.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) mtu: Option<u16>,
     pub(super) mac: Option<[u8; 6]>,
-    pub(super) format: Option<Format>,
-    pub(super) crc: bool,
-    /// Largest block in each direction.
-    pub(super) block_bytes: Option<u32>,
+    pub(super) blocks: Settings,
     /// Used when the function has no address of its own.
     pub(super) random: [u8; 6],
 }
@@ -98,8 +104,8 @@ pub(super) async fn bring_up(
     pipe.set_interface(function.data, 0).await?;
     // 2. Blocks.
     let ntb = match function.subclass {
-        Subclass::Ncm => Some(negotiate(pipe, &function, &wanted, speed).await?),
-        Subclass::Ecm => None,
+        Subclass::Ncm => Some(negotiate(pipe, &function, &wanted.blocks, speed).await?),
+        Subclass::Ecm | Subclass::Mbim => None,
     };
     // 3. Its address.
     let mac = find_address(pipe, &function, &wanted).await?;
@@ -140,7 +146,7 @@ fn to_control(function: &NetworkFunction, request: u8, value: u16, length: u16) 
 }
 
 /// A request that a device may refuse.
-fn unless_refused(result: Result<(), ControlError>) -> Result<(), ControlError> {
+pub(super) fn unless_refused(result: Result<(), ControlError>) -> Result<(), ControlError> {
     match result {
         Err(ControlError::Failed(Status::Stall)) => Ok(()),
         result => result,
@@ -148,10 +154,10 @@ fn unless_refused(result: Result<(), ControlError>) -> Result<(), ControlError> 
 }
 
 /// Agrees on format, sizes and checksums.
-async fn negotiate(
+pub(super) async fn negotiate(
     pipe: &Pipe,
     function: &NetworkFunction,
-    wanted: &Wanted,
+    wanted: &Settings,
     speed: Speed,
 ) -> Result<Ntb, InitError> {
     // 2a. What the device can.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | NCM ([`Subclass::Ncm`]) | many, in a block ([`ntb`]) |
 //! | ECM ([`Subclass::Ecm`]) | one |
+//! | MBIM ([`mbim`]) | many IP packets, in blocks |
 //!
 //! A user of [`usb`], which carries transfers; what is here is the class's own.
 //!
@@ -13,13 +14,15 @@
 //! | `quirks` | devices that need something else |
 //! | `init` `function` `frames` | the numbered list, dialogues, frames in transfers |
 //! | `status` | what a port shows of itself |
+//! | [`mbim`] | modems: control messages, sessions, packets without Ethernet |
 //! | `model` | a function in software |
 //!
-//! **Not supported: RNDIS, MBIM, statistics of the device, power management.**
+//! **Not supported: RNDIS, statistics of the device, power management.**
 //!
-//! Source: CDC 1.2, ECM 1.2, NCM 1.0 with errata 1.
+//! Source: CDC 1.2, ECM 1.2, NCM 1.0 with errata 1, MBIM 1.0 with errata 1.
 
 pub mod descriptor;
+pub mod mbim;
 pub mod ntb;
 pub mod quirks;
 pub mod request;
@@ -67,6 +70,9 @@ pub struct Options {
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
+    /// C3: control messages have memory of their own and go before received data; off: they share the memory of
+    /// received transfers, first come, first served.
+    pub own_control: bool,
     /// Gives up opening when it is set.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -85,19 +91,24 @@ impl Default for Options {
             pending: 256,
             receiving: Receiving { refill_below_percent: 100, ..Receiving::default() },
             techniques: Techniques::ON,
+            own_control: true,
             cancelled: Arc::default(),
         }
     }
 }
 
 impl Options {
+    const fn blocks(&self) -> init::Settings {
+        init::Settings { format: self.format, crc: self.crc, block_bytes: self.block_bytes }
+    }
+
     fn settings(&self, subclass: Subclass, speed: Speed) -> Settings {
         let receive = match (subclass, speed) {
             (Subclass::Ecm, _) => 60,
-            (Subclass::Ncm, Speed::High) => 10,
-            (Subclass::Ncm, Speed::Super) => 30,
+            (Subclass::Ncm | Subclass::Mbim, Speed::High) => 10,
+            (Subclass::Ncm | Subclass::Mbim, Speed::Super) => 30,
         };
-        let packs = subclass == Subclass::Ncm && self.techniques.pending_queue;
+        let packs = subclass != Subclass::Ecm && self.techniques.pending_queue;
         Settings {
             receive_urbs: urbs_within(self.receive_urbs, receive),
             // With one packet in each, as many as the pending queue would hold.
@@ -105,6 +116,7 @@ impl Options {
             pending: self.pending,
             receiving: self.receiving,
             techniques: self.techniques,
+            own_control: self.own_control,
             cancelled: Arc::clone(&self.cancelled),
         }
     }
@@ -151,9 +163,7 @@ pub fn open(
     let wanted = Wanted {
         mtu: options.mtu,
         mac: options.mac,
-        format: options.format,
-        crc: options.crc,
-        block_bytes: options.block_bytes,
+        blocks: options.blocks(),
         random: random_mac(&transport.place()),
     };
     let settings = options.settings(function.subclass, speed);

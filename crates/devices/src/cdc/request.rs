@@ -4,6 +4,9 @@ use super::ntb::SMALLEST_ALIGNMENT;
 use crate::Link;
 
 /// Requests to the control interface.
+pub(super) const SEND_COMMAND: u8 = 0;
+pub(super) const GET_RESPONSE: u8 = 1;
+pub(super) const RESET_FUNCTION: u8 = 5;
 pub(super) const SET_PACKET_FILTER: u8 = 0x43;
 pub(super) const GET_NTB_PARAMETERS: u8 = 0x80;
 pub(super) const SET_NET_ADDRESS: u8 = 0x82;
@@ -100,6 +103,7 @@ impl NtbParameters {
 
 /// Kinds of notifications (CDC 1.2, table 20).
 pub(super) const NETWORK_CONNECTION: u8 = 0;
+pub(super) const RESPONSE_AVAILABLE: u8 = 1;
 pub(super) const SPEED_CHANGE: u8 = 0x2a;
 /// Bytes of a notification without data.
 pub(super) const NOTIFICATION_BYTES: usize = 8;

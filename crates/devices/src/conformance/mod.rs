@@ -32,6 +32,9 @@ pub trait Wire: Send {
     /// Takes the next frame that the port has sent.
     fn extract(&mut self) -> Option<Vec<u8>>;
 
+    /// Makes of a frame one that a link can carry which does not carry all frames.
+    fn dress(&self, _frame: &mut [u8]) {}
+
     /// Waits until injected packets have reached the port, where that takes a while.
     fn settle(&mut self) {}
 

@@ -1,6 +1,6 @@
 //! Budgets, batches, turns, order, and memory that runs out.
 
-use super::stand::{Stand, content, frame, frames, same};
+use super::stand::{Stand, content, same};
 use super::{Check, Fault};
 use polder_buffers::{BATCH, Batch};
 use polder_datapath::port::{Budget, Turn};
@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn zero_budget(stand: &mut Stand) -> Result<(), Fault> {
-    let sent = frames(0..3);
+    let sent = stand.frames(0..3);
     stand.inject(&sent)?;
     for _ in 0..3 {
         let mut budget = Budget::new(0);
@@ -33,7 +33,7 @@ fn zero_budget(stand: &mut Stand) -> Result<(), Fault> {
 }
 
 fn budget_is_kept(stand: &mut Stand) -> Result<(), Fault> {
-    let sent = frames(0..20);
+    let sent = stand.frames(0..20);
     stand.inject(&sent)?;
     let mut came = Vec::new();
     while came.len() < sent.len() {
@@ -54,7 +54,7 @@ fn budget_is_kept(stand: &mut Stand) -> Result<(), Fault> {
 }
 
 fn batch_room_is_kept(stand: &mut Stand) -> Result<(), Fault> {
-    let (own, sent) = (frames(1000..1060), frames(0..20));
+    let (own, sent) = (stand.frames(1000..1060), stand.frames(0..20));
     let mut batch = stand.batch(&own)?;
     stand.inject(&sent)?;
     let mut budget = Budget::new(1000);
@@ -79,7 +79,7 @@ fn nothing_lost(stand: &mut Stand) -> Result<(), Fault> {
     let burst = u32::try_from(stand.limits.backlog.min(100)).unwrap_or(100);
     let (mut came, mut sent) = (Vec::new(), Vec::new());
     for round in 0..20 {
-        let mut some = frames(round * burst..(round + 1) * burst);
+        let mut some = stand.frames(round * burst..(round + 1) * burst);
         stand.inject(&some)?;
         sent.append(&mut some);
         let budget = 1 + round * 5 % 80;
@@ -101,7 +101,7 @@ fn nothing_lost(stand: &mut Stand) -> Result<(), Fault> {
 fn drained_is_true(stand: &mut Stand) -> Result<(), Fault> {
     for count in [1, 2, 63, 64, 65, 100] {
         let count = count.min(u32::try_from(stand.limits.backlog).unwrap_or(u32::MAX));
-        let sent = frames(0..count);
+        let sent = stand.frames(0..count);
         stand.inject(&sent)?;
         let mut came = Vec::new();
         // More turns than frames: one that is out of budget for ever is as wrong as one that lies.
@@ -119,7 +119,7 @@ fn drained_is_true(stand: &mut Stand) -> Result<(), Fault> {
 }
 
 fn out_of_budget_is_true(stand: &mut Stand) -> Result<(), Fault> {
-    stand.inject(&frames(0..10))?;
+    stand.inject(&stand.frames(0..10))?;
     let mut idle_turns = 0;
     let mut came = 0;
     for _ in 0..100 {
@@ -136,7 +136,7 @@ fn out_of_budget_is_true(stand: &mut Stand) -> Result<(), Fault> {
 fn exhaustion(stand: &mut Stand) -> Result<(), Fault> {
     let taken = core::iter::from_fn(|| stand.pool.take()).collect::<Vec<_>>();
     let burst = u32::try_from(stand.limits.backlog.min(200)).unwrap_or(200);
-    stand.inject(&frames(0..burst))?;
+    stand.inject(&stand.frames(0..burst))?;
     // Frames that the port had taken before may fill; then it counts or waits, and lives.
     let mut batches = (0..20).map(|_| Batch::new()).collect::<Vec<_>>();
     for batch in &mut batches {
@@ -163,7 +163,7 @@ fn exhaustion(stand: &mut Stand) -> Result<(), Fault> {
     if !drained {
         return Err(Fault::Broken("never drained after memory had run out".to_owned()));
     }
-    let sent = frames(1000..1010);
+    let sent = stand.frames(1000..1010);
     stand.inject(&sent)?;
     Ok(same(&stand.receive_all(10)?, &sent)?)
 }
@@ -172,10 +172,10 @@ fn too_long(stand: &mut Stand) -> Result<(), Fault> {
     let Some(length) = stand.limits.longest_received.checked_add(1) else {
         return Err(Fault::Skipped("no frame is too long for the port"));
     };
-    if !stand.wire.inject(&frame(7, length)) {
+    if !stand.wire.inject(&stand.frame(7, length)) {
         return Err(Fault::Skipped("the wire takes no frame that is too long"));
     }
-    let good = frames(8..9);
+    let good = stand.frames(8..9);
     stand.inject(&good)?;
     same(&stand.receive_all(1)?, &good)?;
     let dropped = stand.queue.rx.counters().drops.total();

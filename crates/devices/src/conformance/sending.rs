@@ -1,8 +1,11 @@
 //! Order, room, lengths, chains, and frames that come back.
 
-use super::stand::{Stand, content, frame, frames, same};
+use super::stand::{Stand, content, same};
 use super::{Check, Fault};
 use polder_buffers::{BATCH, Batch, Packet};
+
+/// Byte that differs between packets that share the others.
+const MARK: usize = 38;
 
 pub(super) const CHECKS: &[Check] = &[
     ("what is sent leaves unchanged and in order", unchanged),
@@ -19,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn unchanged(stand: &mut Stand) -> Result<(), Fault> {
     let (mut came, mut sent) = (Vec::new(), Vec::new());
     for round in 0..10 {
-        let mut some = frames(round * 50..round * 50 + 1 + round * 7 % 50);
+        let mut some = stand.frames(round * 50..round * 50 + 1 + round * 7 % 50);
         let mut batch = stand.batch(&some)?;
         stand.transmit_all(&mut batch)?;
         came.append(&mut stand.extract(some.len())?);
@@ -44,7 +47,7 @@ fn full(stand: &mut Stand) -> Result<(), Fault> {
     let mut sent = Vec::new();
     let mut left = Batch::new();
     for round in 0..12 {
-        let mut some = frames(round * 64..(round + 1) * 64);
+        let mut some = stand.frames(round * 64..(round + 1) * 64);
         left = stand.batch(&some)?;
         let _ = stand.transmit(&mut left);
         sent.append(&mut some);
@@ -66,7 +69,13 @@ fn too_long(stand: &mut Stand) -> Result<(), Fault> {
     let Some(length) = stand.limits.longest.checked_add(1) else {
         return Err(Fault::Skipped("no packet is too long for the port"));
     };
-    let sent = [frame(1, 100), frame(2, length), frame(3, 200), frame(4, length), frame(5, length)];
+    let sent = [
+        stand.frame(1, 100),
+        stand.frame(2, length),
+        stand.frame(3, 200),
+        stand.frame(4, length),
+        stand.frame(5, length),
+    ];
     let mut batch = stand.batch(&sent)?;
     stand.transmit_all(&mut batch)?;
     let came = stand.extract(2)?;
@@ -77,11 +86,11 @@ fn too_long(stand: &mut Stand) -> Result<(), Fault> {
 }
 
 fn chain_leaves(stand: &mut Stand) -> Result<(), Fault> {
-    let whole = frame(1, 900);
+    let whole = stand.frame(1, 900);
     let mut chain = Packet::copy_from(&whole[..100], &mut stand.pool).ok_or("no frame".to_owned())?;
     chain.join(stand.packet(&whole[100..101])?);
     chain.join(stand.packet(&whole[101..])?);
-    let plain = frame(2, 60);
+    let plain = stand.frame(2, 60);
     let mut batch = Batch::new();
     for packet in [chain, stand.packet(&plain)?] {
         batch.push(packet).map_err(|_| "an empty batch has no room".to_owned())?;
@@ -99,16 +108,16 @@ fn shared_bytes_leave(stand: &mut Stand) -> Result<(), Fault> {
     if !stand.limits.chains {
         return Err(Fault::Skipped("the port has no packets of several frames"));
     }
-    let whole = frame(0, 700);
+    let whole = stand.frame(0, 700);
     let mut first = stand.packet(&whole)?;
     let mut sent = vec![whole];
     let mut batch = Batch::new();
     for number in 1..4 {
         let mut other = first.share(40, &mut stand.pool).ok_or("no frame".to_owned())?;
-        // The last byte of an Ethernet address tells them apart.
-        other.bytes_mut()[5] = number;
+        // A byte behind the headers of link and network tells them apart.
+        other.bytes_mut()[MARK] = number;
         let mut bytes = sent[0].clone();
-        bytes[5] = number;
+        bytes[MARK] = number;
         sent.push(bytes);
         batch.push(other).map_err(|_| "no room in a batch".to_owned())?;
     }
@@ -125,7 +134,7 @@ fn long_chain(stand: &mut Stand) -> Result<(), Fault> {
     if !stand.limits.chains || length <= slot {
         return Err(Fault::Skipped("the port has no packets of several frames"));
     }
-    let sent = [frame(1, 60), frame(2, length), frame(3, slot + 1), frame(4, 61)];
+    let sent = [stand.frame(1, 60), stand.frame(2, length), stand.frame(3, slot + 1), stand.frame(4, 61)];
     let mut batch = stand.batch(&sent)?;
     stand.transmit_all(&mut batch)?;
     same(&stand.extract(sent.len())?, &sent)?;
@@ -137,7 +146,7 @@ fn frames_come_back(stand: &mut Stand) -> Result<(), Fault> {
     // More packets than the region has slots: it works if frames return alone.
     let rounds = stand.pool.region().slots() / 64 + 4;
     for round in 0..rounds {
-        let some = frames(round * 64..(round + 1) * 64);
+        let some = stand.frames(round * 64..(round + 1) * 64);
         let mut batch = stand.batch(&some)?;
         stand.transmit_all(&mut batch)?;
         same(&stand.extract(some.len())?, &some)?;
@@ -147,7 +156,8 @@ fn frames_come_back(stand: &mut Stand) -> Result<(), Fault> {
 
 fn both_directions(stand: &mut Stand) -> Result<(), Fault> {
     for round in 0..10 {
-        let (out, back) = (frames(round * 100..round * 100 + 40), frames(round * 100 + 50..round * 100 + 90));
+        let (out, back) =
+            (stand.frames(round * 100..round * 100 + 40), stand.frames(round * 100 + 50..round * 100 + 90));
         let mut batch = stand.batch(&out)?;
         stand.inject(&back)?;
         stand.transmit_all(&mut batch)?;

@@ -1,6 +1,6 @@
 //! Arming, races, wake-ups, unplugging.
 
-use super::stand::{Stand, frame, frames, same, within};
+use super::stand::{Stand, dressed, same, within};
 use super::{Check, Fault, Wire};
 use core::time::Duration;
 use polder_datapath::port::{Armed, Turn};
@@ -50,7 +50,7 @@ fn idle_waits(stand: &mut Stand) -> Result<(), Fault> {
 fn arm_is_raced(stand: &mut Stand) -> Result<(), Fault> {
     for round in 0..5 {
         sleep_ready(stand)?;
-        let sent = frames(round..round + 1);
+        let sent = stand.frames(round..round + 1);
         stand.inject(&sent)?;
         // Asked again although it waits already, as a worker does that looked and found nothing.
         if stand.queue.rx.arm() != Armed::Raced {
@@ -64,7 +64,7 @@ fn arm_is_raced(stand: &mut Stand) -> Result<(), Fault> {
 fn armed_wakes(stand: &mut Stand) -> Result<(), Fault> {
     for round in 0..5 {
         sleep_ready(stand)?;
-        let sent = frames(round..round + 2);
+        let sent = stand.frames(round..round + 2);
         stand.inject(&sent)?;
         match is_readable(stand, stand.limits.patience) {
             None => return Err(Fault::Skipped("the port has no event")),
@@ -107,7 +107,8 @@ fn send_one_by_one(wire: &mut dyn Wire, received: &AtomicU32) -> Result<(), Stri
             return Ok(());
         }
         spin(round * 7 % 1000);
-        if !wire.inject(&frame(round, 60)) {
+        let frame = dressed(wire, round, 60);
+        if !wire.inject(&frame) {
             return Err(format!("the wire did not take frame {round}"));
         }
     }
@@ -156,7 +157,7 @@ impl Wire for Unused {
 }
 
 fn unplugged(stand: &mut Stand) -> Result<(), Fault> {
-    let mut batch = stand.batch(&frames(0..10))?;
+    let mut batch = stand.batch(&stand.frames(0..10))?;
     let _ = stand.transmit(&mut batch);
     stand.pool.release(&mut batch);
     sleep_ready(stand)?;
@@ -169,7 +170,7 @@ fn unplugged(stand: &mut Stand) -> Result<(), Fault> {
     if !within(stand.limits.patience, || stand.receive(64).0 == Turn::Closed) {
         return Err(Fault::Broken("receiving from an unplugged device goes on".to_owned()));
     }
-    let mut batch = stand.batch(&frames(10..20))?;
+    let mut batch = stand.batch(&stand.frames(10..20))?;
     let closed = within(stand.limits.patience, || stand.transmit(&mut batch) == Turn::Closed);
     stand.pool.release(&mut batch);
     if !closed {
@@ -185,9 +186,9 @@ fn unplugged(stand: &mut Stand) -> Result<(), Fault> {
 
 /// Leaves frames everywhere; the suite counts them when the port is closed.
 fn closing(stand: &mut Stand) -> Result<(), Fault> {
-    stand.inject(&frames(0..30))?;
+    stand.inject(&stand.frames(0..30))?;
     let _ = stand.receive(10);
-    let mut batch = stand.batch(&frames(100..164))?;
+    let mut batch = stand.batch(&stand.frames(100..164))?;
     let _ = stand.transmit(&mut batch);
     stand.pool.release(&mut batch);
     Ok(())

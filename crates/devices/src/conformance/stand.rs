@@ -84,6 +84,16 @@ impl Stand {
         Packet::copy_from(frame, &mut self.pool).ok_or_else(|| "no free frame for a packet".to_owned())
     }
 
+    /// Frame `number`, as the port's link has frames.
+    pub(super) fn frame(&self, number: u32, length: usize) -> Vec<u8> {
+        dressed(&*self.wire, number, length)
+    }
+
+    /// Frames `numbers`, of lengths that differ.
+    pub(super) fn frames(&self, numbers: core::ops::Range<u32>) -> Vec<Vec<u8>> {
+        numbers.map(|number| self.frame(number, 60 + (number as usize * 131) % 1400)).collect()
+    }
+
     /// A batch with the bytes of `frames`, at most 64.
     pub(super) fn batch(&mut self, frames: &[Vec<u8>]) -> Result<Batch, String> {
         let mut batch = Batch::new();
@@ -169,17 +179,18 @@ pub(super) fn all_home(region: &Region, patience: Duration) -> Result<(), String
 }
 
 /// Frame number `number` of `length` bytes, unlike every other.
-pub(super) fn frame(number: u32, length: usize) -> Vec<u8> {
+pub(super) fn dressed(wire: &dyn Wire, number: u32, length: usize) -> Vec<u8> {
+    let mut frame = plain(number, length);
+    wire.dress(&mut frame);
+    frame
+}
+
+fn plain(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend(number.to_be_bytes());
     let mut random = fastrand::Rng::with_seed(u64::from(number));
     frame.extend((frame.len()..length).map(|_| random.u8(..)));
     frame
-}
-
-/// Frames `numbers`, of lengths that differ.
-pub(super) fn frames(numbers: core::ops::Range<u32>) -> Vec<Vec<u8>> {
-    numbers.map(|number| frame(number, 60 + (number as usize * 131) % 1400)).collect()
 }
 
 /// Checks that the packets that came are those that were sent, in order.

@@ -116,6 +116,7 @@ impl Options {
             pending: self.pending,
             receiving: self.receiving,
             techniques: self.techniques,
+            own_control: true,
             cancelled: Arc::clone(&self.cancelled),
         }
     }

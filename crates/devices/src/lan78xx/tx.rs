@@ -28,9 +28,9 @@ impl Writer for FrameWriter {
         bytes / (TX_COMMAND_BYTES + HEADER)
     }
 
-    fn plan(&mut self, lengths: impl Iterator<Item = usize>, limit: usize) -> Plan {
+    fn plan<'a>(&mut self, packets: impl Iterator<Item = &'a Packet>, limit: usize) -> Plan {
         let mut plan = Plan::default();
-        for length in lengths {
+        for length in packets.map(Packet::len) {
             let end = plan.bytes + tx_room(plan.bytes, length);
             if end > limit {
                 break;

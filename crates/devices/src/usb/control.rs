@@ -12,7 +12,7 @@ use polder_datapath::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of a control transfer.
-pub(crate) const CONTROL_BYTES: usize = 512;
+pub(crate) const CONTROL_BYTES: usize = 4096;
 
 /// Language of strings: English, United States.
 const ENGLISH: u16 = 0x0409;
@@ -69,6 +69,11 @@ impl Pipe {
 
     pub(crate) fn now(&self) -> Nanos {
         self.cell().now
+    }
+
+    /// True if a request waits to be carried.
+    pub(crate) fn has_request(&self) -> bool {
+        self.cell().request.is_some()
     }
 
     /// Takes the request that waits to be carried.

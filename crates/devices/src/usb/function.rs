@@ -137,7 +137,7 @@ pub(crate) trait Writer: Send {
     fn most_packets(&self, bytes: usize) -> usize;
 
     /// As many packets, from the first on, as fit into a transfer of `limit` bytes.
-    fn plan(&mut self, lengths: impl Iterator<Item = usize>, limit: usize) -> Plan;
+    fn plan<'a>(&mut self, packets: impl Iterator<Item = &'a Packet>, limit: usize) -> Plan;
 
     /// Begins the transfer that was planned last; returns its bytes so far.
     fn begin(&mut self, _buffer: &mut UrbBuffer) -> usize {

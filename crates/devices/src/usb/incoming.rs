@@ -79,6 +79,7 @@ impl<F: Function> Core<F> {
 
     /// Takes back the memory of a transfer whose frames have been handled, and asks for the next one.
     pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
+        self.deferred.iter_mut().for_each(|(before, _)| *before = before.saturating_sub(1));
         let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;
         let again = again && self.techniques.resubmit_in_cycle && self.receive_buffers.reuses();
         match self.transfers.filter(|_| again) {

@@ -17,7 +17,8 @@
 //!
 //! Techniques of source A, each with a switch in [`Techniques`]: work in the worker's turn under its
 //! budget (A1), URB memory from the buffer manager (A2), the pending queue (A3), resubmission in the
-//! cycle (A4), the overflow queue (A5). Packets carry no private header (A6).
+//! cycle (A4), the overflow queue (A5). Packets carry no private header (A6). Control requests and notifications
+//! have memory of their own and go before received data (C3).
 
 pub mod descriptor;
 mod transport;
@@ -115,6 +116,9 @@ pub(crate) struct Settings {
     pub(crate) pending: usize,
     pub(crate) receiving: Receiving,
     pub(crate) techniques: Techniques,
+    /// C3: control messages have memory of their own and go before received data; off: they share the memory of
+    /// bulk-in URBs, first come, first served.
+    pub(crate) own_control: bool,
     /// Gives up opening when it is set.
     pub(crate) cancelled: Arc<AtomicBool>,
 }

@@ -106,6 +106,10 @@ pub(super) struct Core<F: Function> {
     pub(super) task: Option<Task<F>>,
     pub(super) control_since: Option<Nanos>,
     pub(super) control_buffer: Option<UrbBuffer>,
+    /// C3: control requests and notifications have memory of their own and go before received data.
+    pub(super) own_control: bool,
+    /// With C3 off: control and interrupt transfers that wait for the received transfers in front of them, so many.
+    pub(super) deferred: VecDeque<(usize, Completion)>,
     /// Time at which a transfer ended last.
     pub(super) heard: Nanos,
     interrupt_in_flight: bool,
@@ -152,6 +156,8 @@ impl<F: Function> Core<F> {
             task: None,
             control_since: None,
             control_buffer: Some(UrbBuffer::heap(CONTROL_BYTES)),
+            own_control: settings.own_control,
+            deferred: VecDeque::new(),
             heard: Nanos(0),
             interrupt_in_flight: false,
             link_wanted: false,
@@ -207,6 +213,9 @@ impl<F: Function> Core<F> {
             let count = self.receive_urbs + SPARE_BUFFERS;
             self.receive_buffers = Buffers::new(receive_bytes, count, pooled)?.growing(grows);
             self.receive_buffers.map(&mut *self.transport, endpoints.bulk_in, count);
+            if !self.own_control && self.receive_buffers.can_serve(CONTROL_BYTES) {
+                self.control_buffer = None;
+            }
             let writer = self.function.writer(found);
             self.sending.begin(writer, send_bytes, self.techniques)?;
             self.sending.map(&mut *self.transport, endpoints.bulk_out);
@@ -237,6 +246,24 @@ impl<F: Function> Core<F> {
         self.run_task();
     }
 
+    /// True if control transfers wait for received data, as with C3 off.
+    fn defers_control(&self) -> bool {
+        !self.own_control && !self.closed && !self.filled.is_empty()
+    }
+
+    /// Handles control transfers whose turn it is, with C3 off.
+    fn handle_deferred(&mut self) {
+        let defers = self.defers_control();
+        while self.deferred.front().is_some_and(|(before, _)| *before == 0 || !defers)
+            && let Some((_, done)) = self.deferred.pop_front()
+        {
+            match Kind::of(done.urb.id) {
+                Kind::Control => self.control_ended(done),
+                Kind::Interrupt | Kind::Receive | Kind::Send => self.interrupt_ended(done),
+            }
+        }
+    }
+
     pub(super) fn fetch(&mut self, mut pool: Option<&mut Pool>) {
         let before = self.heard;
         // A device that ends transfers as fast as they are asked for must not keep the worker.
@@ -246,12 +273,16 @@ impl<F: Function> Core<F> {
                 self.heard = self.transport.now();
             }
             match Kind::of(done.urb.id) {
+                Kind::Control | Kind::Interrupt if self.defers_control() => {
+                    self.deferred.push_back((self.filled.len(), done));
+                }
                 Kind::Control => self.control_ended(done),
                 Kind::Interrupt => self.interrupt_ended(done),
                 Kind::Receive => self.receive_ended(done),
                 Kind::Send => self.send_ended(done),
             }
         }
+        self.handle_deferred();
         if let Some(pool) = &mut pool {
             self.pack(pool);
         }
@@ -276,11 +307,20 @@ impl<F: Function> Core<F> {
         } else {
             Err(ControlError::Failed(done.status))
         };
-        self.control_buffer = Some(done.urb.buffer);
+        if self.shares_memory() {
+            self.receive_buffers.give(done.urb.buffer);
+        } else {
+            self.control_buffer = Some(done.urb.buffer);
+        }
         self.pipe.set_outcome(outcome);
         if done.status == Status::Gone {
             self.close();
         }
+    }
+
+    /// True if control requests have their memory from that of bulk-in URBs, as with C3 off.
+    pub(super) fn shares_memory(&self) -> bool {
+        !self.own_control && self.control_buffer.is_none() && self.receive_buffers.can_serve(CONTROL_BYTES)
     }
 
     fn interrupt_ended(&mut self, done: Completion) {

@@ -104,12 +104,17 @@ impl<F: Function> Core<F> {
     }
 
     fn carry_request(&mut self) {
-        let Some(mut buffer) = self.control_buffer.take() else { return };
-        let Some(request) = self.pipe.take_request() else {
-            self.control_buffer = Some(buffer);
+        if !self.pipe.has_request() || self.control_since.is_some() {
             return;
+        }
+        let buffer = match self.control_buffer.take() {
+            None if self.shares_memory() => self.receive_buffers.take(CONTROL_BYTES),
+            buffer => buffer,
         };
-        buffer.bytes_mut().copy_from_slice(&request.data);
+        // With C3 off there may be none while data come.
+        let Some(mut buffer) = buffer else { return };
+        let Some(request) = self.pipe.take_request() else { return };
+        buffer.bytes_mut()[..CONTROL_BYTES].copy_from_slice(&request.data);
         self.control_since = Some(self.transport.now());
         let length = usize::from(request.setup.length).min(CONTROL_BYTES);
         self.transport.submit(Urb::new(Kind::Control.id(), 0, request.setup, buffer, length));

@@ -108,8 +108,8 @@ impl<W: Writer + Default> Sending<W> {
 
     /// Packets of the next URB.
     fn plan(&mut self) -> Plan {
-        let lengths = self.pending.iter().take(self.packets_per_urb).map(Packet::len);
-        self.writer.plan(lengths, self.buffers.bytes())
+        let packets = self.pending.iter().take(self.packets_per_urb);
+        self.writer.plan(packets, self.buffers.bytes())
     }
 
     /// Memory of the next URB; all that there may be, when it serves again.

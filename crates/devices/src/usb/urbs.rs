@@ -96,6 +96,11 @@ impl Buffers {
         self.pool.is_some() || self.is_mapped
     }
 
+    /// True if a slot of the pool holds `bytes`.
+    pub(super) fn can_serve(&self, bytes: usize) -> bool {
+        self.pool.is_some() && self.bytes >= bytes
+    }
+
     /// Bytes of each URB.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -9,6 +9,8 @@ mod driver;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod modem;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod stand;

@@ -4,8 +4,8 @@ use super::describe::{configuration, device, text};
 use super::{BULK_IN, BULK_OUT, Device, Fault, Violation};
 use crate::cdc::descriptor::{Subclass, capability};
 use crate::cdc::request::{
-    GET_NTB_PARAMETERS, SET_CRC_MODE, SET_MAX_DATAGRAM_SIZE, SET_NET_ADDRESS, SET_NTB_FORMAT,
-    SET_NTB_INPUT_SIZE, SET_PACKET_FILTER, SMALLEST_BLOCK,
+    GET_NTB_PARAMETERS, GET_RESPONSE, RESET_FUNCTION, SEND_COMMAND, SET_CRC_MODE, SET_MAX_DATAGRAM_SIZE,
+    SET_NET_ADDRESS, SET_NTB_FORMAT, SET_NTB_INPUT_SIZE, SET_PACKET_FILTER, SMALLEST_BLOCK,
 };
 use crate::usb::descriptor::{BOS, CONFIGURATION, DEVICE, STRING, bos};
 use crate::usb::{Setup, Status, Urb};
@@ -68,9 +68,13 @@ impl Device {
                 self.set_interface(0);
                 Some(Vec::new())
             }
-            SET_INTERFACE if setup.index == 0 && setup.value == 0 => Some(Vec::new()),
-            SET_INTERFACE if setup.index == 1 && setup.value <= 1 && self.configured => {
-                self.set_interface(u8::from(setup.value == 1));
+            SET_INTERFACE if setup.index == 0 && setup.value <= u16::from(self.data_setting() - 1) => {
+                self.half = u8::from(setup.value == 1);
+                Some(Vec::new())
+            }
+            SET_INTERFACE if setup.index == 1 && self.configured => {
+                let setting = u8::try_from(setup.value).ok().filter(|&one| one <= self.data_setting())?;
+                self.set_interface(setting);
                 Some(Vec::new())
             }
             CLEAR_FEATURE if setup.kind == Setup::TO_ENDPOINT => {
@@ -98,8 +102,11 @@ impl Device {
     }
 
     fn class(&mut self, setup: Setup, data: &[u8]) -> Option<Vec<u8>> {
+        if self.is_mbim() && setup.request < SET_PACKET_FILTER {
+            return self.message(setup, data);
+        }
         let known = self.options.capabilities;
-        let is_ncm = self.options.subclass == Subclass::Ncm;
+        let is_ncm = self.options.subclass != Subclass::Ecm;
         let has = |capability: u8| is_ncm && known & capability != 0;
         // What is negotiated is fixed while data flow (NCM 1.0, 7.2).
         let is_early = self.setting == 0;
@@ -126,6 +133,28 @@ impl Device {
                 Some(Vec::new())
             }
             (false, SET_MAX_DATAGRAM_SIZE) if has(capability::MAX_DATAGRAM_SIZE) && is_early => {
+                Some(Vec::new())
+            }
+            _ => None,
+        };
+        if answer.is_none() {
+            self.violations.push(Violation::Request(setup.request));
+        }
+        answer
+    }
+
+    /// Control messages of MBIM.
+    fn message(&mut self, setup: Setup, data: &[u8]) -> Option<Vec<u8>> {
+        // The half of a function of two that is not chosen does not answer.
+        let answer = match (setup.is_in(), setup.request) {
+            _ if self.half != self.data_setting() - 1 => None,
+            (false, SEND_COMMAND) => {
+                self.modem.receive(data.get(..usize::from(setup.length))?);
+                Some(Vec::new())
+            }
+            (true, GET_RESPONSE) => Some(self.modem.respond()),
+            (false, RESET_FUNCTION) => {
+                self.modem.reset();
                 Some(Vec::new())
             }
             _ => None,

@@ -28,21 +28,35 @@ pub enum Violation {
     DatagramLong,
     /// A transfer of whole packets that nothing ends.
     NoShortPacket,
+    /// A packet of a session that is not active.
+    Session(u8),
     /// A request at the wrong time or with a wrong value.
     Request(u8),
 }
 
-/// Frames of a block; `expected` is the number that it ought to have.
+/// Shape of blocks from the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    /// Wishes of the device.
+    pub parameters: &'a NtbParameters,
+    /// True for fields of 32 bits.
+    pub wide: bool,
+    /// True if frames have checksums.
+    pub has_crc: bool,
+    /// True for IP packets of a session.
+    pub is_mbim: bool,
+}
+
+/// Frames of a block, or packets and their session; `expected` is the number that it ought to have.
 ///
 /// # Errors
 /// The first [`Violation`].
 pub fn decode(
     block: &[u8],
-    parameters: &NtbParameters,
-    wide: bool,
-    has_crc: bool,
+    shape: &Expected<'_>,
     expected: &mut Option<u16>,
-) -> Result<Vec<Vec<u8>>, Violation> {
+) -> Result<(u8, Vec<Vec<u8>>), Violation> {
+    let &Expected { parameters, wide, has_crc, is_mbim } = shape;
     let word = |at: usize| {
         let bytes = block.get(at..at + if wide { 4 } else { 2 })?;
         Some(bytes.iter().rev().fold(0_usize, |value, &byte| value << 8 | usize::from(byte)))
@@ -61,13 +75,16 @@ pub fn decode(
     }
     let table = word(if wide { 12 } else { 10 }).ok_or(Violation::Header)?;
     let (name, table_head, entry): (&[u8], usize, usize) = match (wide, has_crc) {
+        (false, _) if is_mbim => (b"IPS", 8, 4),
+        (true, _) if is_mbim => (b"ips", 16, 8),
         (false, false) => (b"NCM0", 8, 4),
         (false, true) => (b"NCM1", 8, 4),
         (true, false) => (b"ncm0", 16, 8),
         (true, true) => (b"ncm1", 16, 8),
     };
     let length = usize::from(half(table + 4).ok_or(Violation::Table)?);
-    let is_good = block.get(table..table + 4) == Some(name)
+    let session = if is_mbim { block.get(table + 3).copied().unwrap_or(0) } else { 0 };
+    let is_good = block.get(table..table + name.len()) == Some(name)
         && table >= usize::from(head)
         && table.is_multiple_of(usize::from(parameters.out_alignment.max(4)))
         && length >= table_head + 2 * entry
@@ -85,9 +102,13 @@ pub fn decode(
         let (offset, bytes) = (word(at).unwrap_or(0), word(at + entry / 2).unwrap_or(0));
         if (offset, bytes) == (0, 0) {
             let most = usize::from(parameters.out_datagrams);
-            return if most > 0 && frames.len() > most { Err(Violation::TooMany) } else { Ok(frames) };
+            return if most > 0 && frames.len() > most {
+                Err(Violation::TooMany)
+            } else {
+                Ok((session, frames))
+            };
         }
-        frames.push(datagram(block, (offset, bytes), usize::from(head), parameters, has_crc)?);
+        frames.push(datagram(block, (offset, bytes), usize::from(head), shape)?);
     }
     Err(Violation::NoEnd)
 }
@@ -96,15 +117,16 @@ fn datagram(
     block: &[u8],
     (offset, bytes): (usize, usize),
     head: usize,
-    parameters: &NtbParameters,
-    has_crc: bool,
+    &Expected { parameters, has_crc, is_mbim, .. }: &Expected<'_>,
 ) -> Result<Vec<u8>, Violation> {
     let whole = block.get(offset..offset + bytes).ok_or(Violation::Datagram)?;
-    if offset < head || bytes < 14 {
+    // The remainder is that of what stands behind an Ethernet header.
+    let header = if is_mbim { 0 } else { 14 };
+    if offset < head || bytes < header.max(1) {
         return Err(Violation::Datagram);
     }
     let divisor = usize::from(parameters.out_divisor).max(1);
-    if (offset + 14) % divisor != usize::from(parameters.out_remainder) {
+    if (offset + header) % divisor != usize::from(parameters.out_remainder) {
         return Err(Violation::Alignment);
     }
     if !has_crc {

@@ -23,6 +23,8 @@ pub struct Style {
     pub open_length: bool,
     /// Entries without a datagram at the end of each table, one at least.
     pub empty_entries: usize,
+    /// Session of MBIM; `None` for Ethernet frames.
+    pub session: Option<u8>,
 }
 
 impl Default for Style {
@@ -39,6 +41,7 @@ impl Default for Style {
             table_at_end: true,
             open_length: false,
             empty_entries: 1,
+            session: None,
         }
     }
 }
@@ -73,7 +76,11 @@ fn add_table(block: &mut Vec<u8>, frames: &[Vec<u8>], style: &Style, link_at: us
     block.resize(block.len().next_multiple_of(style.alignment.max(4)), 0);
     let table = block.len();
     patch(block, style.wide, link_at, table);
-    block.extend(if style.wide { *b"ncm0" } else { *b"NCM0" });
+    match (style.session, style.wide) {
+        (None, wide) => block.extend(if wide { b"ncm0" } else { b"NCM0" }),
+        (Some(session), true) => block.extend([b'i', b'p', b's', session]),
+        (Some(session), false) => block.extend([b'I', b'P', b'S', session]),
+    }
     if style.crc {
         block[table + 3] = b'1';
     }
@@ -96,7 +103,8 @@ fn add_table(block: &mut Vec<u8>, frames: &[Vec<u8>], style: &Style, link_at: us
 
 /// Adds a datagram whose payload is aligned; returns its offset and length.
 fn add_datagram(block: &mut Vec<u8>, frame: &[u8], style: &Style) -> (usize, usize) {
-    while (block.len() + 14) % style.divisor.max(1) != style.remainder {
+    let header = if style.session.is_some() { 0 } else { 14 };
+    while (block.len() + header) % style.divisor.max(1) != style.remainder {
         block.push(0);
     }
     let offset = block.len();

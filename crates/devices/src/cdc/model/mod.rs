@@ -14,10 +14,11 @@ mod decode;
 mod describe;
 mod encode;
 
-pub use decode::{Violation, decode};
+pub use decode::{Expected, Violation, decode};
 pub use encode::{Style, encode};
 
 use super::descriptor::{Subclass, capability};
+use super::mbim::model::{Modem, ModemOptions};
 use super::request::NtbParameters;
 use crate::usb::model::{Identity, Model};
 use crate::usb::{Completion, Speed, Status, Urb};
@@ -62,6 +63,8 @@ pub struct Options {
     pub splits_notifications: bool,
     /// True if it sends no notifications.
     pub is_silent: bool,
+    /// Modem of an MBIM function.
+    pub modem: ModemOptions,
 }
 
 impl Default for Options {
@@ -92,6 +95,7 @@ impl Default for Options {
             bits_per_second: 425_984_000,
             splits_notifications: false,
             is_silent: false,
+            modem: ModemOptions::default(),
         }
     }
 }
@@ -154,6 +158,9 @@ pub struct Device {
     violations: Vec<Violation>,
     blocks: u64,
     plugged: bool,
+    /// Alternate setting of the control interface.
+    half: u8,
+    modem: Modem,
 }
 
 impl Device {
@@ -182,6 +189,8 @@ impl Device {
             violations: Vec::new(),
             blocks: 0,
             plugged: true,
+            half: 0,
+            modem: Modem::new(options.modem.clone()),
             options,
         }
     }
@@ -189,6 +198,11 @@ impl Device {
     /// Properties of the function.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// The modem of an MBIM function.
+    pub fn modem(&mut self) -> &mut Modem {
+        &mut self.modem
     }
 
     /// Actions of the host against the specification or the device's wishes.
@@ -238,12 +252,28 @@ impl Device {
     }
 
     fn has_data(&self) -> bool {
-        self.configured && self.setting == 1
+        self.configured && self.setting == self.data_setting()
+    }
+
+    fn is_mbim(&self) -> bool {
+        self.options.subclass == Subclass::Mbim
+    }
+
+    /// Alternate setting of the data interface that has what the subclass needs.
+    fn data_setting(&self) -> u8 {
+        if self.is_mbim() && self.options.modem.is_dual { 2 } else { 1 }
+    }
+
+    /// Tells the host of answers that the modem has.
+    fn announce(&mut self) {
+        for _ in 0..self.modem.take_announced() {
+            self.notifications.push_back(vec![0xa1, 1, 0, 0, 0, 0, 0, 0]);
+        }
     }
 
     /// Queues the notifications that say what the link is.
     fn notify(&mut self) {
-        if !self.has_data() || self.options.is_silent {
+        if !self.has_data() || self.options.is_silent || self.is_mbim() {
             return;
         }
         let speed = self.options.bits_per_second.to_le_bytes();
@@ -323,7 +353,10 @@ impl Device {
             return self.to_host.pop_front().unwrap_or_default();
         }
         let limit = (self.in_bytes as usize).min(room);
-        let style = self.style();
+        let mut style = self.style();
+        if self.is_mbim() {
+            return self.next_packets(limit, &mut style);
+        }
         let mut frames: Vec<Vec<u8>> = Vec::new();
         while frames.len() < self.options.frames_per_block {
             let Some(frame) = self.to_host.pop_front() else { break };
@@ -340,6 +373,33 @@ impl Device {
             self.lost += u64::from(self.to_host.pop_front().is_some());
         }
         encode(&frames, &style)
+    }
+
+    /// Block of the packets of one session.
+    fn next_packets(&mut self, limit: usize, style: &mut Style) -> Vec<u8> {
+        let mut packets: Vec<Vec<u8>> = Vec::new();
+        while packets.len() < self.options.frames_per_block {
+            let Some((session, packet)) = self.to_host.front().and_then(|frame| packet_in(frame)) else {
+                break;
+            };
+            if style.session.is_some_and(|other| other != session) {
+                break;
+            }
+            style.session = Some(session);
+            packets.push(packet.to_vec());
+            if encode(&packets, style).len() > limit {
+                packets.pop();
+                break;
+            }
+            self.to_host.pop_front();
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        style.session = style.session.or(Some(0));
+        if packets.is_empty() {
+            // Longer than a block, for ever.
+            self.lost += u64::from(self.to_host.pop_front().is_some());
+        }
+        encode(&packets, style)
     }
 
     /// Shape of its blocks, as it was negotiated.
@@ -382,10 +442,33 @@ impl Device {
         if length.is_multiple_of(self.options.speed.bulk_packet()) && !ends {
             self.violations.push(Violation::NoShortPacket);
         }
-        match decode(&bytes, parameters, self.wide, self.crc, &mut self.expected) {
-            Ok(frames) => frames.into_iter().for_each(|frame| self.pass_on(frame)),
+        let is_mbim = self.is_mbim();
+        let expected = Expected { parameters, wide: self.wide, has_crc: self.crc, is_mbim };
+        match decode(&bytes, &expected, &mut self.expected) {
+            Ok((_, frames)) if !is_mbim => frames.into_iter().for_each(|frame| self.pass_on(frame)),
+            Ok((session, packets)) => {
+                packets.into_iter().for_each(|packet| self.pass_packet(session, &packet))
+            }
             Err(violation) => self.violations.push(violation),
         }
+    }
+
+    /// Passes a packet of a session on to the network.
+    fn pass_packet(&mut self, session: u8, packet: &[u8]) {
+        if packet.len() > usize::from(self.options.longest) {
+            return self.violations.push(Violation::DatagramLong);
+        }
+        if !self.modem.is_active(session) {
+            return self.violations.push(Violation::Session(session));
+        }
+        let [to, from] = self.options.modem.wire;
+        let mut frame = [to, from].concat();
+        if session != 0 {
+            frame.extend([0x81, 0, 0, session]);
+        }
+        frame.extend(if packet.first().is_some_and(|byte| byte >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] });
+        frame.extend(packet);
+        self.to_wire.push_back(frame);
     }
 
     fn pass_on(&mut self, frame: Vec<u8>) {
@@ -394,6 +477,19 @@ impl Device {
         } else {
             self.to_wire.push_back(frame);
         }
+    }
+}
+
+/// Session and IP packet of a frame of the wire; `None` for one that is no IP packet of a session.
+fn packet_in(frame: &[u8]) -> Option<(u8, &[u8])> {
+    match frame.get(12..)? {
+        [8, 0, packet @ ..] | [0x86, 0xdd, packet @ ..] => Some((0, packet)),
+        [0x81, 0, high, session, 8, 0, packet @ ..] | [0x81, 0, high, session, 0x86, 0xdd, packet @ ..]
+            if high & 0x0f == 0 =>
+        {
+            Some((*session, packet))
+        }
+        _ => None,
     }
 }
 
@@ -412,6 +508,8 @@ impl Model for Device {
     fn identity(&self) -> Identity {
         let (vendor, product) = self.options.identity;
         let interfaces: &'static [[u8; 3]] = match self.options.subclass {
+            Subclass::Mbim if self.options.modem.is_dual => &[[2, 13, 0], [10, 0, 1]],
+            Subclass::Mbim => &[[2, 14, 0], [10, 0, 2]],
             Subclass::Ncm => &[[2, 13, 0], [10, 0, 1]],
             Subclass::Ecm => &[[2, 6, 0], [10, 0, 0]],
         };
@@ -457,6 +555,7 @@ impl Model for Device {
 
     fn advance(&mut self, _now: Nanos) {
         if self.plugged {
+            self.announce();
             self.run_interrupts();
             self.run_bulk_in();
         }
@@ -499,7 +598,13 @@ impl Model for Device {
             self.lost += 1;
             return false;
         }
-        if frame.len() > usize::from(self.options.longest) {
+        let is_short = if self.is_mbim() {
+            let packet = packet_in(frame).filter(|&(session, _)| self.modem.is_active(session));
+            packet.is_some_and(|(_, packet)| packet.len() <= usize::from(self.options.longest))
+        } else {
+            frame.len() <= usize::from(self.options.longest)
+        };
+        if !is_short {
             return false;
         }
         self.to_host.push_back(frame.to_vec());

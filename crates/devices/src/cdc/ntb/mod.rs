@@ -91,22 +91,60 @@ impl Format {
     }
 }
 
-/// Signatures of tables: of datagrams as they are, and of datagrams with a checksum behind.
+/// Signatures of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signatures {
-    /// Without checksums.
-    pub plain: [u8; 4],
-    /// With checksums, if the class has them.
-    pub with_crc: Option<[u8; 4]>,
+pub enum Signatures {
+    /// Ethernet frames, as they are or with a checksum behind (NCM 1.0, table 3-3).
+    Ncm,
+    /// IP packets of a session, or bytes of a device service (MBIM 1.0, 7).
+    Mbim,
+}
+
+/// Datagrams of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Channel {
+    /// Ethernet frames.
+    #[default]
+    Frames,
+    /// IP packets of the session with that number.
+    Session(u8),
+    /// Bytes of the device service stream with that number.
+    Stream(u8),
 }
 
 impl Signatures {
-    /// Signatures of NCM, for Ethernet frames.
-    pub const fn ncm(format: Format) -> Self {
-        match format {
-            Format::Ntb16 => Self { plain: *b"NCM0", with_crc: Some(*b"NCM1") },
-            Format::Ntb32 => Self { plain: *b"ncm0", with_crc: Some(*b"ncm1") },
+    /// Meaning of a table's signature, and true if its datagrams have checksums; `None` for one that is unknown.
+    pub fn read(self, format: Format, signature: [u8; 4]) -> Option<(Channel, bool)> {
+        let known = |name: &[u8; 3]| {
+            let name = match format {
+                Format::Ntb16 => *name,
+                Format::Ntb32 => name.map(|letter| letter.to_ascii_lowercase()),
+            };
+            signature[..3] == name
+        };
+        match (self, signature[3]) {
+            (Self::Ncm, b'0') if known(b"NCM") => Some((Channel::Frames, false)),
+            (Self::Ncm, b'1') if known(b"NCM") => Some((Channel::Frames, true)),
+            (Self::Mbim, number) if known(b"IPS") => Some((Channel::Session(number), false)),
+            (Self::Mbim, number) if known(b"DSS") => Some((Channel::Stream(number), false)),
+            (Self::Ncm | Self::Mbim, _) => None,
         }
+    }
+}
+
+impl Channel {
+    /// Signature of a table with such datagrams.
+    pub fn signature(self, format: Format, has_crc: bool) -> [u8; 4] {
+        let [a, b, c, last] = match self {
+            Self::Frames => [b'N', b'C', b'M', if has_crc { b'1' } else { b'0' }],
+            Self::Session(number) => [b'I', b'P', b'S', number],
+            Self::Stream(number) => [b'D', b'S', b'S', number],
+        };
+        let name = match format {
+            Format::Ntb16 => [a, b, c],
+            Format::Ntb32 => [a, b, c].map(|letter| letter.to_ascii_lowercase()),
+        };
+        [name[0], name[1], name[2], last]
     }
 }
 
@@ -141,6 +179,23 @@ const fn crc_table() -> [u32; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signatures_are_read_as_they_are_written() {
+        for format in [Format::Ntb16, Format::Ntb32] {
+            for channel in [Channel::Session(0), Channel::Session(255), Channel::Stream(7)] {
+                let signature = channel.signature(format, false);
+                assert_eq!(Signatures::Mbim.read(format, signature), Some((channel, false)));
+                assert_eq!(Signatures::Ncm.read(format, signature), None);
+            }
+            for has_crc in [false, true] {
+                let signature = Channel::Frames.signature(format, has_crc);
+                assert_eq!(Signatures::Ncm.read(format, signature), Some((Channel::Frames, has_crc)));
+                assert_eq!(Signatures::Mbim.read(format, signature), None);
+            }
+        }
+        assert_eq!(Channel::Session(3).signature(Format::Ntb32, false), *b"ips\x03");
+    }
 
     #[test]
     fn the_checksum_is_that_of_ethernet() {

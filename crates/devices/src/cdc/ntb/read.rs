@@ -4,7 +4,7 @@
 //! reading ends: tables are counted, and the datagrams of a block have at most the bytes of the block, so
 //! that neither a loop of tables nor entries that overlap give more than was received.
 
-use super::{CRC_BYTES, Format, Signatures, crc};
+use super::{CRC_BYTES, Channel, Format, Signatures, crc};
 
 /// Most tables of a block; Linux looks at fewer. More are a loop.
 const MOST_TABLES: u8 = 64;
@@ -78,6 +78,8 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
     /// True if it has a checksum that does not fit.
     pub is_damaged: bool,
+    /// Kind of its table.
+    pub channel: Channel,
 }
 
 /// Blocks of one device.
@@ -114,6 +116,7 @@ enum State {
         end: usize,
         next_table: usize,
         has_crc: bool,
+        channel: Channel,
     },
     End,
 }
@@ -159,11 +162,11 @@ impl Block {
             self.begin(cursor, transfer)?;
         }
         let block = &transfer[..cursor.block.min(transfer.len())];
-        while let State::Entry { at, end, next_table, has_crc } = cursor.state {
-            if let Some((offset, length)) = self.entry(block, at, end) {
+        while let State::Entry { at, end, next_table, has_crc, channel } = cursor.state {
+            if let Some(place) = self.entry(block, at, end) {
                 let at = at + self.format.entry_bytes();
-                cursor.state = State::Entry { at, end, next_table, has_crc };
-                return self.datagram(cursor, block, offset, length, has_crc).map(Some);
+                cursor.state = State::Entry { at, end, next_table, has_crc, channel };
+                return self.datagram(cursor, block, place, has_crc, channel).map(Some);
             }
             cursor.state = State::End;
             if next_table != 0 {
@@ -208,11 +211,8 @@ impl Block {
         }
         let rest = block.get(index..).ok_or(Fault::TablePlace)?;
         let head = rest.get(..format.table_bytes()).ok_or(Fault::TablePlace)?;
-        let has_crc = match [head[0], head[1], head[2], head[3]] {
-            signature if signature == self.signatures.plain => false,
-            signature if Some(signature) == self.signatures.with_crc => true,
-            _ => return Err(Fault::TableSignature),
-        };
+        let signature = [head[0], head[1], head[2], head[3]];
+        let (channel, has_crc) = self.signatures.read(format, signature).ok_or(Fault::TableSignature)?;
         let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
         // An entry and the one that ends the table.
         if length < format.table_bytes() + 2 * format.entry_bytes() || length > rest.len() {
@@ -224,7 +224,7 @@ impl Block {
         };
         let next_table = format.field(head, next_at).ok_or(Fault::TablePlace)?;
         let at = index + format.table_bytes();
-        cursor.state = State::Entry { at, end: index + length, next_table, has_crc };
+        cursor.state = State::Entry { at, end: index + length, next_table, has_crc, channel };
         Ok(())
     }
 
@@ -240,9 +240,9 @@ impl Block {
         &self,
         cursor: &mut Cursor,
         block: &'a [u8],
-        offset: usize,
-        length: usize,
+        (offset, length): (usize, usize),
         has_crc: bool,
+        channel: Channel,
     ) -> Result<Datagram<'a>, Fault> {
         if offset < self.format.header_bytes() {
             return Err(Fault::DatagramPlace);
@@ -259,6 +259,6 @@ impl Block {
         }
         let (bytes, check) = whole.split_at(length - check);
         let is_damaged = has_crc && check != crc(core::iter::once(bytes)).to_le_bytes();
-        Ok(Datagram { bytes, is_damaged })
+        Ok(Datagram { bytes, is_damaged, channel })
     }
 }

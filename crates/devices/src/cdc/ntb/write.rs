@@ -3,9 +3,10 @@
 //! The lengths of a block's datagrams are known before the first byte is written, so that the table stands
 //! right behind the header, with as many entries as there are, and everything is written from front to back.
 
-use super::{CRC_BYTES, Format, Signatures, crc};
+use super::{CRC_BYTES, Channel, Format, crc};
 use crate::usb::UrbBuffer;
 use crate::usb::function::Plan;
+use core::ops::Range;
 use polder_buffers::Packet;
 
 /// Bytes of padding that are written at a time.
@@ -15,7 +16,6 @@ const ZEROS: [u8; 64] = [0; 64];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) format: Format,
-    pub(crate) signatures: Signatures,
     pub(crate) has_crc: bool,
     /// Offsets of datagrams are `remainder` modulo `divisor`.
     pub(crate) divisor: usize,
@@ -38,7 +38,6 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             format: Format::Ntb16,
-            signatures: Signatures::ncm(Format::Ntb16),
             has_crc: false,
             divisor: 4,
             remainder: 0,
@@ -56,6 +55,7 @@ impl Default for Shape {
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     shape: Shape,
+    channel: Channel,
     sequence: u16,
     /// Lengths of the planned datagrams, checksums included.
     lengths: Vec<usize>,
@@ -65,7 +65,13 @@ pub(crate) struct Packer {
 
 impl Packer {
     pub(crate) fn new(shape: Shape) -> Self {
-        Self { shape, sequence: 0, lengths: Vec::with_capacity(shape.most_datagrams), bytes: 0 }
+        Self {
+            shape,
+            channel: Channel::Frames,
+            sequence: 0,
+            lengths: Vec::with_capacity(shape.most_datagrams),
+            bytes: 0,
+        }
     }
 
     pub(crate) const fn shape(&self) -> &Shape {
@@ -76,6 +82,11 @@ impl Packer {
     pub(crate) fn most_datagrams(&self, bytes: usize, shortest: usize) -> usize {
         let Shape { format, most_datagrams, .. } = self.shape;
         most_datagrams.min(bytes / (shortest + format.entry_bytes())).max(1)
+    }
+
+    /// Sets the kind of the datagrams of the next block.
+    pub(crate) const fn set_channel(&mut self, channel: Channel) {
+        self.channel = channel;
     }
 
     /// Takes as many datagrams as a block of `limit` bytes holds.
@@ -158,14 +169,20 @@ impl Packer {
         self.first(count) + in_front + last
     }
 
-    /// Writes a datagram behind the `used` bytes of the block.
-    pub(crate) fn push(&self, packet: &Packet, buffer: &mut UrbBuffer, used: usize) -> usize {
+    /// Writes that part of a packet as a datagram behind the `used` bytes of the block.
+    pub(crate) fn push(
+        &self,
+        packet: &Packet,
+        part: Range<usize>,
+        buffer: &mut UrbBuffer,
+        used: usize,
+    ) -> usize {
         let Shape { divisor, remainder, has_crc, .. } = self.shape;
         let over = (used + divisor - remainder) % divisor;
         let start = if over == 0 { used } else { used + divisor - over };
         let used = pad(buffer, used, start);
-        let used = packet.segments().fold(used, |used, segment| buffer.write(used, segment));
-        if has_crc { buffer.write(used, &crc(packet.segments()).to_le_bytes()) } else { used }
+        let used = pieces(packet, part.clone()).fold(used, |used, piece| buffer.write(used, piece));
+        if has_crc { buffer.write(used, &crc(pieces(packet, part)).to_le_bytes()) } else { used }
     }
 
     /// Writes the table if it stands behind the datagrams, and the padding.
@@ -179,9 +196,9 @@ impl Packer {
 
     /// Writes the table at `table`, behind the `used` bytes of the block.
     fn table(&self, buffer: &mut UrbBuffer, used: usize, table: usize) -> usize {
-        let Shape { format, signatures, has_crc, divisor, .. } = self.shape;
+        let Shape { format, has_crc, divisor, .. } = self.shape;
         let count = self.lengths.len();
-        let signature = signatures.with_crc.filter(|_| has_crc).unwrap_or(signatures.plain);
+        let signature = self.channel.signature(format, has_crc);
         let mut used = pad(buffer, used, table);
         used = buffer.write(used, &signature);
         used = buffer.write(used, &narrow(self.table_bytes(count)));
@@ -202,6 +219,17 @@ impl Packer {
             Format::Ntb32 => buffer.write(used, &u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes()),
         }
     }
+}
+
+/// Bytes of a part of a packet, piece by piece.
+fn pieces(packet: &Packet, part: Range<usize>) -> impl Iterator<Item = &[u8]> {
+    let (mut skipped, mut left) = (part.start, part.len());
+    packet.segments().map(move |segment| {
+        let start = skipped.min(segment.len());
+        let count = left.min(segment.len() - start);
+        (skipped, left) = (skipped - start, left - count);
+        &segment[start..start + count]
+    })
 }
 
 fn narrow(value: usize) -> [u8; 2] {

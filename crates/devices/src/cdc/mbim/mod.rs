@@ -1,0 +1,80 @@
+//! Modems of the Mobile Broadband Interface Model: IP packets of sessions, and a dialogue over control messages.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `message` `service` | control messages, fragments, information of commands |
+//! | `session` | the dialogue, as a state machine without input and output |
+//! | `init` `function` `frames` | the numbered list, control transfers, packets in blocks |
+//! | `status` | what a port shows of itself, orders to the modem |
+//! | `model` | a modem in software |
+//!
+//! A port's packets have an Ethernet header inside the gateway alone, with one neighbour. Session 0 is the port,
+//! session n its VLAN n.
+//!
+//! **Not supported: SMS, USSD, phone book, STK, multi-carrier providers, device service streams.**
+//!
+//! Source: MBIM 1.0 with errata 1.
+
+pub mod message;
+pub mod service;
+pub mod session;
+
+mod frames;
+mod function;
+mod init;
+mod status;
+
+#[cfg(feature = "models")]
+pub mod model;
+
+pub use session::{ModemState, SessionState, Step, Wanted};
+pub use status::{Modem, ModemStatus, PortStatus};
+
+use super::{NetworkFunction, OpenError, Options, Subclass};
+use crate::AnyQueue;
+use crate::usb::{self, Transport, random_mac};
+use frames::Stations;
+use function::MbimFunction;
+use std::sync::Arc;
+
+/// An open port of a modem.
+pub struct Mbim {
+    /// Address of the port inside the gateway.
+    pub mac: [u8; 6],
+    /// Address of its one neighbour.
+    pub neighbour: [u8; 6],
+    /// Longest network packet.
+    pub mtu: u16,
+    /// Published status of the port.
+    pub status: Arc<PortStatus>,
+    /// The one queue.
+    pub queue: AnyQueue,
+}
+
+impl core::fmt::Debug for Mbim {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Mbim").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// Brings up the modem `function` of the device of vendor and product `identity` behind `transport`, and begins the
+/// dialogue that connects it as `wanted`. The link comes with the first session.
+///
+/// # Errors
+/// [`OpenError`] says what to do next.
+pub fn open(
+    transport: Box<dyn Transport>,
+    function: NetworkFunction,
+    identity: (u16, u16),
+    options: &Options,
+    wanted: Wanted,
+) -> Result<Mbim, OpenError> {
+    let speed = transport.speed();
+    let mac = options.mac.unwrap_or_else(|| random_mac(&transport.place()));
+    let settings = options.settings(Subclass::Mbim, speed);
+    let blocks = (options.blocks(), wanted);
+    let function = MbimFunction::new(function, identity, blocks, (options.mtu, mac), speed);
+    let usb::OpenFunction { found, status, queue } = usb::open(transport, function, &settings)?;
+    let Stations { near, far } = found.stations;
+    Ok(Mbim { mac: near, neighbour: far, mtu: found.mtu, status, queue })
+}

@@ -1,0 +1,163 @@
+//! Answers that are wrong on purpose.
+
+use super::answers::Answer;
+use super::{COMMAND, DONE, Modem, bytes_of, narrow};
+
+/// A way in which the modem lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// OPEN fails.
+    OpenFails,
+    /// Each command is answered as if the function were not open.
+    Forgets,
+    /// Commands are not answered.
+    Silent,
+    /// Answers are not announced.
+    NoNotification,
+    /// Answers have another transaction number.
+    OtherTransaction,
+    /// Answers have another service.
+    OtherService,
+    /// Answers have the number of another command.
+    OtherCommand,
+    /// The length of a message is too large.
+    LongerThanItIs,
+    /// A message ends early.
+    Cut,
+    /// The information is said to be longer than it is.
+    InformationBeyond,
+    /// The last fragment is missing.
+    FragmentMissing,
+    /// Two fragments are swapped.
+    FragmentsSwapped,
+    /// Fragments are said to be more than they are.
+    FragmentCount,
+    /// Each answer comes twice.
+    Twice,
+    /// Strings and lists stand outside of the information.
+    Outside,
+    /// Strings are no UTF-16.
+    NotText,
+    /// More addresses than there are.
+    ManyAddresses,
+    /// A network of more bits than an address has.
+    LongPrefix,
+    /// CONNECT answers for another session.
+    OtherSession,
+    /// CONNECT fails.
+    NoConnection,
+    /// CONNECT succeeds, and the session is not active.
+    NotActive,
+    /// The registration is denied.
+    Denied,
+    /// An MTU with which nothing can be sent.
+    TinyMtu,
+}
+
+impl Lie {
+    /// All of them.
+    pub const ALL: [Self; 23] = [
+        Self::OpenFails,
+        Self::Forgets,
+        Self::Silent,
+        Self::NoNotification,
+        Self::OtherTransaction,
+        Self::OtherService,
+        Self::OtherCommand,
+        Self::LongerThanItIs,
+        Self::Cut,
+        Self::InformationBeyond,
+        Self::FragmentMissing,
+        Self::FragmentsSwapped,
+        Self::FragmentCount,
+        Self::Twice,
+        Self::Outside,
+        Self::NotText,
+        Self::ManyAddresses,
+        Self::LongPrefix,
+        Self::OtherSession,
+        Self::NoConnection,
+        Self::NotActive,
+        Self::Denied,
+        Self::TinyMtu,
+    ];
+}
+
+impl Modem {
+    /// Queues the answer to a command, wrong where the modem lies.
+    pub(super) fn answer(&mut self, transaction: u32, (service, id): ([u8; 16], u32), answer: Answer) {
+        if self.lies(Lie::Silent) {
+            return;
+        }
+        let Answer { mut status, mut information } = answer;
+        self.bend_information(id, &mut status, &mut information);
+        let mut service = service;
+        if self.lies(Lie::OtherService) {
+            service[0] ^= 0xff;
+        }
+        let id = id + u32::from(self.lies(Lie::OtherCommand));
+        let claimed = information.len() + 4 * usize::from(self.lies(Lie::InformationBeyond));
+        let mut body = service.to_vec();
+        body.extend(bytes_of(&[id, status, narrow(claimed)]));
+        body.extend(information);
+        let transaction = transaction.wrapping_add(u32::from(self.lies(Lie::OtherTransaction)));
+        for _ in 0..if self.lies(Lie::Twice) { 2 } else { 1 } {
+            self.push_fragments(COMMAND + DONE, transaction, &body);
+        }
+    }
+
+    /// Changes what an answer says.
+    fn bend_information(&self, id: u32, status: &mut u32, information: &mut [u8]) {
+        let mut set = |at: usize, value: u32| {
+            if let Some(four) = information.get_mut(at..at + 4) {
+                four.copy_from_slice(&value.to_le_bytes());
+            }
+        };
+        if self.lies(Lie::Outside) {
+            match id {
+                1 => set(40, 0xffff_fff0),
+                9 => set(28, 0xffff_fff0),
+                15 => set(16, 0xffff_fff0),
+                _ => {}
+            }
+        }
+        match id {
+            12 if self.lies(Lie::NoConnection) => *status = 2,
+            12 if self.lies(Lie::OtherSession) => set(0, 9),
+            12 if self.lies(Lie::NotActive) => set(4, 3),
+            9 if self.lies(Lie::Denied) => set(4, 6),
+            15 if self.lies(Lie::ManyAddresses) => set(12, 100_000),
+            15 if self.lies(Lie::LongPrefix) => set(60, 99),
+            15 if self.lies(Lie::TinyMtu) => set(52, 1),
+            _ => {}
+        }
+        if self.lies(Lie::NotText) && matches!(id, 1 | 9) {
+            // A surrogate alone.
+            let from = information.len().min(if id == 1 { 64 } else { 48 });
+            information[from..].fill(0xd8);
+        }
+    }
+
+    /// Changes the fragments of a message.
+    pub(super) fn bend_fragments(&self, mut all: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let count = all.len();
+        if self.lies(Lie::FragmentMissing) {
+            all.pop();
+        }
+        if self.lies(Lie::FragmentsSwapped) && count > 1 {
+            all.swap(0, 1);
+        }
+        for message in &mut all {
+            if self.lies(Lie::FragmentCount) {
+                message[12] = message[12].wrapping_add(1);
+            }
+            if self.lies(Lie::LongerThanItIs) {
+                message[4] = message[4].wrapping_add(4);
+            }
+            if self.lies(Lie::Cut) {
+                message.truncate(message.len() / 2);
+            }
+        }
+        all
+    }
+}

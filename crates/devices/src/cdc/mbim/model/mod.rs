@@ -1,0 +1,305 @@
+//! A modem in software: control messages of the host in, answers and indications out.
+//!
+//! | file | what it imitates |
+//! |---|---|
+//! | `answers` | information of answers |
+//! | `lies` | answers that are wrong on purpose |
+//!
+//! Nothing here uses code of the driver. The bulk side is that of the CDC model.
+
+mod answers;
+mod lies;
+
+pub use lies::Lie;
+
+use answers::{Answer, Sessions};
+use std::collections::VecDeque;
+
+/// Types of messages.
+const OPEN: u32 = 1;
+const CLOSE: u32 = 2;
+const COMMAND: u32 = 3;
+const HOST_ERROR: u32 = 4;
+/// Difference between the type of a request and that of its answer.
+const DONE: u32 = 0x8000_0000;
+const FUNCTION_ERROR: u32 = 0x8000_0004;
+const INDICATE_STATUS: u32 = 0x8000_0007;
+/// Errors that the function tells.
+const NOT_OPENED: u32 = 5;
+const OUT_OF_SEQUENCE: u32 = 2;
+const LENGTH_MISMATCH: u32 = 3;
+/// Bytes of the headers of a message and of a fragment.
+const HEADER: usize = 12;
+const FRAGMENT: usize = 20;
+/// The service Basic Connect.
+const BASIC_CONNECT: [u8; 16] = *b"\xa2\x89\xcc\x33\xbc\xbb\x8b\x4f\xb6\xb0\x13\x3e\xc2\xaa\xe6\xdf";
+
+/// Properties of a modem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModemOptions {
+    /// Longest control message, in bytes.
+    pub message_bytes: u16,
+    /// True if the function is NCM, too.
+    pub is_dual: bool,
+    /// PIN that the SIM wants.
+    pub pin: Option<String>,
+    /// Access point names that the network has; any if there are none.
+    pub apns: Vec<String>,
+    /// User and password that the network wants.
+    pub login: Option<(String, String)>,
+    /// Number of questions for the registration that are answered with "searching".
+    pub searches: u32,
+    /// True if the radio is switched off at the start.
+    pub radio_off: bool,
+    /// MTU that the network tells.
+    pub mtu: u32,
+    /// Destination and source of frames to the wire.
+    pub wire: [[u8; 6]; 2],
+}
+
+impl Default for ModemOptions {
+    fn default() -> Self {
+        Self {
+            message_bytes: 4096,
+            is_dual: false,
+            pin: None,
+            apns: Vec::new(),
+            login: None,
+            searches: 1,
+            radio_off: true,
+            mtu: 1420,
+            wire: [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]],
+        }
+    }
+}
+
+/// A message of the host of which fragments have come.
+#[derive(Clone, Debug, Default)]
+struct Begun {
+    transaction: u32,
+    total: u32,
+    next: u32,
+    body: Vec<u8>,
+}
+
+/// A modem.
+#[derive(Debug)]
+pub struct Modem {
+    options: ModemOptions,
+    is_open: bool,
+    limit: usize,
+    begun: Option<Begun>,
+    responses: VecDeque<Vec<u8>>,
+    announced: u32,
+    sessions: Sessions,
+    lies: Vec<Lie>,
+    violations: Vec<&'static str>,
+    commands: Vec<(u32, bool)>,
+    host_errors: u32,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn narrow(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+impl Modem {
+    /// A modem that has just been switched on.
+    pub fn new(options: ModemOptions) -> Self {
+        Self {
+            sessions: Sessions::new(&options),
+            is_open: false,
+            limit: usize::from(options.message_bytes),
+            begun: None,
+            responses: VecDeque::new(),
+            announced: 0,
+            lies: Vec::new(),
+            violations: Vec::new(),
+            commands: Vec::new(),
+            host_errors: 0,
+            options,
+        }
+    }
+
+    /// Lets it lie from here on, or no more.
+    pub fn lie(&mut self, lies: &[Lie]) {
+        self.lies = lies.to_vec();
+    }
+
+    /// Mistakes of the host.
+    pub fn violations(&self) -> &[&'static str] {
+        &self.violations
+    }
+
+    /// Commands that the host has sent, and true for settings.
+    pub fn commands(&self) -> &[(u32, bool)] {
+        &self.commands
+    }
+
+    /// Errors that the host has told.
+    pub fn host_errors(&self) -> u32 {
+        self.host_errors
+    }
+
+    /// True if the host has opened the function.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// True if packets of a session are carried.
+    pub fn is_active(&self, session: u8) -> bool {
+        self.is_open && self.sessions.is_active(u32::from(session))
+    }
+
+    /// Access point name, user, password and authentication with which a session was activated.
+    pub fn access(&self, session: u8) -> Option<&(String, String, String, u32)> {
+        self.sessions.access(u32::from(session))
+    }
+
+    /// The network ends a session, and the modem tells.
+    pub fn end_session(&mut self, session: u8) {
+        let information = self.sessions.end(u32::from(session));
+        self.indicate(12, &information);
+    }
+
+    /// Sets the strength of the signal, and tells.
+    pub fn set_signal(&mut self, strength: u32) {
+        let information = self.sessions.set_signal(strength);
+        self.indicate(11, &information);
+    }
+
+    /// Forgets the host, as after RESET_FUNCTION.
+    pub fn reset(&mut self) {
+        (self.is_open, self.begun) = (false, None);
+        self.responses.clear();
+        self.announced = 0;
+        self.sessions = Sessions::new(&self.options);
+    }
+
+    /// True if it lies in that way.
+    fn lies(&self, lie: Lie) -> bool {
+        self.lies.contains(&lie)
+    }
+
+    /// Answers of which the host was not told so far.
+    pub(crate) fn take_announced(&mut self) -> u32 {
+        if self.lies(Lie::NoNotification) {
+            self.announced = 0;
+        }
+        core::mem::take(&mut self.announced)
+    }
+
+    /// The next answer; empty if there is none.
+    pub fn respond(&mut self) -> Vec<u8> {
+        self.responses.pop_front().unwrap_or_default()
+    }
+
+    fn push(&mut self, message: Vec<u8>) {
+        self.responses.push_back(message);
+        self.announced += 1;
+    }
+
+    fn indicate(&mut self, id: u32, information: &[u8]) {
+        if !self.is_open {
+            return;
+        }
+        let mut body = BASIC_CONNECT.to_vec();
+        body.extend(bytes_of(&[id, narrow(information.len())]));
+        body.extend(information);
+        self.push_fragments(INDICATE_STATUS, 0, &body);
+    }
+
+    /// Queues a message in fragments that the host takes.
+    fn push_fragments(&mut self, kind: u32, transaction: u32, body: &[u8]) {
+        let pieces: Vec<&[u8]> = body.chunks(self.limit - FRAGMENT).collect();
+        let total = narrow(pieces.len());
+        let mut all = Vec::new();
+        for (number, piece) in (0..).zip(pieces) {
+            let length = narrow(FRAGMENT + piece.len());
+            let mut message = bytes_of(&[kind, length, transaction, total, number]);
+            message.extend(piece);
+            all.push(message);
+        }
+        for message in self.bend_fragments(all) {
+            self.push(message);
+        }
+    }
+
+    /// Takes a control message of the host.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        let (kind, length, transaction) = (word(bytes, 0), word(bytes, 4), word(bytes, 8));
+        if bytes.len() < HEADER || length as usize != bytes.len() || bytes.len() > self.limit {
+            self.violations.push("the length of a message");
+            return self.push(bytes_of(&[FUNCTION_ERROR, 16, transaction, LENGTH_MISMATCH]));
+        }
+        match kind {
+            OPEN => self.open(transaction, word(bytes, HEADER)),
+            HOST_ERROR => self.host_errors += 1,
+            CLOSE if self.is_open => {
+                self.reset();
+                self.push(bytes_of(&[CLOSE + DONE, 16, transaction, 0]));
+            }
+            COMMAND if self.is_open && !self.lies(Lie::Forgets) => self.fragment(bytes, transaction),
+            COMMAND | CLOSE => self.push(bytes_of(&[FUNCTION_ERROR, 16, transaction, NOT_OPENED])),
+            _ => self.violations.push("the type of a message"),
+        }
+    }
+
+    fn open(&mut self, transaction: u32, limit: u32) {
+        self.reset();
+        let fails = self.lies(Lie::OpenFails);
+        self.is_open = !fails;
+        if limit < 64 {
+            self.violations.push("the longest control transfer");
+        }
+        self.limit =
+            usize::try_from(limit.max(64)).unwrap_or(64).min(usize::from(self.options.message_bytes));
+        self.push(bytes_of(&[OPEN + DONE, 16, transaction, if fails { 2 } else { 0 }]));
+    }
+
+    /// Takes a fragment of a command.
+    fn fragment(&mut self, bytes: &[u8], transaction: u32) {
+        let (total, number) = (word(bytes, HEADER), word(bytes, HEADER + 4));
+        let mut begun = match self.begun.take() {
+            Some(begun) => begun,
+            None => Begun { transaction, total, ..Begun::default() },
+        };
+        if (begun.transaction, begun.total, begun.next) != (transaction, total, number) || total == 0 {
+            self.violations.push("the order of fragments");
+            return self.push(bytes_of(&[FUNCTION_ERROR, 16, transaction, OUT_OF_SEQUENCE]));
+        }
+        begun.body.extend(bytes.get(FRAGMENT..).unwrap_or_default());
+        begun.next += 1;
+        if begun.next < total {
+            self.begun = Some(begun);
+            return;
+        }
+        let body = begun.body;
+        if body.len() < 28 || body.len() != 28 + word(&body, 24) as usize {
+            self.violations.push("the length of a command");
+            return self.push(bytes_of(&[FUNCTION_ERROR, 16, transaction, LENGTH_MISMATCH]));
+        }
+        self.command(transaction, &body);
+    }
+
+    /// Answers a command.
+    fn command(&mut self, transaction: u32, body: &[u8]) {
+        let (id, sets) = (word(body, 16), word(body, 20) == 1);
+        self.commands.push((id, sets));
+        let (service, information) = (&body[..16], &body[28..]);
+        let Answer { status, information } = if service == BASIC_CONNECT {
+            self.sessions.answer(&self.options, (id, sets), information)
+        } else {
+            Answer { status: 9, information: Vec::new() }
+        };
+        let answer = Answer { status, information };
+        self.answer(transaction, (service.try_into().unwrap_or(BASIC_CONNECT), id), answer);
+    }
+}

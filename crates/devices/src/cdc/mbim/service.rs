@@ -1,0 +1,507 @@
+//! Commands of the service Basic Connect (MBIM 1.0, section 10.5): what is asked, and what answers say.
+//!
+//! Strings are UTF-16 at an offset from the start of the information; offsets and lengths are checked where they
+//! are used, and what a function says is bounded.
+
+use super::message::word;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Identity of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceId(pub [u8; 16]);
+
+/// The service of connections (MBIM 1.0, 10.1).
+pub const BASIC_CONNECT: ServiceId = ServiceId([
+    0xa2, 0x89, 0xcc, 0x33, 0xbc, 0xbb, 0x8b, 0x4f, 0xb6, 0xb0, 0x13, 0x3e, 0xc2, 0xaa, 0xe6, 0xdf,
+]);
+/// The context type of the Internet (MBIM 1.0, 10.5.12).
+pub const INTERNET: [u8; 16] =
+    [0x7e, 0x5e, 0x2a, 0x7e, 0x4e, 0x6f, 0x72, 0x72, 0x73, 0x6b, 0x65, 0x6e, 0x7e, 0x5e, 0x2a, 0x7e];
+
+/// Commands of the service.
+pub mod command {
+    /// Abilities and identity of the modem.
+    pub const DEVICE_CAPS: u32 = 1;
+    /// State of the SIM.
+    pub const SUBSCRIBER_READY: u32 = 2;
+    /// Switches of the radio.
+    pub const RADIO_STATE: u32 = 3;
+    /// PIN of the SIM.
+    pub const PIN: u32 = 4;
+    /// Registration with the network.
+    pub const REGISTER_STATE: u32 = 9;
+    /// Attachment to the packet service.
+    pub const PACKET_SERVICE: u32 = 10;
+    /// Strength of the signal.
+    pub const SIGNAL_STATE: u32 = 11;
+    /// A session.
+    pub const CONNECT: u32 = 12;
+    /// Addresses of a session.
+    pub const IP_CONFIGURATION: u32 = 15;
+}
+
+/// Longest string that is read, in UTF-16 units.
+const LONGEST_STRING: usize = 256;
+/// Most addresses and servers of a session that are read.
+const MOST_ADDRESSES: u32 = 16;
+/// Strength that says nothing.
+const UNKNOWN_STRENGTH: u32 = 99;
+
+/// Writes information: words, and strings behind them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writer {
+    fixed: Vec<u8>,
+    strings: Vec<(usize, Vec<u8>)>,
+}
+
+impl Writer {
+    pub(super) fn word(mut self, value: u32) -> Self {
+        self.fixed.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.fixed.extend(bytes);
+        self
+    }
+
+    /// Offset and length of a string that stands behind.
+    pub(super) fn string(mut self, text: &str) -> Self {
+        let bytes = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        self.strings.push((self.fixed.len(), bytes));
+        self.fixed.extend([0; 8]);
+        self
+    }
+
+    pub(super) fn end(self) -> Vec<u8> {
+        let Self { fixed: mut information, strings } = self;
+        let narrow = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+        for (at, bytes) in strings.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let offset = narrow(information.len());
+            information[at..at + 4].copy_from_slice(&offset);
+            information[at + 4..at + 8].copy_from_slice(&narrow(bytes.len()));
+            information.extend(bytes);
+            // Each begins at a multiple of four (MBIM 1.0, 10.3).
+            information.resize(information.len().next_multiple_of(4), 0);
+        }
+        information
+    }
+}
+
+/// The string whose offset and length stand at `at`; `None` if it is not within the information.
+fn string(information: &[u8], at: usize) -> Option<String> {
+    let (offset, bytes) = (word(information, at)? as usize, word(information, at + 4)? as usize);
+    if bytes == 0 {
+        return Some(String::new());
+    }
+    if !bytes.is_multiple_of(2) || bytes / 2 > LONGEST_STRING {
+        return None;
+    }
+    let units = information.get(offset..)?.get(..bytes)?.as_chunks::<2>().0;
+    let units: Vec<u16> = units.iter().map(|&unit| u16::from_le_bytes(unit)).collect();
+    let text = String::from_utf16(&units).ok()?;
+    // Control characters would reach terminals and logs.
+    Some(text.chars().filter(|letter| !letter.is_control()).collect())
+}
+
+/// Abilities and identity of a modem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCaps {
+    /// Sessions at a time, at most.
+    pub sessions: u32,
+    /// Identity of the device (IMEI).
+    pub device: String,
+    /// Its firmware.
+    pub firmware: String,
+    /// Its hardware.
+    pub hardware: String,
+}
+
+impl DeviceCaps {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        Some(Self {
+            sessions: word(information, 28)?,
+            device: string(information, 40)?,
+            firmware: string(information, 48)?,
+            hardware: string(information, 56)?,
+        })
+    }
+}
+
+/// State of the SIM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It is read.
+    NotInitialized,
+    /// It can be used.
+    Initialized,
+    /// There is none.
+    NoSim,
+    /// It cannot be used.
+    BadSim,
+    /// It failed.
+    Failure,
+    /// The subscription is not active.
+    NotActivated,
+    /// It wants a PIN.
+    Locked,
+}
+
+impl Ready {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        Some(match word(information, 0)? {
+            0 => Self::NotInitialized,
+            1 => Self::Initialized,
+            2 => Self::NoSim,
+            3 => Self::BadSim,
+            4 => Self::Failure,
+            5 => Self::NotActivated,
+            6 => Self::Locked,
+            _ => return None,
+        })
+    }
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotInitialized => "not initialized",
+            Self::Initialized => "initialized",
+            Self::NoSim => "no SIM",
+            Self::BadSim => "bad SIM",
+            Self::Failure => "failure",
+            Self::NotActivated => "not activated",
+            Self::Locked => "locked",
+        }
+    }
+}
+
+/// Switches of the radio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Radio {
+    /// The switch on the device.
+    pub hardware: bool,
+    /// The switch that the host sets.
+    pub software: bool,
+}
+
+impl Radio {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        let switch = |at| match word(information, at)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        };
+        Some(Self { hardware: switch(0)?, software: switch(4)? })
+    }
+}
+
+/// Result of entering a PIN, or the PIN that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinState {
+    /// Kind of the PIN.
+    pub kind: u32,
+    /// True if it is wanted.
+    pub locked: bool,
+    /// Attempts that are left; `u32::MAX` if unknown.
+    pub attempts: u32,
+}
+
+/// Kind of the PIN that is entered.
+pub const PIN_1: u32 = 2;
+
+impl PinState {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        Some(Self {
+            kind: word(information, 0)?,
+            locked: word(information, 4)? != 0,
+            attempts: word(information, 8)?,
+        })
+    }
+}
+
+/// Registration with a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegisterState {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// Not registered.
+    Deregistered,
+    /// It looks for a network.
+    Searching,
+    /// At home.
+    Home,
+    /// In another network.
+    Roaming,
+    /// In a partner's network.
+    Partner,
+    /// The network refuses.
+    Denied,
+}
+
+impl RegisterState {
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Deregistered => "deregistered",
+            Self::Searching => "searching",
+            Self::Home => "home",
+            Self::Roaming => "roaming",
+            Self::Partner => "partner",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+/// Registration and its network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// State of the registration.
+    pub state: RegisterState,
+    /// Name of the network.
+    pub provider: String,
+}
+
+impl Registration {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        let state = match word(information, 4)? {
+            0 => RegisterState::Unknown,
+            1 => RegisterState::Deregistered,
+            2 => RegisterState::Searching,
+            3 => RegisterState::Home,
+            4 => RegisterState::Roaming,
+            5 => RegisterState::Partner,
+            6 => RegisterState::Denied,
+            _ => return None,
+        };
+        Some(Self { state, provider: string(information, 28)? })
+    }
+
+    /// True if packets can be sent in the network.
+    pub const fn is_registered(&self) -> bool {
+        matches!(self.state, RegisterState::Home | RegisterState::Roaming | RegisterState::Partner)
+    }
+}
+
+/// Attachment to the packet service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketService {
+    /// True if it is attached.
+    pub attached: bool,
+    /// Speed to the network and from it, in bits a second.
+    pub speeds: (u64, u64),
+}
+
+impl PacketService {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        let speed =
+            |at| Some(u64::from(word(information, at)?) | u64::from(word(information, at + 4)?) << 32);
+        let attached = match word(information, 4)? {
+            2 => true,
+            0..=4 => false,
+            _ => return None,
+        };
+        Some(Self { attached, speeds: (speed(12)?, speed(20)?) })
+    }
+}
+
+/// Strength of the signal in dBm; `None` when it is not known or the answer is malformed.
+pub fn signal(information: &[u8]) -> Option<i16> {
+    let strength = word(information, 0).filter(|&strength| strength != UNKNOWN_STRENGTH && strength <= 31)?;
+    // 3GPP TS 27.007, 8.5.
+    i16::try_from(strength).ok().map(|strength| 2 * strength - 113)
+}
+
+/// Authentication of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authentication {
+    /// None.
+    #[default]
+    None,
+    /// Password Authentication Protocol.
+    Pap,
+    /// Challenge-Handshake Authentication Protocol.
+    Chap,
+    /// Microsoft's second version of it.
+    MsChapV2,
+}
+
+/// Session that is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Access point name; empty for the subscription's own.
+    pub apn: String,
+    /// Authentication.
+    pub authentication: Authentication,
+    /// Name of the user.
+    pub user: String,
+    /// Password of the user.
+    pub password: String,
+}
+
+/// Information of a CONNECT that activates a session, or deactivates it.
+pub(super) fn connect(session: u32, activates: bool, access: &Access) -> Vec<u8> {
+    let authentication = match access.authentication {
+        Authentication::None => 0,
+        Authentication::Pap => 1,
+        Authentication::Chap => 2,
+        Authentication::MsChapV2 => 3,
+    };
+    let writer = Writer::default().word(session).word(u32::from(activates));
+    let writer = writer.string(&access.apn).string(&access.user).string(&access.password);
+    // No compression; the network chooses between IPv4 and IPv6.
+    writer.word(0).word(authentication).word(0).bytes(&INTERNET).end()
+}
+
+/// State of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The session.
+    pub session: u32,
+    /// True if packets can be sent.
+    pub active: bool,
+    /// Error of the network, 0 for none (3GPP TS 24.008, 10.5.6.6).
+    pub error: u32,
+}
+
+impl Connection {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        let active = match word(information, 4)? {
+            1 => true,
+            0..=4 => false,
+            _ => return None,
+        };
+        Some(Self { session: word(information, 0)?, active, error: word(information, 32)? })
+    }
+}
+
+/// Addresses of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IpConfiguration {
+    /// The session.
+    pub session: u32,
+    /// Own addresses with the bits of their networks.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Gateways, at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// Name servers.
+    pub servers: Vec<IpAddr>,
+    /// Longest packet of the session, if the network tells.
+    pub mtu: Option<u16>,
+}
+
+/// Bits of what is configured.
+const ADDRESS: u32 = 1;
+const GATEWAY: u32 = 1 << 1;
+const SERVERS: u32 = 1 << 2;
+const MTU: u32 = 1 << 3;
+
+/// One address family in the information: where its words stand, and bytes of an address.
+struct Family {
+    available: usize,
+    count: usize,
+    gateway: usize,
+    servers: usize,
+    mtu: usize,
+    bytes: usize,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family { available: 4, count: 12, gateway: 28, servers: 36, mtu: 52, bytes: 4 },
+    Family { available: 8, count: 20, gateway: 32, servers: 44, mtu: 56, bytes: 16 },
+];
+
+impl IpConfiguration {
+    /// Reads the answer; `None` when it is malformed.
+    pub fn read(information: &[u8]) -> Option<Self> {
+        let mut found = Self { session: word(information, 0)?, ..Self::default() };
+        for family in FAMILIES {
+            found.read_family(information, &family)?;
+        }
+        Some(found)
+    }
+
+    fn read_family(&mut self, information: &[u8], family: &Family) -> Option<()> {
+        let available = word(information, family.available)?;
+        if available & ADDRESS != 0 {
+            let (count, at) = place(information, family.count)?;
+            for index in 0..count {
+                let element = own_address(information, at + index * (4 + family.bytes), family.bytes)?;
+                self.addresses.push(element);
+            }
+        }
+        if available & GATEWAY != 0 {
+            let at = word(information, family.gateway)? as usize;
+            self.gateways.push(address(information, at, family.bytes)?);
+        }
+        if available & SERVERS != 0 {
+            let (count, at) = place(information, family.servers)?;
+            for index in 0..count {
+                self.servers.push(address(information, at + index * family.bytes, family.bytes)?);
+            }
+        }
+        if available & MTU != 0 {
+            let mtu = u16::try_from(word(information, family.mtu)?).unwrap_or(u16::MAX);
+            self.mtu = Some(self.mtu.map_or(mtu, |other| other.min(mtu)));
+        }
+        Some(())
+    }
+}
+
+/// Count and offset of a list.
+fn place(information: &[u8], at: usize) -> Option<(usize, usize)> {
+    let count = word(information, at)?;
+    if count > MOST_ADDRESSES {
+        return None;
+    }
+    Some((count as usize, word(information, at + 4)? as usize))
+}
+
+/// An address that a station can have, and the bits of its network.
+fn own_address(information: &[u8], at: usize, bytes: usize) -> Option<(IpAddr, u8)> {
+    let bits = u8::try_from(word(information, at)?).ok()?;
+    let address = address(information, at + 4, bytes)?;
+    let is_stations = !address.is_unspecified() && !address.is_multicast();
+    (usize::from(bits) <= 8 * bytes && is_stations).then_some((address, bits))
+}
+
+fn address(information: &[u8], at: usize, bytes: usize) -> Option<IpAddr> {
+    let rest = information.get(at..)?;
+    Some(if bytes == 4 {
+        Ipv4Addr::from(*rest.first_chunk::<4>()?).into()
+    } else {
+        Ipv6Addr::from(*rest.first_chunk::<16>()?).into()
+    })
+}
+
+/// Name of a status other than 0 (MBIM 1.0, table 9-11).
+pub fn status_name(status: u32) -> &'static str {
+    match status {
+        1 => "busy",
+        3 => "no SIM",
+        4 => "bad SIM",
+        5 => "the PIN is required",
+        7 => "not registered",
+        8 => "no provider",
+        9 => "the device has no such command",
+        11 => "the data class is not available",
+        12 => "the packet service is detached",
+        13 => "too many sessions",
+        14 => "not initialized",
+        16 => "the session is not active",
+        17 => "the service is not activated",
+        18 => "the access point name is wrong",
+        19 => "user or password is wrong",
+        20 => "the radio is off",
+        21 => "a parameter is wrong",
+        _ => "a failure",
+    }
+}

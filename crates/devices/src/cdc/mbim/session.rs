@@ -1,0 +1,644 @@
+//! The dialogue with a modem, as a state machine without input and output.
+//!
+//! Bytes of control transfers go in, fragments to be sent come out, time is an argument. One transaction is under
+//! way at a time, and each has a deadline.
+//!
+//! | step | answer that leads on |
+//! |---|---|
+//! | 1. OPEN | the function is open |
+//! | 2. DEVICE_CAPS | abilities |
+//! | 3. SUBSCRIBER_READY_STATUS | the SIM can be used; one that is locked gets the PIN, once |
+//! | 4. RADIO_STATE | the radio is on; it is switched on |
+//! | 5. REGISTER_STATE | registered; asked again each second |
+//! | 6. PACKET_SERVICE | attached; it is attached |
+//! | 7. SIGNAL_STATE | any |
+//! | 8. CONNECT, for each session | active |
+//! | 9. IP_CONFIGURATION, for each session | addresses |
+//!
+//! A step that fails is tried again after a pause that grows. A PIN that was refused never is: three wrong ones
+//! lock the SIM.
+
+use super::message::{Assembler, Body, Command, Message, MessageFault, ProtocolError, Request, fragments};
+use super::service::{
+    Access, BASIC_CONNECT, Connection, DeviceCaps, IpConfiguration, PIN_1, PacketService, PinState, Radio,
+    Ready, Registration, Writer, command, connect, signal, status_name,
+};
+use polder_datapath::units::Nanos;
+use std::collections::VecDeque;
+
+/// Time for which an answer may take.
+const DEADLINE: Nanos = Nanos::from_seconds(10);
+/// The same where the modem asks the network.
+const NETWORK_DEADLINE: Nanos = Nanos::from_seconds(60);
+/// Time between two fragments of a message (MBIM 1.0, 9.5: at least 1250 ms).
+const FRAGMENT_DEADLINE: Nanos = Nanos::from_millis(2500);
+/// Between two looks at what is not there yet.
+const LOOK: Nanos = Nanos::from_seconds(1);
+/// Between two looks at the signal.
+const SIGNAL: Nanos = Nanos::from_seconds(10);
+/// Pauses behind a failure: the first, and the longest.
+const PAUSES: (Nanos, Nanos) = (Nanos::from_seconds(1), Nanos::from_seconds(30));
+
+/// Settings of a modem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Sessions with their numbers; none leaves the modem disconnected.
+    pub sessions: Vec<(u8, Access)>,
+    /// PIN of the SIM.
+    pub pin: Option<String>,
+}
+
+/// Step of the dialogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Step {
+    /// Opens the function.
+    #[default]
+    Open,
+    /// Asks for abilities.
+    Caps,
+    /// Asks for the SIM.
+    Ready,
+    /// Enters the PIN.
+    Pin,
+    /// Asks for the radio.
+    Radio,
+    /// Switches the radio on.
+    RadioOn,
+    /// Asks for the registration.
+    Register,
+    /// Asks for the packet service.
+    Packet,
+    /// Attaches to the packet service.
+    Attach,
+    /// Asks for the signal.
+    Signal,
+    /// Activates the session of that place.
+    Connect(usize),
+    /// Asks for the addresses of the session of that place.
+    Addresses(usize),
+    /// Deactivates the session of that place.
+    Disconnect(usize),
+    /// Nothing is to be done but to look at the signal.
+    Rest,
+    /// The PIN is missing or was refused; an order is needed.
+    Halted,
+    /// Closes the function.
+    Close,
+    /// The function is closed.
+    Closed,
+}
+
+impl Step {
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "opening",
+            Self::Caps => "identifying",
+            Self::Ready | Self::Pin => "waiting for the SIM",
+            Self::Radio | Self::RadioOn => "switching the radio on",
+            Self::Register => "registering",
+            Self::Packet | Self::Attach => "attaching",
+            Self::Signal | Self::Connect(_) => "connecting",
+            Self::Addresses(_) => "configuring",
+            Self::Disconnect(_) => "disconnecting",
+            Self::Rest => "at rest",
+            Self::Halted => "halted",
+            Self::Close | Self::Closed => "closed",
+        }
+    }
+}
+
+/// A session of a modem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionState {
+    /// Its number.
+    pub number: u8,
+    /// True if packets can be sent.
+    pub active: bool,
+    /// Its addresses.
+    pub configuration: IpConfiguration,
+}
+
+/// State of a modem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModemState {
+    /// Step of the dialogue.
+    pub step: Step,
+    /// Abilities and identity.
+    pub caps: Option<DeviceCaps>,
+    /// State of the SIM.
+    pub ready: Option<Ready>,
+    /// Attempts at the PIN that are left.
+    pub pin_attempts: Option<u32>,
+    /// Switches of the radio.
+    pub radio: Option<Radio>,
+    /// Registration and its network.
+    pub registration: Option<Registration>,
+    /// Attachment to the packet service.
+    pub packet_service: Option<PacketService>,
+    /// Strength of the signal in dBm.
+    pub signal: Option<i16>,
+    /// Sessions that are wanted.
+    pub sessions: Vec<SessionState>,
+    /// The last failure, for people; `None` once all that is wanted is done.
+    pub error: Option<String>,
+    /// Messages that came.
+    pub messages: u64,
+    /// Messages that were refused.
+    pub refused: u64,
+    /// Errors that the function has told.
+    pub function_errors: u64,
+    /// Transactions that were not answered in time.
+    pub timeouts: u64,
+}
+
+impl ModemState {
+    /// True if all sessions that are wanted are active and have their addresses.
+    pub fn is_connected(&self) -> bool {
+        self.step == Step::Rest
+            && !self.sessions.is_empty()
+            && self.sessions.iter().all(|session| session.active)
+    }
+
+    /// True if packets of session 0, or of the only one, can be sent.
+    pub fn carries(&self) -> bool {
+        self.sessions.iter().any(|session| session.active && !session.configuration.addresses.is_empty())
+    }
+}
+
+/// A transaction that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outstanding {
+    transaction: u32,
+    command: Option<u32>,
+    end: Nanos,
+}
+
+/// The dialogue with one modem.
+#[derive(Debug)]
+pub struct Session {
+    wanted: Wanted,
+    /// Bytes of a control transfer, at most.
+    limit: usize,
+    state: ModemState,
+    changed: bool,
+    transaction: u32,
+    outstanding: Option<Outstanding>,
+    outgoing: VecDeque<Vec<u8>>,
+    assembler: Assembler,
+    fragment_end: Nanos,
+    /// Nothing is begun before that.
+    next: Nanos,
+    pause: Nanos,
+    pin_refused: bool,
+    /// True if the sessions are wanted.
+    connects: bool,
+}
+
+impl Session {
+    /// A dialogue over control transfers of at most `limit` bytes.
+    pub fn new(wanted: Wanted, limit: usize) -> Self {
+        let session = |&(number, _): &(u8, Access)| SessionState { number, ..SessionState::default() };
+        let sessions = wanted.sessions.iter().map(session).collect();
+        Self {
+            connects: !wanted.sessions.is_empty(),
+            wanted,
+            limit,
+            state: ModemState { sessions, ..ModemState::default() },
+            changed: true,
+            transaction: 0,
+            outstanding: None,
+            outgoing: VecDeque::new(),
+            assembler: Assembler::default(),
+            fragment_end: Nanos(0),
+            next: Nanos(0),
+            pause: PAUSES.0,
+            pin_refused: false,
+        }
+    }
+
+    /// State of the modem.
+    pub const fn state(&self) -> &ModemState {
+        &self.state
+    }
+
+    /// True once after each change of the state.
+    pub const fn takes_change(&mut self) -> bool {
+        core::mem::replace(&mut self.changed, false)
+    }
+
+    /// True if the state has changed since it was last taken.
+    pub const fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Wants the sessions, or wants them no more.
+    pub fn order(&mut self, connects: bool, now: Nanos) {
+        self.connects = connects && !self.wanted.sessions.is_empty();
+        (self.pin_refused, self.pause) = (false, PAUSES.0);
+        self.next = now;
+        let from_start = matches!(self.state.step, Step::Closed | Step::Close);
+        if connects && from_start {
+            self.enter(Step::Open);
+        } else if matches!(self.state.step, Step::Rest | Step::Halted) {
+            self.enter(Step::Ready);
+        }
+        self.changed = true;
+    }
+
+    /// Closes the function.
+    pub fn close(&mut self, now: Nanos) {
+        self.outstanding = None;
+        self.outgoing.clear();
+        self.next = now;
+        self.enter(Step::Close);
+    }
+
+    /// The next fragment to be sent at `now`, if any.
+    pub fn poll(&mut self, now: Nanos) -> Option<Vec<u8>> {
+        self.watch(now);
+        if self.outgoing.is_empty() && self.outstanding.is_none() && now >= self.next {
+            self.begin(now);
+        }
+        self.outgoing.pop_front()
+    }
+
+    /// Ends what takes too long.
+    fn watch(&mut self, now: Nanos) {
+        if self.assembler.is_waiting() && now > self.fragment_end {
+            self.assembler.clear();
+            self.tell(ProtocolError::TimeoutFragment);
+        }
+        if self.outstanding.is_some_and(|outstanding| now > outstanding.end) {
+            self.outstanding = None;
+            self.outgoing.clear();
+            self.state.timeouts += 1;
+            self.fail("the modem does not answer".to_owned(), now);
+            self.enter(Step::Open);
+        }
+    }
+
+    /// Begins the transaction of the step.
+    fn begin(&mut self, now: Nanos) {
+        if self.state.step == Step::Rest {
+            self.state.step = Step::Signal;
+        }
+        let Some((request, deadline)) = self.request() else { return };
+        self.transaction = self.transaction.checked_add(1).unwrap_or(1);
+        let command = match &request {
+            Request::Command(command) => Some(command.id),
+            Request::Open(_) | Request::Close | Request::Error(_) => None,
+        };
+        self.outgoing.extend(fragments(&request, self.transaction, self.limit));
+        self.outstanding = Some(Outstanding { transaction: self.transaction, command, end: now + deadline });
+    }
+
+    /// Request of the step, and its deadline; `None` where there is nothing to ask.
+    fn request(&self) -> Option<(Request, Nanos)> {
+        let ask = |id: u32, information: Vec<u8>| {
+            (Request::Command(Command { service: BASIC_CONNECT, id, sets: false, information }), DEADLINE)
+        };
+        let set = |id: u32, information: Vec<u8>| {
+            let command = Command { service: BASIC_CONNECT, id, sets: true, information };
+            (Request::Command(command), NETWORK_DEADLINE)
+        };
+        let session = |place: usize| self.wanted.sessions.get(place);
+        Some(match self.state.step {
+            Step::Open => (Request::Open(u32::try_from(self.limit).unwrap_or(u32::MAX)), DEADLINE),
+            Step::Caps => ask(command::DEVICE_CAPS, Vec::new()),
+            Step::Ready => ask(command::SUBSCRIBER_READY, Vec::new()),
+            Step::Pin => {
+                let pin = self.wanted.pin.as_deref()?;
+                set(command::PIN, Writer::default().word(PIN_1).word(0).string(pin).string("").end())
+            }
+            Step::Radio => ask(command::RADIO_STATE, Vec::new()),
+            Step::RadioOn => set(command::RADIO_STATE, Writer::default().word(1).end()),
+            Step::Register => ask(command::REGISTER_STATE, Vec::new()),
+            Step::Packet => ask(command::PACKET_SERVICE, Vec::new()),
+            Step::Attach => set(command::PACKET_SERVICE, Writer::default().word(0).end()),
+            Step::Signal | Step::Rest => ask(command::SIGNAL_STATE, Vec::new()),
+            Step::Connect(place) => {
+                let (number, access) = session(place)?;
+                set(command::CONNECT, connect(u32::from(*number), true, access))
+            }
+            Step::Disconnect(place) => {
+                let (number, access) = session(place)?;
+                set(command::CONNECT, connect(u32::from(*number), false, access))
+            }
+            Step::Addresses(place) => {
+                let (number, _) = session(place)?;
+                // The question has the form of the answer (MBIM 1.0, 10.5.20).
+                let words = [u32::from(*number)].into_iter().chain([0; 14]);
+                let information = words.fold(Writer::default(), Writer::word).end();
+                ask(command::IP_CONFIGURATION, information)
+            }
+            Step::Close => (Request::Close, DEADLINE),
+            Step::Halted | Step::Closed => return None,
+        })
+    }
+
+    /// Takes the bytes of a control transfer into account.
+    pub fn received(&mut self, bytes: &[u8], now: Nanos) {
+        self.fragment_end = now + FRAGMENT_DEADLINE;
+        match self.assembler.take(bytes) {
+            Ok(Some(message)) => self.take_message(message, now),
+            Ok(None) => {}
+            Err(fault) => self.refuse(fault),
+        }
+    }
+
+    /// A message cannot be understood: the function is told.
+    fn refuse(&mut self, fault: MessageFault) {
+        self.state.refused += 1;
+        self.changed = true;
+        self.tell(fault.told());
+    }
+
+    fn tell(&mut self, error: ProtocolError) {
+        self.outgoing.extend(fragments(&Request::Error(error), self.transaction, self.limit));
+    }
+
+    fn take_message(&mut self, message: Message, now: Nanos) {
+        self.state.messages += 1;
+        self.changed = true;
+        let Message { transaction, body } = message;
+        if let Body::Indication { service, id, information } = &body {
+            if *service == BASIC_CONNECT {
+                self.indicated(*id, information, now);
+            }
+            return;
+        }
+        if let Body::Error(error) = body {
+            return self.function_error(error, transaction, now);
+        }
+        let Some(outstanding) = self.outstanding.filter(|one| one.transaction == transaction) else {
+            // An answer to what has been given up, or to nothing.
+            self.state.refused += 1;
+            return;
+        };
+        match body {
+            Body::OpenDone(status) if self.state.step == Step::Open => self.opened(status, now),
+            Body::CloseDone(_) if self.state.step == Step::Close => {
+                self.outstanding = None;
+                self.enter(Step::Closed);
+            }
+            Body::CommandDone { service, id, status, information }
+                if service == BASIC_CONNECT && Some(id) == outstanding.command =>
+            {
+                self.outstanding = None;
+                self.answered(status, &information, now);
+            }
+            Body::OpenDone(_)
+            | Body::CloseDone(_)
+            | Body::CommandDone { .. }
+            | Body::Indication { .. }
+            | Body::Error(_) => self.state.refused += 1,
+        }
+    }
+
+    fn opened(&mut self, status: u32, now: Nanos) {
+        self.outstanding = None;
+        if status == 0 {
+            self.enter(Step::Caps);
+        } else {
+            self.fail(format!("the modem does not open: {}", status_name(status)), now);
+        }
+    }
+
+    fn function_error(&mut self, error: ProtocolError, transaction: u32, now: Nanos) {
+        self.state.function_errors += 1;
+        let is_ours = self.outstanding.is_some_and(|one| one.transaction == transaction);
+        if error != ProtocolError::NotOpened && !is_ours {
+            return;
+        }
+        self.outstanding = None;
+        self.outgoing.clear();
+        self.fail(format!("the modem reports: {}", error.name()), now);
+        // A function that was reset is opened anew.
+        self.enter(Step::Open);
+    }
+
+    /// An answer has come.
+    fn answered(&mut self, status: u32, information: &[u8], now: Nanos) {
+        if status != 0 {
+            return self.refused_by_modem(status, now);
+        }
+        if self.advance(information, now).is_none() {
+            self.state.refused += 1;
+            self.fail("the modem gave an answer that is malformed".to_owned(), now);
+        }
+    }
+
+    fn refused_by_modem(&mut self, status: u32, now: Nanos) {
+        let step = self.state.step;
+        self.fail(format!("{} failed: {} (status {status})", step.name(), status_name(status)), now);
+        match step {
+            Step::Pin => {
+                self.pin_refused = true;
+                self.enter(Step::Halted);
+            }
+            Step::Attach | Step::Connect(_) | Step::Addresses(_) => self.enter(Step::Ready),
+            // The signal is good to know, and no more.
+            Step::Signal => self.signal_known(None, now),
+            Step::Disconnect(place) => self.disconnected(place, now),
+            Step::Open
+            | Step::Caps
+            | Step::Ready
+            | Step::Radio
+            | Step::RadioOn
+            | Step::Register
+            | Step::Packet
+            | Step::Rest
+            | Step::Halted
+            | Step::Close
+            | Step::Closed => {}
+        }
+    }
+
+    /// Goes on with what an answer says; `None` when it is malformed.
+    fn advance(&mut self, information: &[u8], now: Nanos) -> Option<()> {
+        match self.state.step {
+            Step::Caps => {
+                self.state.caps = Some(DeviceCaps::read(information)?);
+                self.enter(Step::Ready);
+            }
+            Step::Ready => self.sim_known(Ready::read(information)?, now),
+            Step::Pin => self.pin_known(PinState::read(information)?),
+            Step::Radio | Step::RadioOn => self.radio_known(Radio::read(information)?, now),
+            Step::Register => self.registration_known(Registration::read(information)?, now),
+            Step::Packet | Step::Attach => self.service_known(PacketService::read(information)?, now),
+            Step::Signal | Step::Rest => self.signal_known(signal(information), now),
+            Step::Connect(place) => self.connection_known(place, Connection::read(information)?, now),
+            Step::Disconnect(place) => {
+                Connection::read(information)?;
+                self.disconnected(place, now);
+            }
+            Step::Addresses(place) => {
+                self.addresses_known(place, IpConfiguration::read(information)?, now)?
+            }
+            Step::Open | Step::Halted | Step::Close | Step::Closed => {}
+        }
+        Some(())
+    }
+
+    fn sim_known(&mut self, ready: Ready, now: Nanos) {
+        self.state.ready = Some(ready);
+        match ready {
+            Ready::Initialized => self.enter(Step::Radio),
+            Ready::Locked if self.wanted.pin.is_some() && !self.pin_refused => self.enter(Step::Pin),
+            Ready::Locked => {
+                self.state.error = Some("the SIM is locked: set `pin_file` of the port's modem".to_owned());
+                self.enter(Step::Halted);
+            }
+            Ready::NotInitialized => self.next = now + LOOK,
+            Ready::NoSim | Ready::BadSim | Ready::Failure | Ready::NotActivated => {
+                self.fail(format!("the SIM cannot be used: {}", ready.name()), now);
+            }
+        }
+    }
+
+    fn pin_known(&mut self, pin: PinState) {
+        self.state.pin_attempts = Some(pin.attempts).filter(|&attempts| attempts != u32::MAX);
+        if pin.locked {
+            self.pin_refused = true;
+            self.state.error = Some("the SIM refuses the PIN".to_owned());
+            self.enter(Step::Halted);
+        } else {
+            self.enter(Step::Ready);
+        }
+    }
+
+    fn radio_known(&mut self, radio: Radio, now: Nanos) {
+        self.state.radio = Some(radio);
+        match (radio.hardware, radio.software) {
+            (true, true) => self.enter(Step::Register),
+            (true, false) if self.state.step == Step::Radio => self.enter(Step::RadioOn),
+            (true, false) => self.fail("the radio stays off".to_owned(), now),
+            (false, _) => self.fail("the radio is switched off at the device".to_owned(), now),
+        }
+    }
+
+    fn registration_known(&mut self, registration: Registration, now: Nanos) {
+        let is_registered = registration.is_registered();
+        self.state.registration = Some(registration);
+        if is_registered {
+            self.enter(Step::Packet);
+        } else {
+            self.next = now + LOOK;
+        }
+    }
+
+    fn service_known(&mut self, service: PacketService, now: Nanos) {
+        self.state.packet_service = Some(service);
+        match (service.attached, self.state.step) {
+            (true, _) => self.enter(Step::Signal),
+            (false, Step::Packet) => self.enter(Step::Attach),
+            (false, _) => self.next = now + LOOK,
+        }
+    }
+
+    fn signal_known(&mut self, signal: Option<i16>, now: Nanos) {
+        self.state.signal = signal;
+        self.go_on(now);
+    }
+
+    /// The next session that is wanted and not active, or rest.
+    fn go_on(&mut self, now: Nanos) {
+        let differs = |session: &SessionState| session.active != self.connects;
+        match self.state.sessions.iter().position(differs) {
+            Some(place) if self.connects => self.enter(Step::Connect(place)),
+            Some(place) => self.enter(Step::Disconnect(place)),
+            None => {
+                self.enter(Step::Rest);
+                (self.next, self.pause) = (now + SIGNAL, PAUSES.0);
+                self.state.error = None;
+            }
+        }
+    }
+
+    fn connection_known(&mut self, place: usize, connection: Connection, now: Nanos) {
+        let Some(session) = self.state.sessions.get_mut(place) else { return };
+        if connection.session != u32::from(session.number) {
+            self.state.refused += 1;
+            return self.fail("the modem connects another session".to_owned(), now);
+        }
+        if connection.active {
+            self.enter(Step::Addresses(place));
+        } else {
+            self.fail(format!("the network refuses the session (cause {})", connection.error), now);
+            self.enter(Step::Ready);
+        }
+    }
+
+    fn addresses_known(&mut self, place: usize, configuration: IpConfiguration, now: Nanos) -> Option<()> {
+        let session = self.state.sessions.get_mut(place)?;
+        if configuration.session != u32::from(session.number) || configuration.addresses.is_empty() {
+            return None;
+        }
+        (session.active, session.configuration) = (true, configuration);
+        self.go_on(now);
+        Some(())
+    }
+
+    fn disconnected(&mut self, place: usize, now: Nanos) {
+        if let Some(session) = self.state.sessions.get_mut(place) {
+            (session.active, session.configuration) = (false, IpConfiguration::default());
+        }
+        self.go_on(now);
+    }
+
+    /// The function tells a change by itself.
+    fn indicated(&mut self, id: u32, information: &[u8], now: Nanos) {
+        let awaited = match id {
+            command::SIGNAL_STATE => return self.state.signal = signal(information),
+            command::PACKET_SERVICE => return self.state.packet_service = PacketService::read(information),
+            command::CONNECT => return self.connection_changed(information, now),
+            command::REGISTER_STATE => {
+                self.state.registration = Registration::read(information);
+                Step::Register
+            }
+            command::SUBSCRIBER_READY => {
+                self.state.ready = Ready::read(information);
+                Step::Ready
+            }
+            _ => return,
+        };
+        // What the step waits for may be there.
+        if self.state.step == awaited && self.outstanding.is_none() {
+            self.next = self.next.min(now);
+        }
+    }
+
+    fn connection_changed(&mut self, information: &[u8], now: Nanos) {
+        let Some(Connection { session, active: false, error }) = Connection::read(information) else {
+            return;
+        };
+        let lost = |state: &&mut SessionState| state.active && u32::from(state.number) == session;
+        let Some(state) = self.state.sessions.iter_mut().find(lost) else { return };
+        (state.active, state.configuration) = (false, IpConfiguration::default());
+        if self.connects && self.state.step == Step::Rest {
+            self.fail(format!("the network has ended the session (cause {error})"), now);
+            self.enter(Step::Ready);
+        }
+    }
+
+    /// Notes a failure, and pauses.
+    fn fail(&mut self, error: String, now: Nanos) {
+        self.state.error = Some(error);
+        self.next = now + self.pause;
+        self.pause = Nanos(2 * self.pause.0).min(PAUSES.1);
+        self.changed = true;
+    }
+
+    fn enter(&mut self, step: Step) {
+        if step == Step::Open {
+            // Whatever was active ended with the function.
+            for session in &mut self.state.sessions {
+                (session.active, session.configuration) = (false, IpConfiguration::default());
+            }
+            self.assembler.clear();
+        }
+        self.state.step = step;
+        self.changed = true;
+    }
+}
