@@ -6,6 +6,7 @@ mod cdc;
 mod coalesce;
 mod gateway_inputs;
 mod lan78xx;
+mod mbim;
 mod nfs;
 mod outer_v6;
 mod packets;
@@ -53,6 +54,8 @@ fn main() -> std::io::Result<()> {
         ("trace_file", packets::files()),
         ("cdc_block", cdc::blocks()),
         ("cdc_descriptor", cdc::descriptors()),
+        ("mbim_block", mbim::blocks()),
+        ("mbim_message", mbim::messages()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),
