@@ -65,6 +65,10 @@ pub(super) enum Command {
     ///
     /// `/readyz` says that it is not ready. A hook can tell routing neighbours (RFC 8326). Ctrl-C takes it back.
     Drain(Drain),
+    /// Shows the modem behind a port, connects or disconnects it.
+    ///
+    /// An order holds until the next one, or until the port is opened again.
+    Modem(ModemCommand),
     /// Follows what happens: carriers, ports, stations, routes, tunnels, drops, reloads.
     ///
     /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
@@ -209,6 +213,34 @@ pub(super) struct Drain {
     /// Take it back: the gateway is ready again.
     #[arg(long, conflicts_with_all = ["hook", "keep", "below", "within"])]
     pub(super) undo: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ModemCommand {
+    #[command(subcommand)]
+    pub(super) action: ModemAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ModemAction {
+    /// Shows SIM, network, signal, sessions and addresses.
+    Status(ModemPort),
+    /// Connects the sessions of the configuration, and waits for them.
+    Connect(ModemPort),
+    /// Disconnects the sessions, and waits for their end.
+    Disconnect(ModemPort),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ModemPort {
+    /// The port.
+    #[arg(value_name = "PORT")]
+    pub(super) port: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) gateway: Which,
 }

@@ -18,6 +18,7 @@ mod doctor;
 mod drain;
 mod events;
 mod manual;
+mod modem;
 mod output;
 mod pcap;
 mod program;
@@ -90,6 +91,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Confirm(gateway) => change::confirm(&gateway),
         Command::Diff(diff) => change::diff(&diff),
         Command::Drain(asked) => drain::drain(&asked),
+        Command::Modem(command) => modem::modem(&command),
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),

@@ -53,6 +53,8 @@ pub struct Capabilities {
     pub max_mtu: u16,
     /// Noun and remedy, for a device over which no tunnel can run.
     pub no_underlay: Option<(&'static str, &'static str)>,
+    /// True if it may be a modem, which is seen when it is opened.
+    pub may_be_modem: bool,
     /// Keys of a port that it does not have.
     pub absent: &'static Absent,
 }
@@ -77,6 +79,7 @@ const INTERFACE: Capabilities = Capabilities {
     has_queues: true,
     max_mtu: MAX_MTU,
     no_underlay: None,
+    may_be_modem: false,
     absent: &[("mac", OWN, "remove `mac`: `ip link set address` sets an interface's")],
 };
 
@@ -92,6 +95,7 @@ const TAP: Capabilities = Capabilities {
     has_queues: true,
     max_mtu: MAX_MTU,
     no_underlay: Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge")),
+    may_be_modem: false,
     absent: &[
         ("mac", OWN, "remove `mac`: `ip link set address` sets a TAP's"),
         ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
@@ -113,6 +117,7 @@ const LAN78XX: Capabilities = Capabilities {
     has_queues: false,
     max_mtu: LARGEST_MTU,
     no_underlay: Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge")),
+    may_be_modem: false,
     absent: &[
         ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
@@ -135,6 +140,7 @@ const USB: Capabilities = Capabilities {
     has_queues: false,
     max_mtu: LARGEST_MTU,
     no_underlay: Some(("a USB device", "the kernel has no routes over it; make it a member of a bridge")),
+    may_be_modem: true,
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
@@ -161,6 +167,7 @@ const PCI: Capabilities = Capabilities {
         "a PCI device",
         "the kernel has no routes over it; `role = \"router\"` carries tunnels over it, with Polder's own routes",
     )),
+    may_be_modem: false,
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the device stays with vfio-pci until `polder release`"),

@@ -8,6 +8,7 @@ use super::keys::{Draft, Key, Keyed, Reload};
 use super::lan78xx::Adapter;
 use super::metrics::Metrics;
 use super::model::{Bridge, Configuration, Port, Tunnel};
+use super::modem::Modem;
 use super::names::Names;
 use super::notation::Shape;
 use super::queue::PortQueue;
@@ -70,6 +71,7 @@ fn each_key_is_written_as_it_is_read() {
         each_reads_and_writes::<Buffers>(""),
         each_reads_and_writes::<Port>("interface = \"eth0\""),
         each_reads_and_writes::<PortQueue>("kind = \"codel\""),
+        each_reads_and_writes::<Modem>(""),
         each_reads_and_writes::<Adapter>("usb = \"1-1\""),
         each_reads_and_writes::<Tunnel>(
             "kind = \"gretap\"\nvni = 1\nudp_port = 1\nudp_checksum = true\naccept_zero_checksum = true",

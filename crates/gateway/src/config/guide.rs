@@ -9,6 +9,7 @@ use super::keys::{Key, Keyed, Reload};
 use super::lan78xx::Adapter;
 use super::metrics::Metrics;
 use super::model::Configuration;
+use super::modem::Modem;
 use super::port::Port;
 use super::queue::PortQueue;
 use super::router::{Router, StaticRoute};
@@ -50,6 +51,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Buffers>(),
         table::<Port>(),
         table::<PortQueue>(),
+        table::<Modem>(),
         table::<Adapter>(),
         table::<Tunnel>(),
         table::<Bridge>(),

@@ -28,6 +28,7 @@ pub mod guide;
 pub mod lan78xx;
 pub mod metrics;
 pub mod model;
+pub mod modem;
 mod names;
 mod notation;
 mod port;

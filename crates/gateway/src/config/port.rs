@@ -7,6 +7,7 @@ use super::keys::Draft;
 use super::keys::Reload::{Depends, Live, Reopen};
 use super::lan78xx;
 use super::model::{Device, FastPathUse, KernelHooks, Mac, Mode, OnExit, Order, Queues, Role, number};
+use super::modem::{self, Modem};
 use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
 use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
@@ -55,7 +56,7 @@ section! {
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
         /// TAP that Polder makes: the machine itself, as a member of the bridge.
         tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);
-        /// USB network device of this machine: CDC-NCM, CDC-ECM or LAN78xx, by its descriptors; see [usb](#usb).
+        /// USB network device of this machine: MBIM, CDC-NCM, CDC-ECM or LAN78xx, by its descriptors; see [usb](#usb).
         usb as UsbPlace, USB, |port| port.device.usb(false), |port, place| port.device = Device::Usb(place) => Reopen(ATTACHED);
         /// USB network device of a USB/IP server.
         usbip as UsbPlace, USBIP, |port| port.device.usb(true), |port, place| port.device = Device::Usb(place) => Reopen(ATTACHED);
@@ -87,6 +88,8 @@ section! {
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
         /// Queue in front of the port; see [queue](#queue).
         queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
+        /// Access to a mobile network, for a `usb` or `usbip` device that is a modem; see [modem](#modem).
+        modem: Option<Modem> = None, Given(modem::NOTATION) => Reopen(ATTACHED), usual("none");
         /// Time between two polls of the kernel while packets come.
         moderation_us: Option<u16> = None, number_or(&[("auto", None)], 0..=MAX_MODERATION, "µs") => Reopen(ATTACHED), only(Port::is_interface);
         /// Preferred busy polling.
@@ -129,6 +132,11 @@ const OF_A_ROUTER: &Absent = &[(
     "give it `role = \"router\"`, or remove `addresses`",
 )];
 
+const OF_A_MODEM: &Absent =
+    &[("modem", "its device is no modem", "remove `modem`: only a `usb` or `usbip` device has it")];
+const OF_A_ROUTED_MODEM: &Absent =
+    &[("modem", "a modem carries IP packets and no frames", "give the port `role = \"router\"`")];
+
 impl Mode {
     /// True if packets may come that are still to be cut into segments.
     const fn may_keep_segments(self) -> bool {
@@ -161,6 +169,11 @@ impl Draft<Port> {
         Some((self.value.mtu?, self.at("mtu")?))
     }
 
+    /// True if the port gets its addresses from a mobile network.
+    pub(super) fn has_modem(&self) -> bool {
+        self.has("modem") && self.kinds().all(|kind| kind.may_be_modem)
+    }
+
     /// Checks the keys of the port against each other.
     pub(super) fn check(&self, findings: &Findings) {
         self.check_device(findings);
@@ -174,6 +187,11 @@ impl Draft<Port> {
             absent.push(OF_A_TAP);
         }
         let kind = self.kinds().next();
+        if kind.is_some_and(|kind| !kind.may_be_modem) {
+            absent.push(OF_A_MODEM);
+        } else if role.is_some_and(|role| role != Role::Router) && self.has("modem") {
+            absent.push(OF_A_ROUTED_MODEM);
+        }
         absent.extend(kind.map(|kind| kind.absent));
         for (key, why, remedy) in absent.into_iter().flatten() {
             self.refuse(key, why, remedy).into_iter().for_each(|finding| findings.note(finding));

@@ -22,6 +22,7 @@ pub mod socket;
 use crate::capture::CaptureRequest;
 use crate::config::detail::KeyChange;
 use crate::events;
+use crate::show::modem::ModemRow;
 use crate::show::{Shown, What, tagged};
 use crate::trace::{Trace, TraceRequest};
 use serde::de::{Error as _, MapAccess, Visitor};
@@ -67,6 +68,14 @@ pub enum Ask {
         #[serde(default)]
         undo: bool,
     },
+    /// Asks for the modem behind a port, or has it connected or disconnected.
+    Modem {
+        /// Name of the port.
+        port: String,
+        /// Order to the modem; none to ask alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<ModemOrder>,
+    },
     /// Asks for the fate of a described packet.
     Trace(TraceRequest),
     /// Asks for events.
@@ -83,6 +92,16 @@ pub enum Ask {
     },
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
+}
+
+/// Order to a modem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModemOrder {
+    /// Connects its sessions.
+    Connect,
+    /// Disconnects them, until it is told otherwise or the port is opened again.
+    Disconnect,
 }
 
 /// Request for a reload.
@@ -153,6 +172,8 @@ pub enum Answer {
     Compared(Compared),
     /// State of a drain.
     Draining(Draining),
+    /// The modem behind a port.
+    Modem(Box<ModemRow>),
     /// Fate of the packet.
     Traced(Box<Trace>),
     /// Events.

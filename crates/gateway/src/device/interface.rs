@@ -124,6 +124,7 @@ fn open(
         queues: queues.len(),
         mode: format!("AF_XDP, {hook}, {transfer}"),
         mode_reason: None,
+        link_addresses: None,
     };
     let handle: Box<dyn Handle> = Box::new(opened);
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })

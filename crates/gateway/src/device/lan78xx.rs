@@ -75,6 +75,7 @@ pub(super) fn open_over(
         queues: 1,
         mode: format!("{chip}, {}", bus(speed)),
         mode_reason: None,
+        link_addresses: None,
     };
     let queues = vec![opened.queue];
     let handle: Box<dyn Handle> = Box::new(opened.status);

@@ -6,6 +6,7 @@
 
 mod interface;
 mod lan78xx;
+mod modem;
 mod pci;
 mod skb;
 mod tap;
@@ -15,8 +16,10 @@ pub(crate) use interface::{Way, way};
 
 use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Port};
+use crate::config::router::InterfaceAddress;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
+use crate::show::modem::ModemRow;
 use crate::show::nic::NicRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
@@ -49,6 +52,17 @@ pub struct Facts {
     pub mode: String,
     /// Reason for that mode, where the configuration leaves it to the device.
     pub mode_reason: Option<String>,
+    /// Neighbour and addresses of a link that has one neighbour; `None` for other links.
+    pub link_addresses: Option<PointToPoint>,
+}
+
+/// A link with one neighbour, whose addresses the network gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointToPoint {
+    /// Link-layer address of the neighbour.
+    pub neighbour: MacAddress,
+    /// Own addresses of each session that is active; session 0 has no tag, the others have their number as VLAN.
+    pub sessions: Vec<(u8, Vec<InterfaceAddress>)>,
 }
 
 /// A port that has been opened and belongs to no worker yet.
@@ -245,6 +259,16 @@ pub trait Handle: Send {
     /// Row of `polder show ports` about an adapter.
     fn adapter_row(&self) -> Option<AdapterRow> {
         None
+    }
+
+    /// Row about a modem.
+    fn modem_row(&self) -> Option<ModemRow> {
+        None
+    }
+
+    /// Has a modem connect its sessions, or disconnect them; false for a device that is none.
+    fn order_modem(&self, _connects: bool) -> bool {
+        false
     }
 
     /// Row of `polder show ports` about a PCI device.

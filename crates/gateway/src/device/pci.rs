@@ -49,6 +49,7 @@ impl Driver for PciDevice {
             queues: 1,
             mode: format!("{chip}, VFIO"),
             mode_reason: None,
+            link_addresses: None,
         };
         let queues = vec![Queue::boxed(opened.queue)];
         let handle: Box<dyn Handle> = Box::new(Open { address, chip, port: opened.port });

@@ -39,6 +39,7 @@ pub(super) fn open(
         queues: queues.len(),
         mode: "skb, TCX and a TAP".to_owned(),
         mode_reason: None,
+        link_addresses: None,
     };
     let handle: Box<dyn Handle> = Box::new(opened);
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })

@@ -40,6 +40,7 @@ impl Driver for Tap<'_> {
             queues: tap.queues.len(),
             mode: "TAP with virtio-net headers".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         let queues = tap.queues.into_iter().map(Queue::boxed).collect();
         let handle: Box<dyn Handle> = Box::new(OpenTap(facts.mtu));

@@ -1,6 +1,7 @@
 //! USB network functions: the driver that follows from the descriptors, and what is plugged in.
 
 use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
+use super::modem;
 use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::AdapterLocation;
 use crate::config::model::{Configuration, Port};
@@ -15,7 +16,7 @@ use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::Receiving;
 use polder_devices::cdc::ntb::Fault;
-use polder_devices::cdc::{self, Cdc, PortStatus, Subclass, network_function};
+use polder_devices::cdc::{self, BlockCounters, Cdc, Ntb, PortStatus, Subclass, network_function};
 use polder_devices::lan78xx::Options;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::usb::usbfs::{self, Access, UsbError};
@@ -92,6 +93,16 @@ fn open_function(
             transport.place()
         );
     };
+    if function.subclass == Subclass::Mbim {
+        return modem::open(transport, function, identity, (place, port, receiving));
+    }
+    if port.modem.is_some() {
+        bail!(
+            "the USB device {} is no modem, but {}; remove `modem` of the port",
+            transport.place(),
+            function.subclass.name()
+        );
+    }
     let usual = cdc::Options::default();
     // A device has few transfers in flight, each of many packets: each goes back when it was read.
     let refill_below_percent = usual.receiving.refill_below_percent;
@@ -111,6 +122,7 @@ fn open_function(
         queues: 1,
         mode: format!("{}, {}", function.subclass.name(), bus(speed)),
         mode_reason: None,
+        link_addresses: None,
     };
     let sent = Arc::clone(opened.queue.tx.counters());
     let handle: Box<dyn Handle> = Box::new(Open { status: opened.status, sent });
@@ -118,7 +130,7 @@ fn open_function(
 }
 
 /// Devices with a driver.
-const DRIVEN: &str = "CDC-NCM, CDC-ECM, LAN7800, LAN7801 and LAN7850";
+const DRIVEN: &str = "MBIM, CDC-NCM, CDC-ECM, LAN7800, LAN7801 and LAN7850";
 
 /// An open function.
 struct Open {
@@ -151,8 +163,16 @@ impl Handle for Open {
 fn row(status: &PortStatus, sent: &QueueCounters) -> AdapterRow {
     let function = status.facts().function;
     let counters = &status.function.blocks;
+    let blocks = function.and_then(|function| function.ntb).map(|ntb| blocks(&ntb, counters, sent));
+    let chip = function.map(|function| numbers(function.identity));
+    let class = function.map(|function| function.subclass.name().to_owned());
+    AdapterRow { chip, class, blocks, ..common_row(status) }
+}
+
+/// Blocks of a function.
+pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) -> BlockRow {
     let faults = Fault::ALL.into_iter().map(|fault| (fault.name().to_owned(), counters.faults(fault)));
-    let blocks = function.and_then(|function| function.ntb).map(|ntb| BlockRow {
+    BlockRow {
         format: ntb.format.name().to_owned(),
         crc: ntb.has_crc,
         in_bytes: ntb.in_bytes,
@@ -161,13 +181,12 @@ fn row(status: &PortStatus, sent: &QueueCounters) -> AdapterRow {
         sent_frames: sent.transmitted.get(),
         wrong_crc: counters.wrong_crc.get(),
         faults: faults.filter(|(_, count)| *count > 0).collect(),
-    });
-    let chip = function.map(|function| {
-        let (vendor, product) = function.identity;
-        format!("{vendor:04x}:{product:04x}")
-    });
-    let class = function.map(|function| function.subclass.name().to_owned());
-    AdapterRow { chip, class, blocks, ..common_row(status) }
+    }
+}
+
+/// Vendor and product, as tools write them.
+pub(super) fn numbers((vendor, product): (u16, u16)) -> String {
+    format!("{vendor:04x}:{product:04x}")
 }
 
 /// The driver that would take a device with these numbers and interfaces.
@@ -309,6 +328,7 @@ mod tests {
             ((0x0525, 0xa4a1), &[[2, 13, 0], [10, 0, 1]][..], Some("CDC-NCM")),
             ((0x0525, 0xa4a2), &[[2, 6, 0], [10, 0, 0]], Some("CDC-ECM")),
             ((0x0525, 0xa4a3), &[[2, 6, 0], [10, 0, 0], [2, 13, 0], [10, 0, 1]], Some("CDC-NCM")),
+            ((0x1199, 0x9091), &[[2, 14, 0], [10, 0, 2]], Some("MBIM")),
             ((0x0424, 0x7800), &[[255, 0, 255]], Some("LAN7800")),
             ((0x046d, 0xc077), &[[3, 1, 2]], None),
         ] {

@@ -42,6 +42,15 @@ pub enum EventKind {
         /// Its state.
         state: LinkState,
     },
+    /// A modem is at another step, or has failed.
+    Modem {
+        /// The port.
+        port: String,
+        /// Step or failure, in words.
+        state: String,
+        /// True if its sessions are active.
+        connected: bool,
+    },
     /// A port is open.
     PortOpened {
         /// The port.
@@ -203,6 +212,7 @@ impl EventKind {
             | Self::MoreStations { .. }
             | Self::WorkerMode { .. } => Level::Debug,
             Self::Carrier { state: LinkState::Up, .. }
+            | Self::Modem { .. }
             | Self::PortOpened { .. }
             | Self::Neighbour { mac: None, .. }
             | Self::StationMoved { .. }
@@ -229,6 +239,7 @@ impl EventKind {
     pub fn text(&self) -> String {
         match self {
             Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),
+            Self::Modem { port, state, .. } => format!("port {port}: {state}"),
             Self::PortOpened { port, how } => format!("port {port}: {how}"),
             Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
             Self::Neighbour { port, address, mac: Some(mac) } => {

@@ -9,11 +9,13 @@ use super::show::show_of;
 use super::trace::Tracer;
 use crate::capture::CaptureRequest;
 use crate::control::{
-    Answer, Ask, Confirmed, Draining, Fault, Logging, Refusal, ReloadRequest, Reloaded, Request, Response,
+    Answer, Ask, Confirmed, Draining, Fault, Logging, ModemOrder, Refusal, ReloadRequest, Reloaded, Request,
+    Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
 use crate::show::look::duration;
+use crate::show::modem::ModemRow;
 use polder_datapath::units::Nanos;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -90,6 +92,7 @@ impl Service {
             Ask::Confirm => self.confirm().map(Answer::Confirmed),
             Ask::Diff => self.compare().map(Answer::Compared),
             Ask::Drain { undo } => Ok(Answer::Draining(self.drain(!undo))),
+            Ask::Modem { port, order } => self.modem(&port, order).map(|row| Answer::Modem(Box::new(row))),
             Ask::Trace(request) => {
                 let traced = self.tracer.trace(&self.gateway, &request);
                 traced.map(|trace| Answer::Traced(Box::new(trace)))
@@ -116,6 +119,27 @@ impl Service {
         }
         let name = gateway.configuration.gateway.name.clone();
         Draining { gateway: name, draining, received: gateway.accounts().received }
+    }
+
+    /// The modem behind a port, after the order.
+    fn modem(&self, port: &str, order: Option<ModemOrder>) -> Result<ModemRow, Refusal> {
+        let gateway = lock(&self.gateway);
+        let state = gateway.ports.iter().find(|state| state.configuration.name == port);
+        let Some(state) = state else {
+            return Err(refusal(
+                Fault::Input,
+                format!("there is no port {port}: `polder show ports` lists them"),
+            ));
+        };
+        let Some(handle) = state.handle() else {
+            let why = state.trouble.as_deref().unwrap_or("its device is not there");
+            return Err(refusal(Fault::Runtime, format!("port {port} is closed: {why}")));
+        };
+        if let Some(order) = order {
+            handle.order_modem(order == ModemOrder::Connect);
+        }
+        let none = || refusal(Fault::Input, format!("port {port} has no modem"));
+        handle.modem_row().ok_or_else(none)
     }
 
     /// Reloads because of SIGHUP; the result goes to the log.

@@ -333,6 +333,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         findings: findings(state),
         bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
         adapter: state.handle().and_then(|handle| handle.adapter_row()),
+        modem: state.handle().and_then(|handle| handle.modem_row()),
         nic: state.handle().and_then(|handle| handle.nic_row()),
     }
 }

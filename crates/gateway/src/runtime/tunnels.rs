@@ -50,6 +50,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
             queues: 0,
             mode: String::new(),
             mode_reason: None,
+            link_addresses: None,
         };
         let up = carrier.up;
         ports.insert(tunnel.id, AttachedPort { facts, up });

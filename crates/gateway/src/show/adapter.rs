@@ -18,7 +18,7 @@ pub struct AdapterRow {
     pub mac_source: Option<String>,
     /// Identity and address of its PHY.
     pub phy: Option<String>,
-    /// Class of a function without PHY: `CDC-NCM` or `CDC-ECM`.
+    /// Class of a function without PHY: `MBIM`, `CDC-NCM` or `CDC-ECM`.
     pub class: Option<String>,
     /// Its blocks, if it has any.
     pub blocks: Option<BlockRow>,

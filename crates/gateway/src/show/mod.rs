@@ -16,6 +16,7 @@ pub mod fdb;
 pub mod filters;
 pub mod flows;
 pub mod look;
+pub mod modem;
 pub mod nic;
 pub mod path;
 pub mod ports;

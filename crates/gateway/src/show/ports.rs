@@ -3,6 +3,7 @@
 use super::adapter::AdapterRow;
 use super::fdb::of_limit;
 use super::look::{Look, grouped};
+use super::modem::ModemRow;
 use super::nic::NicRow;
 use super::table::{Align, Table};
 use polder_datapath::scheduler::WEIGHT;
@@ -95,6 +96,9 @@ pub struct PortRow {
     /// The USB adapter behind it, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterRow>,
+    /// The modem behind it, while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modem: Option<ModemRow>,
     /// The PCI device behind it, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicRow>,
@@ -202,6 +206,9 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if let Some(adapter) = &row.adapter {
         note(adapter.mark(look), &adapter.lines(look).join("; "));
+    }
+    if let Some(modem) = &row.modem {
+        note(modem.mark(look), &modem.lines().join("; "));
     }
     if let Some(nic) = &row.nic {
         note(nic.mark(look), &nic.lines(look).join("; "));

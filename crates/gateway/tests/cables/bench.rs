@@ -169,6 +169,7 @@ pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
             queues: end.len(),
             mode: "in-memory cable".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))

@@ -192,6 +192,7 @@ fn opener(ends: HashMap<String, End>) -> Opener {
             queues: end.len(),
             mode: "in-memory cable".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))

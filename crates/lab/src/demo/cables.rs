@@ -191,6 +191,7 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
             queues: 1,
             mode: "in-memory cable".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         Ok(OpenPort::in_memory(port.id, facts, end.into_iter().map(Queue::boxed).collect()))
     })

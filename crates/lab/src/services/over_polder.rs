@@ -74,6 +74,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
             queues: 1,
             mode: "service in this process".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         Ok(OpenPort { backlog: backlog.clone(), ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })

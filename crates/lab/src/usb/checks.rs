@@ -103,7 +103,7 @@ fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.is_open()?;
     let frame = match bed.subclass {
         Subclass::Ncm => HEADERS_OF_ONE,
-        Subclass::Ecm => 0,
+        Subclass::Ecm | Subclass::Mbim => 0,
     };
     for packets in 1..=2 {
         let whole = 512 * packets - frame - ECHO_HEADERS;
@@ -367,7 +367,7 @@ fn largest_blocks(bed: &mut Testbed) -> anyhow::Result<()> {
 pub(super) fn of(subclass: Subclass) -> Vec<Check> {
     let own = match subclass {
         Subclass::Ncm => NCM,
-        Subclass::Ecm => &[],
+        Subclass::Ecm | Subclass::Mbim => &[],
     };
     // The last two look back at all the others.
     let (first, last) = COMMON.split_at(COMMON.len() - 2);

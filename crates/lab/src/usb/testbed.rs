@@ -68,6 +68,7 @@ impl Testbed {
         let function = match subclass {
             Subclass::Ncm => "ncm",
             Subclass::Ecm => "ecm",
+            Subclass::Mbim => anyhow::bail!("Linux has no gadget of MBIM"),
         };
         let words = ["polder-lab", "guest-gadget", function].map(str::to_owned).to_vec();
         guest.ask(&Request::Start(words))?;
@@ -269,7 +270,7 @@ impl Testbed {
         let port = self.port()?;
         let received = match subclass {
             Subclass::Ncm => port.status.received_transfers.get(),
-            Subclass::Ecm => port.queue.rx.counters().received.get(),
+            Subclass::Ecm | Subclass::Mbim => port.queue.rx.counters().received.get(),
         };
         Ok([port.queue.tx.counters().transmitted.get(), received])
     }

@@ -48,6 +48,7 @@ fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
             queues: 1,
             mode: "in memory".to_owned(),
             mode_reason: None,
+            link_addresses: None,
         };
         Ok(OpenPort { backlog, ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })

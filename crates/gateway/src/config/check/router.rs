@@ -46,7 +46,7 @@ fn has_addresses(port: &Draft<Port>, findings: &Findings) {
             );
             findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
         }
-        (None, None) if !port.has("addresses") => {
+        (None, None) if !port.has("addresses") && !port.has_modem() => {
             let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
             let remedy = "add `addresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]`";
             findings.note(Diagnostic::error(port.name.clone(), message).remedy(remedy));
@@ -121,7 +121,7 @@ fn reachable(router: IpAddr, place: Span, draft: &FileDraft, findings: &Findings
     let tunnels = || draft.tunnels.iter().filter(|tunnel| !tunnel.value.addresses.is_empty());
     let known = |port: &Draft<Port>| {
         let is_kernels = port.device().is_none_or(|(device, _)| device.interface().is_some());
-        is_kernels || is_on(&port.value.addresses)
+        is_kernels || port.has_modem() || is_on(&port.value.addresses)
     };
     let is_near = ports().any(known) || tunnels().any(|tunnel| is_on(&tunnel.value.addresses));
     if (ports().next().is_some() || tunnels().next().is_some()) && !is_near {

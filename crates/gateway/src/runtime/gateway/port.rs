@@ -5,6 +5,7 @@ use super::share::Spares;
 use crate::config::model::Port;
 use crate::device::{Facts, Handle, Link, missing};
 use crate::events::{EventKind, Events, LinkState};
+use crate::show::modem::ModemRow;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
@@ -58,6 +59,8 @@ pub struct PortState {
     pub(super) retry_at: Nanos,
     pub(super) detaching: usize,
     pub(super) reopening: Option<Reopening>,
+    /// State of its modem as it was told last: true if it was connected, and the failure.
+    pub(super) modem: Option<(bool, Option<String>)>,
 }
 
 impl PortState {
@@ -81,6 +84,7 @@ impl PortState {
             retry_at: Nanos::default(),
             detaching: 0,
             reopening: None,
+            modem: None,
         }
     }
 
@@ -118,10 +122,33 @@ impl PortState {
     pub(super) fn look(&mut self, events: &Events) -> Result<(), Errno> {
         let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(()) };
         let link = handle.refresh(facts, self.configuration.mtu.map(u32::from))?;
+        let modem = handle.modem_row();
         if let Some(link) = link {
             self.note(link, events);
         }
+        if let Some(modem) = modem {
+            self.note_modem(&modem, events);
+        }
         Ok(())
+    }
+
+    /// Notes a modem that is connected, is so no more, or has failed.
+    fn note_modem(&mut self, modem: &ModemRow, events: &Events) {
+        let is_at_rest =
+            modem.connected || modem.error.is_some() || modem.sessions.iter().all(|one| !one.active);
+        let state = match &modem.error {
+            Some(error) => error.clone(),
+            None if modem.connected => modem.lines().join("; "),
+            None => "the modem is not connected".to_owned(),
+        };
+        // The signal alone is no event.
+        let told = (modem.connected, modem.error.clone());
+        if !is_at_rest || self.modem.as_ref() == Some(&told) {
+            return;
+        }
+        self.modem = Some(told);
+        let port = self.configuration.name.clone();
+        events.note(EventKind::Modem { port, state, connected: modem.connected });
     }
 
     fn note(&mut self, link: Link, events: &Events) {

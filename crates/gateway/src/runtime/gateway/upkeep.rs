@@ -1,7 +1,7 @@
 //! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
 
 use super::{Gateway, PortState};
-use crate::device::{Facts, GONE, Link, OpenPort};
+use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::hooks;
@@ -12,6 +12,7 @@ use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
 use std::collections::{HashMap, HashSet};
 
 /// Time after which a known next hop is asked for again.
@@ -68,7 +69,7 @@ impl Gateway {
         let events = &self.events;
         for state in self.ports.iter_mut().filter(|state| state.open) {
             let id = state.configuration.id;
-            let before = state.facts.as_ref().map(|facts| (facts.mtu, facts.mac));
+            let before = state.facts.as_ref().map(of_link);
             if state.look(events).is_err() {
                 gone.push(id);
                 continue;
@@ -76,7 +77,7 @@ impl Gateway {
             if let Some(link) = state.link {
                 links.push((id, link == Link::Up));
             }
-            if state.facts.as_ref().map(|facts| (facts.mtu, facts.mac)) != before {
+            if state.facts.as_ref().map(of_link) != before {
                 changed.push(id);
             }
             state.note_refusals();
@@ -240,6 +241,11 @@ impl Gateway {
     }
 }
 
+/// Properties of a port from which tables are built.
+fn of_link(facts: &Facts) -> (u32, MacAddress, Option<PointToPoint>) {
+    (facts.mtu, facts.mac, facts.link_addresses.clone())
+}
+
 /// Takes note of a link's state; says whether that is news. Stations behind a port that went down may be found
 /// elsewhere, so what was learned there is forgotten.
 fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) -> bool {
@@ -256,7 +262,6 @@ fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) -> bool {
 mod tests {
     use super::*;
     use polder_datapath::forward::{Fdb, FdbKey, FdbOptions};
-    use polder_datapath::wire::MacAddress;
     use std::sync::Arc;
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) struct Attached {
     pub(super) name: String,
     /// True if packets can be sent there.
     pub(super) carries: bool,
-    /// The one neighbour of a link that has no other: the other end of a tunnel.
+    /// The one neighbour of a link that has no other: the other end of a tunnel, or a mobile network.
     pub(super) far: Option<Far>,
     /// The machine, where it is a station on a link that only Polder has: at the other end of a TAP.
     pub(super) machine: Option<Machine>,
@@ -81,6 +81,9 @@ impl PartialEq for Attached {
     }
 }
 
+/// First bit of a session in the number of its interface.
+const SESSION_SHIFT: u32 = 16;
+
 /// A number that no interface of the kernel's has.
 pub(super) fn own_index(port: PortId) -> u32 {
     1 << 31 | u32::from(port.0)
@@ -99,6 +102,7 @@ pub(super) fn attached(
         match (port.device.interface(), mirror) {
             (Some(_), Some(mirror)) => kernels(port, seen, (mirror, settings), &mut all),
             (Some(_), None) => {}
+            (None, _) if seen.facts.link_addresses.is_some() => point_to_point(port, seen, &mut all),
             (None, _) => all.push(own(port, seen, mirror)),
         }
     }
@@ -168,6 +172,30 @@ fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
     let mut attached = alone((port.id, &port.name), mac, &port.addresses, seen);
     attached.interface.sources.machine = machine.is_some();
     Attached { machine, ..attached }
+}
+
+/// A port with one neighbour, who is never asked for: an interface for each session that is active.
+fn point_to_point(port: &Port, seen: &AttachedPort, all: &mut Vec<Attached>) {
+    let Some(link) = &seen.facts.link_addresses else { return };
+    let first = (0, Vec::new());
+    let has_first = link.sessions.iter().any(|(number, _)| *number == 0);
+    for (number, addresses) in link.sessions.iter().chain((!has_first).then_some(&first)) {
+        let neighbour = NextHop::default();
+        neighbour.set_address(Some(link.neighbour));
+        let far = Some(Far { neighbour: Arc::new(neighbour), cuts: false });
+        let plain = |name: &str, own: &[InterfaceAddress]| alone((port.id, name), seen.facts.mac, own, seen);
+        let attached = match VlanId::new(u16::from(*number)).filter(|_| *number != 0) {
+            // The first session has the port's own addresses, too.
+            None => plain(&port.name, &[port.addresses.as_slice(), addresses].concat()),
+            Some(vlan) => {
+                let mut attached = plain(&format!("{}.{number}", port.name), addresses);
+                attached.interface.id = InterfaceId::tagged(port.id, vlan);
+                attached.index = own_index(port.id) | u32::from(*number) << SESSION_SHIFT;
+                attached
+            }
+        };
+        all.push(Attached { far, ..attached });
+    }
 }
 
 /// A tunnel of packets: a link with one neighbour, who is never asked for.

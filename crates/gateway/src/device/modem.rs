@@ -1,0 +1,208 @@
+//! Modems: opening them, the link and the addresses that follow from their network, what is shown of them.
+
+use super::lan78xx::{bus, common_row, transfers};
+use super::usb::{blocks, numbers};
+use super::{Facts, Handle, Link, OpenPort, PointToPoint};
+use crate::config::model::Port;
+use crate::config::modem::Modem;
+use crate::config::router::InterfaceAddress;
+use crate::ends::ends;
+use crate::show::adapter::AdapterRow;
+use crate::show::buffers::TransferRow;
+use crate::show::modem::{ModemRow, SessionRow};
+use anyhow::{Context as _, Result, bail, ensure};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::Receiving;
+use polder_devices::cdc::mbim::service::Access;
+use polder_devices::cdc::mbim::{self, PortStatus, SessionState, Wanted};
+use polder_devices::cdc::{Cdc, NetworkFunction, Options, Subclass};
+use polder_devices::usb::Transport;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Longest file with a password or a PIN, in bytes.
+const LONGEST_SECRET: usize = 512;
+/// Smallest MTU that is taken from a network (RFC 791).
+const SMALLEST_MTU: u32 = 576;
+
+/// Opens the modem behind `transport`.
+pub(super) fn open(
+    transport: Box<dyn Transport>,
+    function: NetworkFunction,
+    identity: (u16, u16),
+    (place, port, receiving): (String, &Port, Receiving),
+) -> Result<OpenPort> {
+    let Some(modem) = &port.modem else {
+        bail!(
+            "the USB device {} is a modem: add `[port.{}.modem]` with its `apn`, and `role = \"router\"`",
+            transport.place(),
+            port.name
+        );
+    };
+    let speed = transport.speed();
+    let usual = Options::default();
+    // A device has few transfers in flight, each of many packets: each goes back when it was read.
+    let refill_below_percent = usual.receiving.refill_below_percent;
+    let options = Options {
+        mtu: port.mtu,
+        mac: port.mac.map(|mac| mac.0),
+        receiving: Receiving { refill_below_percent, ..receiving },
+        cancelled: ends(),
+        ..usual
+    };
+    let opened = mbim::open(transport, function, identity, &options, wanted(modem)?)?;
+    let neighbour = MacAddress(opened.neighbour);
+    let facts = Facts {
+        interface: place,
+        mac: MacAddress(opened.mac),
+        mtu: u32::from(opened.mtu),
+        takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },
+        queues: 1,
+        mode: format!("{}, {}", Subclass::Mbim.name(), bus(speed)),
+        mode_reason: None,
+        link_addresses: Some(PointToPoint { neighbour, sessions: Vec::new() }),
+    };
+    let sent = Arc::clone(opened.queue.tx.counters());
+    let handle: Box<dyn Handle> =
+        Box::new(Open { status: opened.status, sent, apn: modem.apn.clone(), most_mtu: facts.mtu });
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, vec![opened.queue]) })
+}
+
+/// Sessions and secrets of a modem; the latter are read from their files.
+fn wanted(modem: &Modem) -> Result<Wanted> {
+    let first = Access {
+        apn: modem.apn.clone(),
+        authentication: modem.authentication.driver(),
+        user: modem.user.clone().unwrap_or_default(),
+        password: secret(modem.password_file.as_deref())?.unwrap_or_default(),
+    };
+    let others = modem
+        .sessions
+        .iter()
+        .map(|session| (session.number, Access { apn: session.apn.clone(), ..Access::default() }));
+    let sessions = std::iter::once((0, first)).chain(others).collect();
+    Ok(Wanted { sessions, pin: secret(modem.pin_file.as_deref())? })
+}
+
+/// The first line of a file.
+fn secret(path: Option<&str>) -> Result<Option<String>> {
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read {path}; it has to be in or below the directory of the configuration")
+    })?;
+    ensure!(text.len() <= LONGEST_SECRET, "{path} is longer than any password or PIN");
+    Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+}
+
+/// An open modem.
+struct Open {
+    status: Arc<PortStatus>,
+    sent: Arc<QueueCounters>,
+    apn: String,
+    /// MTU with which it was opened.
+    most_mtu: u32,
+}
+
+fn addresses(session: &SessionState) -> Vec<InterfaceAddress> {
+    let addresses = session.configuration.addresses.iter();
+    addresses.map(|&(address, bits)| InterfaceAddress { address, bits }).collect()
+}
+
+impl Handle for Open {
+    fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+        let modem = self.status.function.modem();
+        let active = || modem.state.sessions.iter().filter(|session| session.active);
+        let told = active().filter_map(|session| session.configuration.mtu).map(u32::from);
+        let told = told.filter(|&mtu| mtu >= SMALLEST_MTU).min();
+        facts.mtu = told.map_or(self.most_mtu, |mtu| mtu.min(self.most_mtu));
+        if let Some(link) = &mut facts.link_addresses {
+            link.sessions = active().map(|session| (session.number, addresses(session))).collect();
+        }
+        Ok(Some(Link::new(true, self.carries())))
+    }
+
+    fn carries(&self) -> bool {
+        self.status.connection().link.up
+    }
+
+    fn why_closed(&self) -> &'static str {
+        "the modem was unplugged, or the connection to it has ended"
+    }
+
+    fn adapter_row(&self) -> Option<AdapterRow> {
+        let modem = self.status.function.modem();
+        let blocks = modem.ntb.map(|ntb| blocks(&ntb, &self.status.function.blocks, &self.sent));
+        Some(AdapterRow {
+            chip: Some(numbers(modem.identity)),
+            class: Some(Subclass::Mbim.name().to_owned()),
+            blocks,
+            ..common_row(&self.status)
+        })
+    }
+
+    fn transfers(&self, port: &str) -> Vec<TransferRow> {
+        transfers(&self.status, port)
+    }
+
+    fn modem_row(&self) -> Option<ModemRow> {
+        Some(row(&self.status, &self.apn))
+    }
+
+    fn order_modem(&self, connects: bool) -> bool {
+        self.status.function.order(connects);
+        true
+    }
+}
+
+fn row(status: &PortStatus, apn: &str) -> ModemRow {
+    let state = status.function.modem().state;
+    let caps = state.caps.clone().unwrap_or_default();
+    let sessions = state.sessions.iter().map(|session| SessionRow {
+        number: session.number,
+        active: session.active,
+        addresses: addresses(session).iter().map(ToString::to_string).collect(),
+        gateways: session.configuration.gateways.iter().map(ToString::to_string).collect(),
+        servers: session.configuration.servers.iter().map(ToString::to_string).collect(),
+        mtu: session.configuration.mtu,
+    });
+    ModemRow {
+        connected: state.is_connected(),
+        step: state.step.name().to_owned(),
+        apn: apn.to_owned(),
+        sim: state.ready.map(|ready| ready.name().to_owned()),
+        pin_attempts: state.pin_attempts,
+        radio: state.radio.map(|radio| radio.hardware && radio.software),
+        registration: state.registration.as_ref().map(|registration| registration.state.name().to_owned()),
+        provider: state.registration.as_ref().map(|registration| registration.provider.clone()),
+        signal_dbm: state.signal,
+        device: caps.device,
+        firmware: caps.firmware,
+        sessions: sessions.collect(),
+        error: state.error,
+        messages: state.messages,
+        refused: state.refused,
+        function_errors: state.function_errors,
+        timeouts: state.timeouts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_first_line_of_its_file() {
+        let path = std::env::temp_dir().join(format!("polder-secret-{}", std::process::id()));
+        let name = path.to_string_lossy().into_owned();
+        std::fs::write(&path, "1234\nnot this\n").expect("a file for a test");
+        assert_eq!(secret(Some(&name)).expect("it is there").as_deref(), Some("1234"));
+        std::fs::write(&path, "x".repeat(600)).expect("a file for a test");
+        assert!(secret(Some(&name)).is_err());
+        std::fs::remove_file(&path).expect("it is there");
+        let missing = secret(Some(&name)).expect_err("it is gone").to_string();
+        assert!(missing.contains("directory of the configuration"), "{missing}");
+        assert_eq!(secret(None).expect("nothing is wanted"), None);
+    }
+}
