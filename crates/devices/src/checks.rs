@@ -1,4 +1,4 @@
-//! Checks of the programs that carry flows: which exist, and whether a program that is built has one.
+//! Checks of the programs of ports: which exist, and whether a program that is built has one.
 //!
 //! All programs have all checks. A judge that finds nothing wrong with them has shown something only if it finds a program that
 //! lacks one; `mutants`, which is behind the feature `models`, has such programs built. A product is built without that feature,
@@ -7,7 +7,7 @@
 #[cfg(feature = "models")]
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Check of a program that carries flows.
+/// Check of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Check {
@@ -77,6 +77,8 @@ pub enum Check {
     BridgeSource,
     /// Bridges: tables and stations as they were when the entry was made.
     Validity,
+    /// Packets that go up: control packets are admitted where bulk is not.
+    Reserve,
 }
 
 /// Part of the programs.
@@ -95,7 +97,7 @@ pub enum Part {
 }
 
 impl Check {
-    /// All checks.
+    /// All checks of flows.
     pub const ALL: [Self; 33] = [
         Self::Fence,
         Self::IntoHeader,
@@ -168,18 +170,19 @@ impl Check {
             Self::BridgeVlan => "bridge-vlan",
             Self::BridgeSource => "bridge-source",
             Self::Validity => "validity",
+            Self::Reserve => "reserve",
         }
     }
 
     /// The check of that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|check| check.name() == name)
+        Self::ALL.into_iter().chain([Self::Reserve]).find(|check| check.name() == name)
     }
 
     /// Programs that have the check.
     pub fn part(self) -> Part {
         match self {
-            Self::Fence => Part::All,
+            Self::Fence | Self::Reserve => Part::All,
             Self::IntoHeader
             | Self::IntoFragment
             | Self::IntoGre

@@ -1,6 +1,6 @@
 //! Programs that carry flows, run on frames: what they carry, and how it leaves.
 
-use super::hook::Carrying;
+use super::hook::Counting;
 use super::program::{Action, Sockets};
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run_changed};
@@ -38,10 +38,16 @@ impl Bench {
         let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
-        let carrying =
-            Carrying { interface: 1, mac: [2; 6], queues: 1, windows: windows.as_fd(), local_senders };
-        let sockets = Sockets { map: map.as_fd(), action: Action::Pass, carrying: Some(carrying) };
-        let program = maps.taken().program(&sockets, Some((&(sockets, carrying), flows.maps())));
+        let counting = Counting {
+            interface: 1,
+            mac: [2; 6],
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: 1 << 20,
+            local_senders,
+        };
+        let sockets = Sockets { map: map.as_fd(), action: Action::Pass, counting: Some(counting) };
+        let program = maps.taken().program(&sockets, Some((&(sockets, counting), flows.maps())));
         let program = load(ProgramKind::Xdp, "polder_flows", &program).expect("the verifier takes it");
         windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
         flows.set_version(1);

@@ -2,7 +2,9 @@
 //!
 //! Each queue has a NAPI context. It is told by netlink when to poll by itself, and by socket options that
 //! the worker polls it; both happen only when the worker changes its mode. Where the driver does not say
-//! which context a queue has (veth), a socket cannot poll it; then its thread is governed instead. What
+//! which context a queue has (veth), a socket cannot poll it; then its thread is governed instead. Where senders are on
+//! this machine and the interface's program drops what the worker has no use for, a context without a thread has none made:
+//! it receives in softirq, on the cores of the senders, and is throttled where it would be polled. What
 //! was set before is set again at the end.
 
 use super::napi::{Napi, describe, napis, set};
@@ -12,6 +14,7 @@ use super::suspend::{Poller, SUSPENDED, suspended};
 use super::sys;
 use super::thread::{self, Thread};
 use polder_datapath::port::{Drive, Driven};
+use polder_datapath::scheduler::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -32,6 +35,9 @@ pub(super) struct Driver {
     place: QueueIdentity,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
+    /// True if a context without a thread is to have none, and whether this one has none for that reason.
+    stays_in_softirq: bool,
+    is_in_softirq: bool,
     /// Poller of the context, where its interrupts are suspended meanwhile.
     poller: Option<Poller>,
     /// True if the kernel has refused; it is not asked again.
@@ -43,14 +49,17 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// One that goes by interrupts, and that is never told anything unless it `adapts`.
-    pub(super) fn new(place: QueueIdentity, adapts: bool) -> Self {
+    /// One that goes by interrupts, and that is never told anything unless it `adapts`. A context that no socket can poll
+    /// has a thread to be governed; with `stays_in_softirq` only one that others have made.
+    pub(super) fn new(place: QueueIdentity, adapts: bool, stays_in_softirq: bool) -> Self {
         let now = Drive::Interrupts(Nanos(0));
         Self {
             now,
             place,
             told: None,
             thread: None,
+            stays_in_softirq,
+            is_in_softirq: false,
             poller: None,
             refused: !adapts,
             refusal: None,
@@ -60,7 +69,12 @@ impl Driver {
 
     /// True if the worker polls the context.
     pub(super) fn is_polled(&self) -> bool {
-        self.now == Drive::Polled && self.thread.is_none()
+        self.now == Drive::Polled && self.thread.is_none() && !self.is_in_softirq
+    }
+
+    /// True if the context receives as the worker lets it.
+    pub(super) fn is_governed(&self) -> bool {
+        self.is_held() || self.is_polled()
     }
 
     /// Lets the kernel receive, where interrupts are suspended meanwhile. `false` where the socket has to be asked.
@@ -102,8 +116,8 @@ impl Driver {
     /// has, receive work in softirq is nobody's.
     pub(super) fn share(&mut self, socket: BorrowedFd<'_>) {
         if self.thread.is_none() && sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) == Ok(0) {
-            match self.guess().and_then(|napi| Thread::of(&napi)) {
-                Ok(thread) => self.thread = Some(thread),
+            match self.guess().and_then(|napi| self.thread_of(&napi)) {
+                Ok(thread) => self.thread = thread,
                 Err(refused) => self.refusal = Some(refused),
             }
         }
@@ -137,6 +151,11 @@ impl Driver {
         self.thread.as_ref()?.time()
     }
 
+    /// The thread of a context that no socket can poll; `None` if it is to have none.
+    fn thread_of(&self, napi: &Napi) -> Result<Option<Thread>, Refused> {
+        if self.stays_in_softirq && napi.thread.is_none() { Ok(None) } else { Thread::of(napi).map(Some) }
+    }
+
     /// Says how the context of `socket` is to be driven from now on.
     pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Driven {
         if self.refused {
@@ -152,7 +171,8 @@ impl Driver {
                 }
             }
         }
-        if self.is_held() { Driven::Asleep } else { Driven::Yes }
+        let is_throttled = self.is_in_softirq && drive == Drive::Polled;
+        if self.is_held() || is_throttled { Driven::Asleep } else { Driven::Yes }
     }
 
     /// Restores the settings from before the kernel refused the rest.
@@ -173,6 +193,9 @@ impl Driver {
 
     fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Refused> {
         let napi = self.find(socket)?;
+        if self.is_in_softirq && drive == Drive::Polled {
+            return self.tell_context(socket, napi, Drive::Interrupts(Pace::THROTTLE));
+        }
         let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
         if drive != Drive::Polled {
             thread.let_go();
@@ -193,7 +216,8 @@ impl Driver {
         let mut netdev = Netdev::open().map_err(at)?;
         let mut before = if id > 0 { describe(&mut netdev, id).map_err(at)? } else { self.guess()? };
         if id == 0 && self.thread.is_none() {
-            self.thread = Some(Thread::of(&before)?);
+            self.thread = self.thread_of(&before)?;
+            self.is_in_softirq = self.thread.is_none();
         }
         before = unless_left_behind(before);
         self.told = Some((netdev, before));

@@ -2,19 +2,20 @@
 //! machine has left to the device.
 
 use super::program::{Action, CONTEXT_QUEUE, Sockets};
+use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, Target as _, need, network_order};
 use crate::bpf::flows::entry::{
     CHANGE, CHANGE_VLAN, CUSTOMER_TAG, KEEP, LONGEST, OUTER_BYTES, POP, PUSH, SERVICE_TAG, TAGGED,
 };
 use crate::bpf::flows::hook::Hook;
-use crate::bpf::window::{NUMBER_AT, QUEUE_SHIFT};
+use crate::bpf::window::{CHARGE, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
-/// The XDP hook of an interface whose program carries flows.
+/// The XDP hook of an interface whose program counts what goes to its sockets, and may carry flows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carrying<'a> {
+pub(super) struct Counting<'a> {
     /// The interface's number.
     pub(super) interface: u32,
     /// Its link-layer address.
@@ -23,12 +24,14 @@ pub(super) struct Carrying<'a> {
     pub(super) queues: u32,
     /// Windows of those.
     pub(super) windows: BorrowedFd<'a>,
+    /// Bytes of each.
+    pub(super) window_bytes: u32,
     /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
     pub(super) local_senders: bool,
 }
 
-/// A hook with sockets, and all that carries flows.
-pub(super) type XdpHook<'a> = (Sockets<'a>, Carrying<'a>);
+/// A hook with sockets, and what is counted there.
+pub(super) type XdpHook<'a> = (Sockets<'a>, Counting<'a>);
 
 impl Hook for XdpHook<'_> {
     const QUEUE_SHIFT: i32 = QUEUE_SHIFT;
@@ -192,13 +195,16 @@ impl Hook for XdpHook<'_> {
         program.map_value(R7, self.1.windows);
     }
 
-    fn send_up(&self, program: &mut Assembler, mark: i16) {
-        program.set(R1, 1);
-        program.count(R7, NUMBER_AT, R1);
-        program.add_register(R9, R8);
-        // Another processor may have counted on: then the mark is a little late.
-        program.load(Width::Double, R1, R7, NUMBER_AT);
-        program.store(Width::Double, R9, mark, R1);
+    fn window_bytes(&self) -> u32 {
+        self.1.window_bytes
+    }
+
+    /// A packet of a socket takes a frame, however long it is.
+    fn charge(&self, program: &mut Assembler, to: Register) {
+        program.set(to, i32::from(CHARGE));
+    }
+
+    fn up(&self, program: &mut Assembler) {
         self.0.redirect(program);
     }
 
@@ -208,25 +214,24 @@ impl Hook for XdpHook<'_> {
     }
 }
 
-impl Carrying<'_> {
+impl Counting<'_> {
     /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface. R0 changes.
     fn if_examined(&self, program: &mut Assembler, examined: Label) {
         program.load(Width::Word, R0, R6, CONTEXT_INTERFACE);
         program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
     }
 
-    /// Counts the packet with those that its queue's socket has got.
-    pub(super) fn number(&self, program: &mut Assembler) {
-        let uncounted = program.label();
+    /// Sends the packet to its queue's socket, unless more wait there than may, and ends the program.
+    pub(super) fn take(&self, program: &mut Assembler, sockets: &Sockets<'_>) {
+        let [uncounted, drop] = [(); 2].map(|()| program.label());
         self.if_examined(program, uncounted);
-        program.load(Width::Word, R0, R6, CONTEXT_QUEUE);
-        program.jump_value(Condition::Greater, R0, self.queues.cast_signed() - 1, uncounted);
-        program.shift_left(R0, QUEUE_SHIFT);
-        program.map_value(R1, self.windows);
-        program.add_register(R1, R0);
-        program.set(R2, 1);
-        program.count(R1, NUMBER_AT, R2);
+        let hook = (*sockets, *self);
+        hook.queue(program, uncounted);
+        hook.windows(program);
+        program.add_register(R7, R0);
+        admit(program, &hook, None, drop);
         program.place(uncounted);
+        sockets.redirect(program);
     }
 }
 

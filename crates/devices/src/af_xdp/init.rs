@@ -4,11 +4,11 @@ use super::attach;
 use super::drive::QueueIdentity;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::hook::Carrying;
+use super::hook::Counting;
 use super::link::{self, LinkInfo, TransmitDrops, Which};
 use super::napi::{Moderated, Moderation};
 use super::netdev::Features;
-use super::numbered::{CountsLost, Numbered};
+use super::numbered::{KernelHalf, Numbered};
 use super::offloads::SwitchedOff;
 use super::options::{Hook, Mode, OnExit, Options};
 use super::port::{Opened, Port};
@@ -24,7 +24,7 @@ use super::transfer::{VIRTIO, features, first_that_binds, hooks, longest, no_zer
 use super::tx::{Limits, Mute, Transmitter};
 use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
 use crate::bpf::taken::{Taken, TakenMaps};
-use crate::bpf::window::{Window, Windows};
+use crate::bpf::window::{CHARGE, Window, Windows};
 use crate::bpf::{FlowTable, Take};
 use crate::{AnyQueue, Interface, Queue};
 use core::sync::atomic::AtomicU32;
@@ -56,7 +56,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
-    let program = load(options, &sockets, taken.taken(), None)?;
+    let program = load(options, &sockets, taken.taken(), (None, None))?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let hooks = hooks(options.mode, &driver);
     let (mut attachment, hook) = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
@@ -70,11 +70,11 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
     // 5. What goes to a socket has its number from the first packet on. A link that was taken over gets the new program;
     // everything comes to us from here on.
-    let carried = setup.carry((hook, transfer), &sockets, taken.taken(), &mut notes)?;
-    let (program, carried) = match carried {
-        Some((carrying, carried)) => {
-            attachment.replace(&link, &carrying)?;
-            (carrying, Some(carried))
+    let counted = setup.count((hook, transfer), &sockets, taken.taken(), &mut notes)?;
+    let (program, counted) = match counted {
+        Some((counting, counted)) => {
+            attachment.replace(&link, &counting)?;
+            (counting, Some(counted))
         }
         None => (program, None),
     };
@@ -90,7 +90,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
     let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
-    let queues = setup.queues(bound, transfer, &mtu, carried.as_ref());
+    let queues = setup.queues(bound, transfer, &mtu, counted.as_ref());
     let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
     let port = Port {
         interface,
@@ -98,7 +98,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         taken,
         link_dropped: TransmitDrops::since(&link),
-        flows: carried.map(|carried| carried.flows),
+        flows: counted.and_then(|counted| counted.flows),
         program,
         cores,
         _promiscuous: promiscuous,
@@ -178,20 +178,20 @@ pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenE
     Ok(Used { channels, present: present.receive, known })
 }
 
-/// Loads the program of an interface, with flows that it carries if they are given.
+/// Loads the program of an interface, with a count of what goes to its sockets, and flows that it carries, if they are given.
 fn load(
     options: &Options,
     sockets: &Map,
     taken: Taken<'_>,
-    carrying: Option<(Carrying<'_>, &FlowTable)>,
+    (counting, flows): (Option<Counting<'_>>, Option<&FlowTable>),
 ) -> Result<OwnedFd, OpenError> {
     let action = match options.on_exit {
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
-    let sockets = Sockets { map: sockets.as_fd(), action, carrying: carrying.map(|(carrying, _)| carrying) };
-    let hook = carrying.map(|(carrying, flows)| ((sockets, carrying), flows.maps()));
-    let program = taken.program(&sockets, hook.as_ref().map(|(hook, flows)| (hook, *flows)));
+    let sockets = Sockets { map: sockets.as_fd(), action, counting };
+    let hook = counting.map(|counting| (sockets, counting));
+    let program = taken.program(&sockets, hook.as_ref().zip(flows.map(FlowTable::maps)));
     bpf::load(ProgramKind::Xdp, taken.name(), &program)
         .map_err(|refused| OpenError::loading(&options.interface, refused))
 }
@@ -241,9 +241,9 @@ struct Setup<'a> {
 
 type Bound = Vec<(Arc<Core>, Rings)>;
 
-/// Flows that a program carries, and numbers of the packets that it does not.
-struct Carried {
-    flows: Arc<FlowTable>,
+/// Flows that a program carries, if it does, and windows for the packets that it does not.
+struct Counted {
+    flows: Option<Arc<FlowTable>>,
     windows: Windows,
 }
 
@@ -348,42 +348,61 @@ impl Setup<'_> {
         }
     }
 
-    /// A program that carries flows, unless that is not wanted or the kernel refuses it. None does without a copy: a packet
-    /// that waits in the device's ring to be sent would be overtaken; nor one that outlives this process.
-    fn carry(
+    /// A program that counts what goes to the sockets, and carries flows unless that is not wanted or the kernel refuses it.
+    /// There is none without a copy: what is too much the device itself drops for want of frames, and a packet that
+    /// waits in the device's ring to be sent would be overtaken. One that outlives this process carries nothing.
+    fn count(
         &self,
         (hook, transfer): (Hook, Transfer),
         sockets: &Map,
         taken: Taken<'_>,
         notes: &mut Vec<String>,
-    ) -> Result<Option<(OwnedFd, Carried)>, OpenError> {
-        if !self.options.fast_path || self.options.on_exit == OnExit::Drop || transfer.zero_copy {
+    ) -> Result<Option<(OwnedFd, Counted)>, OpenError> {
+        if transfer.zero_copy || !self.options.counts {
             return Ok(None);
         }
         let map = |errno| step(self.link, "make a BPF map", errno);
         let receive = self.channels.receive;
         let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
-        let table = FlowTable::new(self.link.index, queues, taken.frames()).map_err(map)?;
-        let carried = Carried {
-            flows: Arc::new(table.at_xdp(hook == Hook::Native)),
-            windows: Windows::new(queues, WINDOW).map_err(map)?,
-        };
-        let carrying = Carrying {
+        let window_bytes = self.frames_posted() * u32::from(CHARGE);
+        let windows = Windows::new(queues, window_bytes).map_err(map)?;
+        let counting = Counting {
             interface: self.link.index,
             mac: self.link.mac,
             queues: receive,
-            windows: carried.windows.as_fd(),
+            windows: windows.as_fd(),
+            window_bytes,
             local_senders: self.local_senders,
         };
-        match load(self.options, sockets, taken, Some((carrying, &carried.flows))) {
-            Ok(program) => Ok(Some((program, carried))),
-            // Linux before 5.18 does not know all that it asks for.
+        if self.options.on_exit != OnExit::Drop {
+            let table = FlowTable::new(self.link.index, queues, taken.frames()).map_err(map)?;
+            let flows = Arc::new(table.at_xdp(hook == Hook::Native));
+            match load(self.options, sockets, taken, (Some(counting), Some(&flows))) {
+                Ok(program) => return Ok(Some((program, Counted { flows: Some(flows), windows }))),
+                // Linux before 5.18 does not know all that it asks for.
+                Err(OpenError::Program { log, .. }) => notes.push(format!("no fast path: {log}")),
+                Err(error) => return Err(error),
+            }
+        }
+        match load(self.options, sockets, taken, (Some(counting), None)) {
+            Ok(program) => Ok(Some((program, Counted { flows: None, windows }))),
             Err(OpenError::Program { log, .. }) => {
-                notes.push(format!("no fast path: {log}"));
+                notes.push(format!("control packets have no reserve under overload: {log}"));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Frames that each receive queue keeps posted. However small the memory is, no port holds all of it.
+    fn frames_posted(&self) -> u32 {
+        let frames = self.options.receive_frames.unwrap_or(self.region.slots() / 4);
+        self.share(frames).min(self.options.receive_ring)
+    }
+
+    /// Part of so many frames that one queue has.
+    fn share(&self, frames: u32) -> u32 {
+        (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES)
     }
 
     /// The ends of the queues over their bound sockets.
@@ -392,13 +411,10 @@ impl Setup<'_> {
         bound: Bound,
         transfer: Transfer,
         mtu: &Arc<AtomicU32>,
-        carried: Option<&Carried>,
+        counted: Option<&Counted>,
     ) -> Vec<AnyQueue> {
-        // However small the memory is, no port holds all of it.
-        let share = |frames: u32| (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES);
-        let quarter = self.region.slots() / 4;
-        let target = share(self.options.receive_frames.unwrap_or(quarter)).min(self.options.receive_ring);
-        let capacity = share(quarter).min(self.options.transmit_ring);
+        let target = self.frames_posted();
+        let capacity = self.share(self.region.slots() / 4).min(self.options.transmit_ring);
         let segments = match (transfer.multi_buffer, transfer.zero_copy) {
             (false, _) => 1,
             (true, false) => SEGMENTS_COPY,
@@ -424,11 +440,12 @@ impl Setup<'_> {
                 adapts,
                 multi_buffer,
                 local_senders: self.local_senders,
-                numbered: carried.is_some(),
+                numbered: counted.is_some(),
+                stays_in_softirq: counted.is_some() && !self.link.kind.is_empty(),
                 longest,
                 receiving,
             };
-            let window = carried.map(|carried| carried.windows.of(queue));
+            let window = counted.map(|counted| counted.windows.of(queue));
             // Without copy-break there is no test of the length.
             let rx = match receiving.copy_break {
                 0 => boxed(Receiver::<false>::new(received, fill, wants, both), window),
@@ -449,7 +466,7 @@ impl Setup<'_> {
 }
 
 /// A receiver, with the numbers of its packets if they have any.
-fn boxed<R: RxQueue + RxControl + CountsLost + 'static>(
+fn boxed<R: RxQueue + RxControl + KernelHalf + 'static>(
     receiver: R,
     window: Option<Window>,
 ) -> Box<dyn RxQueue> {
@@ -478,8 +495,6 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::at(&link.name, step, errno)
 }
 
-/// Bytes of windows that only give packets numbers: no program reads them.
-const WINDOW: u32 = 1 << 20;
 /// Frames that a receive queue needs to live.
 const FEWEST_FRAMES: u32 = 64;
 /// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).

@@ -1,23 +1,28 @@
-//! The receiving end of a queue whose program carries flows: it tells the program up to which packet the worker is through
-//! with all that went to the socket.
+//! The receiving end of a queue whose program counts what goes to the socket: it tells the program how many packets may
+//! wait there, and up to which one the worker is through with all.
 //!
-//! Exits: those of the receiver inside; `fence` for packets that the program has dropped to make a gap in a flow, and
-//! `rx-overrun` for those that it could not change.
+//! Exits: those of the receiver inside; `rx-overrun` and `rx-overrun-control` for packets that the program has dropped
+//! because more waited than may; `fence` for those that it has dropped to make a gap in a flow, and `rx-overrun` for those
+//! that it could not change.
 //!
-//! Cost: four loads, at most three stores and a few comparisons for each turn.
+//! Cost: eight loads, at most five stores and a few comparisons for each turn.
 
 use crate::bpf::window::{DROPS, Window};
-use polder_buffers::{Batch, Pool};
+use polder_buffers::{BATCH, Batch, Pool};
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxControl, RxQueue, Turn};
 use polder_datapath::units::Nanos;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// A receiver that tells what was lost before it.
-pub(super) trait CountsLost {
+/// A receiver behind the kernel's half.
+pub(super) trait KernelHalf {
     /// Packets so far that were given a number and that the kernel has lost, as far as it was asked.
     fn lost(&self) -> u64;
+
+    /// True if the kernel receives as the worker lets it, so that what there is no use for stays in the device.
+    fn is_governed(&self) -> bool;
 }
 
 /// A receiver whose packets have numbers.
@@ -29,31 +34,48 @@ pub(super) struct Numbered<R> {
     window: Window,
     /// Packets that came out of the socket.
     delivered: u64,
-    /// Lost packets that count as read.
+    /// Lost packets that count as read, and whose charges do.
     lost: u64,
+    lost_charges: u64,
     /// Packets that the program has dropped.
     dropped: u64,
+    /// Packets that may wait, by the worker's measure, and by a consumer's.
+    limits: [Option<u32>; 2],
+    /// True if the program has dropped packets that exceeded the limit since that was asked last.
+    has_dropped: bool,
 }
 
-impl<R: RxQueue + CountsLost> Numbered<R> {
+impl<R: RxQueue + KernelHalf> Numbered<R> {
     pub(super) fn new(inner: R, window: Window) -> Self {
-        Self { inner, window, delivered: 0, lost: 0, dropped: 0 }
+        let (delivered, lost, lost_charges, dropped) = (0, 0, 0, 0);
+        let (limits, has_dropped) = ([None; 2], false);
+        Self { inner, window, delivered, lost, lost_charges, dropped, limits, has_dropped }
     }
 
-    /// Counts packets that came out of the socket since the last time as read.
+    /// Counts packets that came out of the socket since the last time, or were lost in front of it, as read.
     fn read(&mut self) {
-        let others = self.inner.lost().wrapping_add(self.dropped);
+        let lost = self.inner.lost();
+        let others = lost.wrapping_add(self.dropped);
         let delivered = self.inner.counters().received.get().wrapping_sub(others);
         if delivered != self.delivered {
             self.window.consume(delivered.wrapping_sub(self.delivered), 0);
             self.delivered = delivered;
         }
+        if lost != self.lost_charges {
+            self.window.lose(lost.wrapping_sub(self.lost_charges));
+            self.lost_charges = lost;
+        }
+    }
+
+    fn limit(&mut self) {
+        self.window.set_limit(self.limits.into_iter().flatten().min());
     }
 
     /// Counts packets that the program has dropped.
     fn count_dropped(&mut self) {
         for (dropped, (_, reason)) in self.window.dropped().into_iter().zip(DROPS) {
             if dropped > 0 {
+                self.has_dropped |= reason != DropReason::Fence;
                 let counters = self.inner.counters();
                 counters.received.add(dropped);
                 counters.drops.count(reason, dropped);
@@ -63,11 +85,15 @@ impl<R: RxQueue + CountsLost> Numbered<R> {
     }
 }
 
-impl<R: RxQueue + RxControl + CountsLost> RxQueue for Numbered<R> {
+impl<R: RxQueue + RxControl + KernelHalf> RxQueue for Numbered<R> {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         self.window.complete();
+        let admitted = self.window.admitted();
         let turn = self.inner.receive(budget, batch, pool);
         self.read();
+        if turn == Turn::Drained {
+            self.window.drained(admitted);
+        }
         self.count_dropped();
         turn
     }
@@ -101,7 +127,7 @@ impl<R: RxQueue + RxControl + CountsLost> RxQueue for Numbered<R> {
     }
 }
 
-impl<R: RxControl> RxControl for Numbered<R> {
+impl<R: RxQueue + RxControl + KernelHalf> RxControl for Numbered<R> {
     fn set_mode(&mut self, drive: Drive) -> Driven {
         self.inner.set_mode(drive)
     }
@@ -122,8 +148,9 @@ impl<R: RxControl> RxControl for Numbered<R> {
         self.inner.thread_time()
     }
 
+    /// The window bounds what waits, unless the device keeps it.
     fn flush(&mut self) -> bool {
-        self.inner.flush()
+        self.inner.is_governed() && self.inner.flush()
     }
 
     fn end_flush(&mut self) {
@@ -132,17 +159,25 @@ impl<R: RxControl> RxControl for Numbered<R> {
 
     fn set_posted_limit(&mut self, frames: u32) {
         self.inner.set_posted_limit(frames);
+        let is_bound = frames != u32::MAX && !self.inner.is_governed();
+        self.limits[1] = is_bound.then_some(frames.max(FEWEST));
+        self.limit();
     }
 
     fn set_waiting_limit(&mut self, packets: Option<u32>) {
-        self.inner.set_waiting_limit(packets);
+        self.limits[0] = packets;
+        self.limit();
     }
 
     fn has_backlog(&mut self) -> bool {
-        self.inner.has_backlog()
+        core::mem::take(&mut self.has_dropped) | self.inner.has_backlog()
     }
 
     fn hold_completed(&mut self, held: bool) {
         self.window.hold(held);
     }
 }
+
+/// Packets that may wait at least: those of one batch.
+#[expect(clippy::cast_possible_truncation, reason = "64 fits")]
+const FEWEST: u32 = BATCH as u32;

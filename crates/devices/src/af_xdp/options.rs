@@ -114,9 +114,9 @@ pub struct Options {
     pub promiscuous: bool,
     /// True if VLAN tags keep packets apart, so that a device that takes them off must not be opened.
     pub needs_tags: bool,
-    /// True if flows may be carried by the interface's program, where packets are copied; see
-    /// [`FlowTable`](crate::skb::FlowTable).
-    pub fast_path: bool,
+    /// True if the interface's program counts what goes to the sockets, where packets are copied: it drops what the worker
+    /// has no use for, control packets last, and may carry flows; see [`FlowTable`](crate::skb::FlowTable).
+    pub counts: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
     /// Moderation of the kernel's polling of the device; unchanged if `None`.
@@ -144,7 +144,7 @@ impl Options {
             receiving: Receiving::default(),
             promiscuous: true,
             needs_tags: false,
-            fast_path: false,
+            counts: false,
             busy_poll: None,
             moderation: None,
             adapts: false,

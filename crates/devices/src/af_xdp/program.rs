@@ -3,7 +3,7 @@
 //! All hand it to the AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
 //! `action` decides: to the kernel, or nowhere.
 
-use super::hook::Carrying;
+use super::hook::Counting;
 use crate::bpf::assembler::{Assembler, Helper, Register, Width};
 use crate::bpf::classify::Target;
 use Register::{R0, R1, R2, R3, R6};
@@ -24,8 +24,8 @@ pub(super) enum Action {
 pub(super) struct Sockets<'a> {
     pub(super) map: BorrowedFd<'a>,
     pub(super) action: Action,
-    /// Numbers of packets that go to the sockets, for a program that carries flows.
-    pub(super) carrying: Option<Carrying<'a>>,
+    /// Count of the packets that go to the sockets, within the windows of their queues.
+    pub(super) counting: Option<Counting<'a>>,
 }
 
 impl Sockets<'_> {
@@ -46,10 +46,10 @@ impl Target for Sockets<'_> {
     }
 
     fn take(&self, program: &mut Assembler) {
-        if let Some(carrying) = self.carrying {
-            carrying.number(program);
+        match self.counting {
+            Some(counting) => counting.take(program, self),
+            None => self.redirect(program),
         }
-        self.redirect(program);
     }
 
     fn pass(&self, program: &mut Assembler) {
@@ -62,3 +62,53 @@ impl Target for Sockets<'_> {
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_END: i16 = 4;
 pub(super) const CONTEXT_QUEUE: i16 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::af_xdp::hook::XdpHook;
+    use crate::bpf::admit::cases::{self, Bench};
+    use crate::bpf::sys::{Map, MapKind, ProgramKind, load};
+    use crate::bpf::taken::Taken;
+    use crate::bpf::window::{CHARGE, Windows};
+    use std::os::fd::AsFd as _;
+
+    /// A program whose windows are of [`cases::WINDOW`] bytes; `None` without the right to load programs, and the namespace
+    /// tests say so.
+    fn bench() -> Option<Bench> {
+        let windows = Windows::new(1, cases::WINDOW).ok()?;
+        let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
+        // The kernel runs programs on frames as if the loopback interface had brought them; there is no socket.
+        let counting = Counting {
+            interface: 1,
+            mac: [2; 6],
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: cases::WINDOW,
+            local_senders: true,
+        };
+        let sockets = Sockets { map: map.as_fd(), action: Action::Pass, counting: Some(counting) };
+        let program = Taken::Whole.program(&sockets, None::<(&XdpHook<'_>, _)>);
+        let program = load(ProgramKind::Xdp, "polder_whole", &program).expect("the verifier takes it");
+        let answers = [Action::Pass, Action::Drop].map(|action| (action as i32).cast_unsigned());
+        Some(Bench { program, windows, answers, charges: [0, CHARGE.into()] })
+    }
+
+    #[test]
+    fn control_packets_are_admitted_where_bulk_is_dropped_and_seventeen_are_seventeen() {
+        let Some(bench) = bench() else { return };
+        cases::classes(&bench);
+    }
+
+    #[test]
+    fn a_flood_of_control_packets_has_its_credit_and_then_what_bulk_has() {
+        let Some(bench) = bench() else { return };
+        cases::credit(&bench);
+    }
+
+    #[test]
+    fn a_limit_holds_while_the_worker_reads() {
+        let Some(bench) = bench() else { return };
+        cases::limit(&bench);
+    }
+}

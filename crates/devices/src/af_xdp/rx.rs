@@ -12,7 +12,7 @@ mod discard;
 pub(super) mod guard;
 
 use super::drive::{BUDGET, Driver, QueueIdentity};
-use super::numbered::CountsLost;
+use super::numbered::KernelHalf;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -84,6 +84,8 @@ pub(super) struct Wants {
     pub(super) busy_poll: bool,
     /// True if the worker may drive the kernel's half by the arrivals.
     pub(super) adapts: bool,
+    /// True if the kernel receives where senders are, and the program drops what the worker has no use for.
+    pub(super) stays_in_softirq: bool,
     /// True if a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
     /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
@@ -107,7 +109,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             received,
             fill,
             posted,
-            driver: Driver::new(wants.place, wants.adapts),
+            driver: Driver::new(wants.place, wants.adapts, wants.stays_in_softirq),
             guard: Guard::new(wants.multi_buffer, wants.longest, single_frame(core.slot_bytes())),
             wants,
             seen: Statistics::default(),
@@ -317,9 +319,13 @@ impl<const COPIES: bool> Receiver<COPIES> {
     }
 }
 
-impl<const COPIES: bool> CountsLost for Receiver<COPIES> {
+impl<const COPIES: bool> KernelHalf for Receiver<COPIES> {
     fn lost(&self) -> u64 {
         self.lost
+    }
+
+    fn is_governed(&self) -> bool {
+        self.driver.is_governed()
     }
 }
 

@@ -4,6 +4,7 @@
 //! Programs of the XDP hook ([`af_xdp`](crate::af_xdp)) and of the TCX hook (`skb`) take the same packets: both ask
 //! [`classify`] for the instructions, and add how a packet is read at their hook and how it leaves.
 
+pub(crate) mod admit;
 pub(crate) mod assembler;
 pub(crate) mod classify;
 pub(crate) mod endpoints;

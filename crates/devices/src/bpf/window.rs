@@ -1,7 +1,7 @@
 //! Words that the program of a port and the receivers of its queues share: bytes and packets that wait.
 //!
-//! The bytes bound a TAP, which by itself bounds packets, of which each may have 64 KiB. An AF_XDP socket has a ring, and
-//! of this the numbers of packets alone.
+//! The bytes bound a TAP, which by itself bounds packets, of which each may have 64 KiB. An AF_XDP socket has a ring of
+//! frames, so its packets have a charge without their length, and the window is as large as the frames that are posted.
 //!
 //! The interface's program adds each packet's charge to `admitted` of its queue; the receiver publishes the charges of
 //! what it has read as `consumed`. What lies between is in flight. A receiver that found its queue empty knows that
@@ -159,10 +159,21 @@ impl Window {
 
     /// Takes the charges of everything `admitted` as read or lost: the queue was found empty after that was read.
     #[inline]
-    pub(crate) fn empty(&mut self, admitted: Admitted) {
+    pub(crate) fn drained(&mut self, admitted: Admitted) {
         if self.consumed != admitted.charges {
             self.publish(admitted.charges);
         }
+    }
+
+    /// Takes the charges of packets as read that were lost behind the program; each was charged without its length.
+    pub(crate) fn lose(&mut self, packets: u64) {
+        self.publish(self.consumed.wrapping_add(packets.wrapping_mul(CHARGE.into())));
+    }
+
+    /// The same as [`drained`](Self::drained), and takes numbers of packets as read that are missing for long.
+    #[inline]
+    pub(crate) fn empty(&mut self, admitted: Admitted) {
+        self.drained(admitted);
         let missing = admitted.packets.wrapping_sub(self.read);
         if missing == 0 {
             self.missing = None;

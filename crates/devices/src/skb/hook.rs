@@ -1,7 +1,7 @@
 //! The TCX hook of programs that carry flows.
 
 use super::program::{
-    DATA, DATA_END, DROP, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers,
+    DATA, DATA_END, DROP, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers, redirect,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};
@@ -10,7 +10,7 @@ use crate::bpf::flows::entry::{
     TAGGED,
 };
 use crate::bpf::flows::hook::Hook;
-use crate::bpf::window::QUEUE_SHIFT;
+use crate::bpf::window::{CHARGE, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 impl Hook for ToTap<'_> {
@@ -173,10 +173,22 @@ impl Hook for ToTap<'_> {
         program.map_value(R7, self.windows);
     }
 
-    fn send_up(&self, program: &mut Assembler, mark: i16) {
-        program.add_register(R9, R8);
-        let drop = program.label();
-        self.admit(program, Some(mark), drop);
+    fn window_bytes(&self) -> u32 {
+        self.window_bytes
+    }
+
+    fn charge(&self, program: &mut Assembler, to: Register) {
+        program.load(Width::Word, to, R6, LENGTH);
+        program.add(to, i32::from(CHARGE));
+    }
+
+    /// What the TAP's header has no word for arrives cut.
+    fn pieces(&self, program: &mut Assembler) {
+        self.count_pieces(program);
+    }
+
+    fn up(&self, program: &mut Assembler) {
+        redirect(program, self.tap);
     }
 
     fn discard(&self, program: &mut Assembler) {

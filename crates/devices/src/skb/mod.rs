@@ -24,7 +24,6 @@
 
 mod options;
 
-mod admit;
 mod hook;
 mod program;
 

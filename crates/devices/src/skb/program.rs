@@ -2,11 +2,12 @@
 //!
 //! | program | at | what it does |
 //! |---|---|---|
-//! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`](super::admit)) |
+//! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`]) |
 //! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
+use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, Target, need, network_order, untag_bytes};
 use crate::bpf::flows::hook::Hook as _;
@@ -62,7 +63,7 @@ pub(super) fn queue_of_flow() -> Vec<u64> {
 impl ToTap<'_> {
     /// Puts the number of packets that the TAP makes of this one into R1: what its header has no word for arrives cut.
     /// R2 to R5 change.
-    pub(super) fn pieces(&self, program: &mut Assembler) {
+    pub(super) fn count_pieces(&self, program: &mut Assembler) {
         let [several, ipv6, known, counted] = [(); 4].map(|()| program.label());
         program.set(R1, 1);
         program.load(Width::Word, R5, R6, GSO_SEGMENTS);
@@ -121,7 +122,7 @@ impl Target for ToTap<'_> {
         self.queue(program, drop);
         program.map_value(R7, self.windows);
         program.add_register(R7, R0);
-        self.admit(program, None, drop);
+        admit(program, self, None, drop);
     }
 
     fn pass(&self, program: &mut Assembler) {
@@ -185,12 +186,69 @@ const GSO_SEGMENTS: i16 = 164;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::admit::cases::{self, Bench, ethernet, ipv4, ipv6};
     use crate::bpf::endpoints::Tables;
-    use crate::bpf::sys::{ProgramKind, load};
+    use crate::bpf::sys::{ProgramKind, load, test_run_segments};
     use crate::bpf::taken::{Taken, TakenMaps};
-    use crate::bpf::window::Windows;
+    use crate::bpf::window::{CHARGE, Windows};
     use crate::bpf::{FlowTable, Take};
     use std::os::fd::AsFd;
+
+    /// A program whose windows are of [`cases::WINDOW`] bytes; `None` without the right to load programs, and the namespace
+    /// tests say so.
+    fn bench() -> Option<Bench> {
+        let windows = Windows::new(1, cases::WINDOW).ok()?;
+        // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
+        let target = ToTap {
+            interface: 1,
+            tap: 1,
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: cases::WINDOW,
+            whole: &[libc::IPPROTO_TCP],
+        };
+        let program = Taken::Whole.program(&target, None::<(&ToTap<'_>, _)>);
+        let program = load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
+        let answers = [REDIRECT, DROP.cast_unsigned()];
+        Some(Bench { program, windows, answers, charges: [1, CHARGE.into()] })
+    }
+
+    #[test]
+    fn control_packets_are_admitted_where_bulk_is_dropped_and_seventeen_are_seventeen() {
+        let Some(bench) = bench() else { return };
+        cases::classes(&bench);
+    }
+
+    #[test]
+    fn a_flood_of_control_packets_has_its_credit_and_then_what_bulk_has() {
+        let Some(bench) = bench() else { return };
+        cases::credit(&bench);
+    }
+
+    #[test]
+    fn a_limit_holds_while_the_worker_reads() {
+        let Some(bench) = bench() else { return };
+        cases::limit(&bench);
+    }
+
+    /// An overrun counts a packet; a mark in front of packets that the TAP cuts counts what arrives.
+    #[test]
+    fn super_packets_count_as_what_the_tap_makes_of_them() {
+        let Some(bench) = bench() else { return };
+        let counted = |frame: &[u8], segments| {
+            let before = bench.numbered();
+            bench.fill(0);
+            test_run_segments(bench.program.as_fd(), frame, [segments, 1400]).expect("root runs programs");
+            bench.numbered() - before
+        };
+        let payload = [0; 64];
+        for (protocol, pieces) in [(6, 1), (17, 17), (47, 17), (4, 17)] {
+            assert_eq!(counted(&ipv4(&[], (protocol, 0), &payload), 17), pieces, "{protocol}");
+            assert_eq!(counted(&ipv6(&[], protocol, &payload), 17), pieces, "{protocol} over IPv6");
+            assert_eq!(counted(&ipv4(&[], (protocol, 0), &payload), 1), 1, "{protocol}");
+        }
+        assert_eq!(counted(&ethernet([2, 0, 0, 0, 0, 1], &[], 0x88b5, &payload), 17), 1);
+    }
 
     #[test]
     fn programs_assemble() {

@@ -275,7 +275,7 @@ fn options(
         },
         mtu: port.mtu.map(u32::from),
         needs_tags: needs_tags(port.id, configuration),
-        fast_path: true,
+        counts: true,
         receiving: receiving(configuration),
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),

@@ -54,18 +54,36 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts a gateway in `namespace`; `text` is its configuration without version and socket.
     pub(crate) fn start(topology: &Topology, namespace: &Namespace, text: &str) -> Self {
+        Self::start_lacking(None, topology, namespace, text)
+    }
+
+    /// The same, with programs that lack the check of that name.
+    pub(crate) fn start_lacking(
+        check: Option<&str>,
+        topology: &Topology,
+        namespace: &Namespace,
+        text: &str,
+    ) -> Self {
         let base = topology.directory().join(namespace.name());
         let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
         let name = namespace.name().to_owned();
-        let program = move || {
+        let inside = move |program: PathBuf| {
             // Unlike `ip netns exec`, this keeps the mounts, and with them the BPF file system.
             let mut command = Command::new("nsenter");
-            command.arg(format!("--net=/run/netns/{name}")).arg(polder());
+            command.arg(format!("--net=/run/netns/{name}")).arg(program);
             command
         };
         fs::write(&file, Self::whole(&socket, text)).unwrap();
-        let process = Running::start(namespace.name(), program().args(["run", "--yes"]).arg(&file)).unwrap();
-        Self::of(process, file, socket, Box::new(program))
+        let mut run = match check {
+            Some(_) => inside(PathBuf::from(env!("CARGO_BIN_EXE_polder-lab"))),
+            None => inside(polder()),
+        };
+        match check {
+            Some(check) => run.args(["gateway-lacking", check]),
+            None => run.args(["run", "--yes"]),
+        };
+        let process = Running::start(namespace.name(), run.arg(&file)).unwrap();
+        Self::of(process, file, socket, Box::new(move || inside(polder())))
     }
 
     /// A gateway that was started, as soon as it answers.

@@ -101,8 +101,6 @@ fn by_port(program: &mut Assembler, control: Label, bulk: Label) {
     program.go(bulk);
 }
 
-/// Bytes of headers that are read: Ethernet, a tag, IPv6, ports.
-pub(crate) const CONTROL_HEADERS: i32 = 14 + 4 + 40 + 4;
 /// The first four bytes of reserved group addresses, as a load sees them.
 const RESERVED_GROUPS: i32 = i32::from_ne_bytes([0x01, 0x80, 0xc2, 0x00]);
 /// Bytes of source and destination port.

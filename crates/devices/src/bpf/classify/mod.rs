@@ -7,7 +7,7 @@
 mod control;
 mod routed;
 
-pub(crate) use control::{CONTROL_HEADERS, control};
+pub(crate) use control::control;
 pub(crate) use routed::{RouterMaps, route};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
