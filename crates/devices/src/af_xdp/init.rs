@@ -26,7 +26,7 @@ use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
 use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::{CHARGE, Window, Windows};
 use crate::bpf::{FlowTable, Take};
-use crate::{AnyQueue, Interface, Queue};
+use crate::{AnyQueue, Interface, Queue, Receiving};
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Region, RegionOptions};
 use polder_datapath::port::{RxControl, RxQueue, TxQueue};
@@ -364,7 +364,8 @@ impl Setup<'_> {
         let map = |errno| step(self.link, "make a BPF map", errno);
         let receive = self.channels.receive;
         let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
-        let window_bytes = self.frames_posted() * u32::from(CHARGE);
+        // As many frames as are posted at any time.
+        let window_bytes = self.receiving(true).low_mark(self.frames_posted()) * u32::from(CHARGE);
         let windows = Windows::new(queues, window_bytes).map_err(map)?;
         let counting = Counting {
             interface: self.link.index,
@@ -400,6 +401,16 @@ impl Setup<'_> {
         self.share(frames).min(self.options.receive_ring)
     }
 
+    /// Supply of a queue. One with a window is refilled earlier, so that the window's reserve is one of frames.
+    fn receiving(&self, has_window: bool) -> Receiving {
+        let usual = self.options.receiving;
+        let percent = usual.refill_below_percent;
+        Receiving {
+            refill_below_percent: if has_window { percent.max(REFILL_BELOW) } else { percent },
+            ..usual
+        }
+    }
+
     /// Part of so many frames that one queue has.
     fn share(&self, frames: u32) -> u32 {
         (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES)
@@ -428,7 +439,7 @@ impl Setup<'_> {
             let Rings { receive: (received, fill), transmit } = rings;
             let (received, fill) = (Consumer::new(received), Producer::new(fill));
             let both = (Arc::clone(&core), Posted::new(self.region));
-            let receiving = self.options.receiving;
+            let receiving = self.receiving(counted.is_some());
             let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
             let place = QueueIdentity { interface: self.link.index, queue, queues: all };
             let is_judged = transfer.zero_copy && !self.options.unguarded;
@@ -495,6 +506,8 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::at(&link.name, step, errno)
 }
 
+/// Percentage of posted frames below which a queue with a window is refilled at least.
+const REFILL_BELOW: u8 = 90;
 /// Frames that a receive queue needs to live.
 const FEWEST_FRAMES: u32 = 64;
 /// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).
