@@ -116,8 +116,8 @@ pub trait FastPath: Send + Sync + core::fmt::Debug {
     /// Ends all entries, because a station has moved or routes have changed.
     fn count_move(&self);
 
-    /// Publishes a decision, unless one of the same validity is there. A full table gives up the entry that was unused
-    /// longest. What cannot be entered is forwarded by user space, as before.
+    /// Publishes a decision, unless one of the same validity is there. What cannot be entered, because the table is full,
+    /// is forwarded by user space, as before.
     fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity);
 }
 

@@ -11,11 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
+    /// A hash table whose memory is not set aside.
     Hash = 1,
     /// Of one entry that this process and programs share.
     Shared = 2,
-    /// A hash table that gives up the entry that was unused longest when it is full.
-    LruHash = 9,
     /// The longest prefix that matches; its memory is not set aside.
     LongestPrefix = 11,
     XskMap = 17,
@@ -39,9 +38,9 @@ impl Map {
         entries: u32,
     ) -> Result<Self, Errno> {
         let flags = match kind {
-            MapKind::LongestPrefix => NO_PREALLOCATION,
+            MapKind::Hash | MapKind::LongestPrefix => NO_PREALLOCATION,
             MapKind::Shared => MAPPABLE,
-            MapKind::Hash | MapKind::LruHash | MapKind::XskMap => 0,
+            MapKind::XskMap => 0,
         };
         let attributes = Attributes::new()
             .u32(0, kind as u32)

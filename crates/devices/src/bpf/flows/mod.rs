@@ -105,7 +105,7 @@ impl FlowTable {
         let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
         let (of_key, of_value) = (of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?);
         Ok(Self {
-            entries: Map::new(MapKind::LruHash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
+            entries: Map::new(MapKind::Hash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
             key_bytes,
             validity: SharedCounters::new("polder_valid", 2)?,
             carried: SharedCounters::new("polder_carried", usize::from(processors) * PROCESSOR_WORDS)?,
@@ -199,6 +199,9 @@ impl FlowTable {
         key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
             && entry::validity(&value) == self.validity()
     }
+
+    /// Entries that a look at the table leaves in it at most, so that new ones find room until the next.
+    pub const LEFT_BY_A_LOOK: usize = MOST_ENTRIES as usize / 8 * 7;
 
     /// Removes an entry; its packets come to user space from then on.
     pub fn remove(&self, flow: &FlowKey) {
@@ -295,7 +298,7 @@ fn processors() -> u16 {
 
 /// Longest frame that every driver has in one buffer: that of an MTU of 1500 bytes.
 const ONE_BUFFER: u32 = 1514;
-/// Pairs of stations or addresses that a port's table has at most, of some 200 bytes each.
+/// Pairs of stations or addresses that a port's table has at most, of some 200 bytes each; without any it takes 64 KiB.
 const MOST_ENTRIES: u32 = 4096;
 /// Ways that the flows of one port can take: pairs of ports that they come in and leave by.
 const MOST_EGRESSES: usize = 64;

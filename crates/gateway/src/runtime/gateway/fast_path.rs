@@ -13,6 +13,7 @@ use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
 use polder_devices::skb::{Carried, Entry, FlowTable, Reached};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -292,7 +293,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Looks at the entries of a port: removes those that are not to stay, and answers the others.
+    /// Looks at the entries of a port: removes those that are not to stay, and of a table that is nearly full those that were
+    /// unused longest; answers the others.
     fn at(&mut self, table: &FlowTable) -> Vec<((PortId, FlowKey), (u64, u32))> {
         let validity = table.validity();
         let stays = |entry: Entry| {
@@ -306,7 +308,14 @@ impl Look<'_> {
             }
             stays.then_some((key, (entry.packets, looks)))
         };
-        table.entries().unwrap_or_default().into_iter().filter_map(stays).collect()
+        let mut staying =
+            table.entries().unwrap_or_default().into_iter().filter_map(stays).collect::<Vec<_>>();
+        let surplus = staying.len().saturating_sub(FlowTable::LEFT_BY_A_LOOK);
+        if surplus > 0 {
+            staying.sort_unstable_by_key(|&(_, (_, looks))| Reverse(looks));
+            staying.drain(..surplus).for_each(|((_, flow), _)| table.remove(&flow));
+        }
+        staying
     }
 
     /// True if an entry says what would be decided of its packets now.
