@@ -177,5 +177,5 @@ fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
     assert!(bulk > received / 4 * 3, "{bulk} of {received} packets were too many: that is no overload");
     let longest = arrived.iter().map(|&(_, time)| time).max().unwrap_or_default();
     net.polder.stop();
-    Outcome { came: [arrived.len() as u32, answered], longest, dropped: control }
+    Outcome { came: [u32::try_from(arrived.len()).unwrap(), answered], longest, dropped: control }
 }

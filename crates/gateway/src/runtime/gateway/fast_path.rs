@@ -310,10 +310,8 @@ impl Look<'_> {
         };
         let mut staying =
             table.entries().unwrap_or_default().into_iter().filter_map(stays).collect::<Vec<_>>();
-        let surplus = staying.len().saturating_sub(FlowTable::LEFT_BY_A_LOOK);
-        if surplus > 0 {
-            staying.sort_unstable_by_key(|&(_, (_, looks))| Reverse(looks));
-            staying.drain(..surplus).for_each(|((_, flow), _)| table.remove(&flow));
+        for (_, flow) in give_up(&mut staying, FlowTable::LEFT_BY_A_LOOK) {
+            table.remove(&flow);
         }
         staying
     }
@@ -332,8 +330,32 @@ impl Look<'_> {
     }
 }
 
+/// Takes out the entries that were unused for the most looks until `most` are left; answers their keys.
+fn give_up<K>(staying: &mut Vec<(K, (u64, u32))>, most: usize) -> Vec<K> {
+    let surplus = staying.len().saturating_sub(most);
+    if surplus == 0 {
+        return Vec::new();
+    }
+    staying.sort_unstable_by_key(|&(_, (_, looks))| Reverse(looks));
+    staying.drain(..surplus).map(|(key, _)| key).collect()
+}
+
 /// Entries of a table that are carried out.
 fn valid_entries(table: &FlowTable, validity: Validity) -> impl Iterator<Item = Entry> {
     let entries = table.entries().unwrap_or_default();
     entries.into_iter().filter(move |entry| entry.validity == validity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_unused_longest_makes_room() {
+        let entries = [('a', (5, 3)), ('b', (9, 0)), ('c', (1, 7)), ('d', (0, 1)), ('e', (2, 0))];
+        let mut staying = entries.to_vec();
+        assert_eq!(give_up(&mut staying, 5), []);
+        assert_eq!((give_up(&mut staying, 3), staying.len()), (vec!['c', 'a'], 3));
+        assert_eq!(give_up(&mut staying, 2), ['d']);
+    }
 }
