@@ -182,7 +182,7 @@ impl Hook for ToTap<'_> {
         program.add(to, i32::from(CHARGE));
     }
 
-    /// What the TAP's header has no word for arrives cut.
+    /// A packet that the TAP's header has no word for arrives cut.
     fn pieces(&self, program: &mut Assembler) {
         self.count_pieces(program);
     }

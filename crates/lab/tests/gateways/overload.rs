@@ -28,7 +28,7 @@ fn tables(mode: &str) -> String {
     format!("cpu_share = 5\nworkers = 1\n{ports}[bridge.lan]\nmembers = [\"west\", \"east\"]\n")
 }
 
-/// What came through a flood.
+/// Packets that came through a flood.
 struct Outcome {
     /// Packets of BFD and answers of ARP.
     came: [u32; 2],
