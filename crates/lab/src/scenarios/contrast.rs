@@ -142,20 +142,25 @@ mod tests {
         assert_eq!(gains(&on, &off, Better::Higher).median(), Some(-50.0));
     }
 
+    /// Ten rounds in which on and off are equal, and the number of times that on was measured.
+    fn ten_rounds(better: Better) -> (Seen, u32) {
+        let (mut seen, mut calls) = (Seen::default(), 0);
+        for round in 0..10 {
+            let value = 100.0 + 50.0 * f64::from(round);
+            let mut on = || {
+                calls += 1;
+                Ok(value)
+            };
+            seen.round(round % 2 == 0, better, (&mut on, &mut || Ok(value))).unwrap();
+        }
+        (seen, calls)
+    }
+
     /// A drift from round to round by half hides nothing: the planted loss is 5 % in every round.
     #[test]
     fn a_planted_loss_is_a_loss_in_either_direction() {
         for better in [Better::Higher, Better::Lower] {
-            let mut seen = Seen::default();
-            let mut calls = 0;
-            for round in 0..10 {
-                let value = 100.0 + 50.0 * f64::from(round);
-                let mut on = || {
-                    calls += 1;
-                    Ok(value)
-                };
-                seen.round(round % 2 == 0, better, (&mut on, &mut || Ok(value))).unwrap();
-            }
+            let (seen, calls) = ten_rounds(better);
             let planted = gains(&seen.planted, &seen.on, better);
             let (low, high) = planted.interval().unwrap();
             assert!((low + 5.0).abs() < 1e-9 && (high + 5.0).abs() < 1e-9, "{better:?}: {low} … {high}");
