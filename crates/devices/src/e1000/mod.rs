@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `regs` `desc` `statistics` | formats, once for the driver and the model |
 //! | `access` `init` `link` | registers, EEPROM and PHY, the manual's steps |
-//! | `rx` `layout` `throttle` | frames that come, and the interrupt |
+//! | `rx` `layout` `posting` `throttle` | frames that come, buffers for them, and the interrupt |
 //! | `tx` `offload` | frames that go, checksums and segments |
 //! | `ring` `port` `status` | what both directions share, and what a port shows of itself |
 //! | `model` | the device in software |
@@ -30,6 +30,7 @@ mod layout;
 mod link;
 mod offload;
 mod port;
+mod posting;
 mod ring;
 mod rx;
 mod status;
@@ -42,10 +43,10 @@ pub mod model;
 pub use access::AccessError;
 pub use init::{Found, InitError, MacSource, ReceiveFilter};
 pub use rx::E1000Rx;
-pub use status::{Facts, PortStatus};
+pub use status::{End, Facts, PortStatus};
 pub use tx::E1000Tx;
 
-use crate::pci::{Device, DmaError};
+use crate::pci::{Device, Dma, DmaError};
 use crate::{Abilities, Queue, Receiving};
 use access::Access;
 use desc::DESCRIPTOR_BYTES;
@@ -158,6 +159,7 @@ pub struct Port {
     /// Published status of the port.
     pub status: Arc<PortStatus>,
     access: Access,
+    dma: Arc<dyn Dma>,
 }
 
 impl core::fmt::Debug for Port {
@@ -167,9 +169,22 @@ impl core::fmt::Debug for Port {
 }
 
 impl Port {
+    /// Closes the port if a transfer of the device was refused: what it has not read or written is lost, and it may wait for
+    /// that for ever.
+    pub fn look_for_refusal(&self) {
+        if !self.status.is_refused() && self.dma.was_refused() {
+            self.status.refuse();
+            self.wake();
+        }
+    }
+
     /// Asks that the device's counters be read, and wakes the worker for it.
     pub fn refresh(&self) {
         self.status.ask_for_statistics();
+        self.wake();
+    }
+
+    fn wake(&self) {
         self.access.write(regs::ICS, regs::icr::RX_TIMER);
     }
 }
@@ -195,7 +210,7 @@ pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000,
     let base = dma.map(region)?;
     let access = Access::new(registers);
     // From here on the device is put to rest whatever fails.
-    let core = Core::new((access.clone(), interrupt, dma), (region.clone(), base));
+    let core = Core::new((access.clone(), interrupt, Arc::clone(&dma)), (region.clone(), base));
     let found = init::bring_up(&access, options)?;
     init::start_receiving(&access, &receive, layout, options);
     init::start_sending(&access, &transmit);
@@ -205,7 +220,7 @@ pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000,
     let mut rx = E1000Rx::new(Arc::clone(&core), receive, layout, options);
     rx.look_at_link(|| access.pause(LOOK));
     let tx = E1000Tx::new(core, transmit, options);
-    let port = Port { status, access };
+    let port = Port { status, access, dma };
     Ok(E1000 { mac: found.mac, mtu: options.mtu, port, queue: Queue { rx, tx } })
 }
 

@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::init;
-use super::status::PortStatus;
+use super::status::{End, PortStatus};
 use crate::pci::{Dma, Interrupt};
 use polder_buffers::{Frame, Region};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,9 +47,9 @@ impl Core {
 
     /// Gives the device up: it is told to stop, and nothing of what it says is believed from here on.
     #[cold]
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, end: End) {
         if !self.closed.swap(true, Ordering::Relaxed) {
-            self.status.set_closed();
+            self.status.set_closed(end);
             init::stop(&self.access);
         }
     }
@@ -58,7 +58,7 @@ impl Core {
     #[cold]
     pub(super) fn look_for_end(&self) {
         if self.access.is_gone() {
-            self.close();
+            self.close(End::Gone);
         }
     }
 

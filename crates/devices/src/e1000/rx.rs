@@ -14,9 +14,11 @@ use super::desc::{RxWord, rx_error, rx_status};
 use super::layout::Layout;
 use super::link::LinkWatch;
 use super::port::Core;
+use super::posting::Posting;
 use super::regs::{ICR, IMC, IMS, ITR, RDT, icr};
 use super::ring::Ring;
 use super::statistics::{Statistic, Totals};
+use super::status::End;
 use super::throttle::Throttle;
 use crate::Receiving;
 use crate::pci::ALL_ONES;
@@ -59,6 +61,7 @@ pub struct E1000Rx {
     /// First descriptor that is not the device's.
     tail: usize,
     posted: u32,
+    posting: Posting,
     layout: Layout,
     /// The longest frame that is accepted, in bytes, tags included, FCS excluded.
     longest: usize,
@@ -92,14 +95,16 @@ impl core::fmt::Debug for E1000Rx {
 impl E1000Rx {
     pub(super) fn new(core: Arc<Core>, ring: Ring, layout: Layout, options: &Options) -> Self {
         let totals = Totals::begin(&core.access);
+        let (longest, descriptors) = (super::longest(options.mtu), ring.len());
         Self {
-            frames: (0..ring.len()).map(|_| None).collect(),
+            frames: (0..descriptors).map(|_| None).collect(),
             ring,
             next: 0,
             tail: 0,
             posted: 0,
+            posting: Posting::new(descriptors, longest.div_ceil(usize::from(layout.size))),
             layout,
-            longest: super::longest(options.mtu),
+            longest,
             unfinished: None,
             refused: None,
             receiving: options.receiving,
@@ -257,14 +262,14 @@ impl E1000Rx {
         self.counters.received.add(1);
         self.counters.drops.count(DropReason::DeviceError, 1);
         pool.release_frame(frame);
-        self.core.close();
+        self.core.close(End::Lied);
     }
 
-    /// Posts free frames until the ring is full, when the mark is passed (C5). `false` when too few are left in
+    /// Posts free frames until there are enough, when the mark is passed (C5). `false` when too few are left in
     /// the pool for the queue to live on.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
-        let target = u32::try_from(self.ring.len() - 1).unwrap_or(u32::MAX);
+        let target = self.posting.target();
         if self.posted >= self.receiving.low_mark(target) {
             return true;
         }
@@ -287,6 +292,12 @@ impl E1000Rx {
         }
         self.core.status.rx_posted.set(u64::from(self.posted));
         self.posted >= REFILL.min(target / 2)
+    }
+
+    /// True if the device has used every buffer that it was given: what comes now dies there.
+    #[inline]
+    fn has_run_out(&self) -> bool {
+        self.posted == 0 || RxWord(self.ring.second(self.ring.before(self.tail))).is_done()
     }
 
     /// The worker may have slept: ends the interrupt, and notes its cause (B1).
@@ -355,6 +366,9 @@ impl E1000Rx {
         if self.core.status.wants_statistics() {
             self.read_statistics();
         }
+        if self.core.status.is_refused() {
+            self.core.close(End::Refused);
+        }
     }
 
     /// Says how a turn ended, and sees now and then to what seldom changes.
@@ -393,6 +407,9 @@ impl RxQueue for E1000Rx {
         }
         if self.link.is_busy() || self.core.status.wants_statistics() {
             self.look_around();
+            if self.core.is_closed() {
+                return Turn::Closed;
+            }
         }
         let limit = batch.room().min(budget.left() as usize);
         let (mut packets, mut refused, mut bytes) = (0, 0, 0);
@@ -417,10 +434,13 @@ impl RxQueue for E1000Rx {
             return Turn::Closed;
         }
         self.end_turn(done > 0);
+        // What the device keeps for want of buffers comes as soon as it has some.
+        let has_run_out = done > 0 && self.has_run_out();
+        self.posting.note(has_run_out);
         let enough = self.refill(pool);
         if self.core.is_closed() {
             Turn::Closed
-        } else if done < limit && enough {
+        } else if done < limit && enough && !has_run_out {
             Turn::Drained
         } else {
             Turn::OutOfBudget
@@ -479,6 +499,19 @@ impl RxControl for E1000Rx {
             Drive::Polled => {}
         }
         Driven::Yes
+    }
+
+    /// What is not posted for dies in the device.
+    fn set_posted_limit(&mut self, frames: u32) {
+        self.posting.set_consumers(frames);
+    }
+
+    fn set_waiting_limit(&mut self, packets: Option<u32>) {
+        self.posting.set_workers(packets);
+    }
+
+    fn has_backlog(&mut self) -> bool {
+        self.posting.take_run_out()
     }
 }
 

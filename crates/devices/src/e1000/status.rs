@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct PortStatus {
     facts: Mutex<Facts>,
     refresh: AtomicBool,
+    refused: AtomicBool,
     link_up: AtomicBool,
     /// Interrupts that woke the worker.
     pub interrupts: Counter,
@@ -45,6 +46,17 @@ pub struct PortStatus {
     pub checksum_errors: Counter,
 }
 
+/// Reason why a port has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The device does not answer.
+    Gone,
+    /// It has told what cannot be.
+    Lied,
+    /// A transfer of it was refused.
+    Refused,
+}
+
 /// Properties that seldom change.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -54,8 +66,8 @@ pub struct Facts {
     pub link: Link,
     /// Times that it came up or went.
     pub link_changes: u64,
-    /// True if the port is closed.
-    pub closed: bool,
+    /// Reason why the port is closed, if it is.
+    pub end: Option<End>,
     /// The device's own counters since the port was opened, as last read.
     pub statistics: Totals,
 }
@@ -99,9 +111,21 @@ impl PortStatus {
         self.link_up.store(link.up, Ordering::Relaxed);
     }
 
-    pub(super) fn set_closed(&self) {
+    pub(super) fn set_closed(&self, end: End) {
         self.set_link(Link::default());
-        self.lock().closed = true;
+        self.lock().end = Some(end);
+    }
+
+    /// Asks the worker to close the port, because the device was refused a transfer.
+    pub(super) fn refuse(&self) {
+        // Relaxed: a wish that is seen later is fulfilled later.
+        self.refused.store(true, Ordering::Relaxed);
+        self.ask_for_statistics();
+    }
+
+    /// True if that was asked.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_statistics(&self, totals: &Totals) {

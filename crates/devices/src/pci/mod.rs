@@ -59,6 +59,9 @@ pub trait Dma: Send + Sync {
     /// # Errors
     /// [`DmaError`] says what to do next.
     fn map(&self, region: &Region) -> Result<u64, DmaError>;
+
+    /// True if the bus tells that a transfer of the device has been refused since this way to it was opened.
+    fn was_refused(&self) -> bool;
 }
 
 /// An interrupt that masks itself when it comes.

@@ -15,19 +15,23 @@ use polder_devices::{AnyQueue, Queue, Receiving};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Duration;
 
-struct Ports(Options);
+/// Ports of these options, and the limit of posted buffers that they are given.
+struct Ports(Options, u32);
 
 impl Fixture for Ports {
     fn limits(&self) -> Limits {
         let longest = usize::from(self.0.mtu) + 18;
         let longest_received = longest;
-        Limits { longest, longest_received, chains: true, backlog: 200, patience: Duration::from_secs(5) }
+        // What is not posted for has the packet buffer of 40 KiB.
+        let backlog = if self.1 == u32::MAX { 200 } else { 20 };
+        Limits { longest, longest_received, chains: true, backlog, patience: Duration::from_secs(5) }
     }
 
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
         let nic = Nic::new(model::Options::default()).map_err(|error| error.to_string())?;
         let port = e1000::open(nic.device(), region, &self.0).map_err(|error| error.to_string())?;
-        let Queue { rx, tx } = port.queue;
+        let Queue { mut rx, tx } = port.queue;
+        rx.control().ok_or("a queue without control")?.set_posted_limit(self.1);
         // A frame above 1522 bytes ends in the device, unless that takes long ones.
         let longest = if self.0.mtu > 1500 { usize::MAX } else { usize::from(self.0.mtu) + 18 };
         Ok((Queue { rx, tx }.boxed(), Box::new(Cable { nic, longest })))
@@ -35,7 +39,7 @@ impl Fixture for Ports {
 }
 
 fn conforms(options: Options) {
-    let report = conformance::run(&mut Ports(options));
+    let report = conformance::run(&mut Ports(options, u32::MAX));
     assert!(report.is_clean(), "{report}");
 }
 
@@ -53,6 +57,14 @@ fn conforms_with_frames_of_several_buffers() {
 fn conforms_with_small_rings_and_refills_after_each_poll() {
     let receiving = Receiving { refill_below_percent: 100, ..Receiving::default() };
     conforms(Options { receive_ring: 128, transmit_ring: 32, receiving, ..Options::default() });
+}
+
+#[test]
+fn conforms_with_few_buffers_posted() {
+    for options in [Options::default(), Options { mtu: 9000, ..Options::default() }] {
+        let report = conformance::run(&mut Ports(options, 8));
+        assert!(report.is_clean(), "{report}");
+    }
 }
 
 #[test]
@@ -172,6 +184,46 @@ fn what_dies_in_the_device_is_counted_as_lost_there() {
     let _ = stand.receive(64);
     let totals = stand.port.port.status.facts().statistics;
     assert_eq!((totals.get(Statistic::Missed), totals.get(Statistic::NoDescriptor)), (lost, 32));
+    stand.close();
+}
+
+/// Under a limit the ring shrinks to what the worker can use, the excess dies in the device, and the queue says that there
+/// was more; without one the ring is full again.
+#[test]
+fn few_buffers_are_posted_while_the_worker_cannot_use_more() {
+    let mut stand = Stand::new(&Options::default());
+    assert_eq!(stand.port.queue.rx.posted(), 255);
+    let limit = |stand: &mut Stand, frames| stand.port.queue.rx.control().unwrap().set_posted_limit(frames);
+    limit(&mut stand, 20);
+    let (mut came, mut offered) = (0, 0);
+    for _ in 0..300 {
+        (0..40).for_each(|number| assert!(stand.nic.inject(&frame(number, 60))));
+        offered += 40;
+        came += stand.receive(4).1.len() as u64;
+    }
+    assert!(stand.port.queue.rx.posted() <= 20, "{}", stand.port.queue.rx.posted());
+    assert!(stand.port.queue.rx.control().unwrap().has_backlog());
+    let _ = stand.port.queue.rx.arm();
+    let lost = stand.drops(DropReason::RxOverrun);
+    // 20 buffers and the packet buffer of 48 KiB may still have some: 768 frames of 64 bytes with their FCS.
+    assert_eq!(came, 4 * 300);
+    assert!(offered - came - lost <= 768 + 20, "{offered} offered, {came} came, {lost} lost");
+    while stand.receive(64).0 == Turn::OutOfBudget {}
+    assert!(stand.port.queue.rx.posted() <= 20);
+    limit(&mut stand, u32::MAX);
+    sleep_ready(&mut stand);
+    assert_eq!(stand.port.queue.rx.posted(), 255);
+    let _: bool = stand.port.queue.rx.control().unwrap().has_backlog();
+    // A worker that sleeps under a limit wakes at the next frame, and 8 more are no backlog.
+    limit(&mut stand, 0);
+    (0..250).for_each(|number| assert!(stand.nic.inject(&frame(number, 60))));
+    while !stand.receive(64).1.is_empty() {}
+    sleep_ready(&mut stand);
+    assert_eq!(stand.port.queue.rx.posted(), 8);
+    assert!(!stand.port.queue.rx.control().unwrap().has_backlog());
+    assert!(stand.nic.inject(&frame(1, 60)) && is_readable(&stand));
+    assert_eq!(stand.receive(64), (Turn::Drained, vec![frame(1, 60)]));
+    assert!(!stand.port.queue.rx.control().unwrap().has_backlog());
     stand.close();
 }
 

@@ -5,7 +5,8 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, RxQueue, Turn, TxQueue};
 use polder_devices::e1000::desc::{rx_error, rx_status};
 use polder_devices::e1000::model::{self, Fault, FaultyDevice};
-use polder_devices::e1000::{AccessError, InitError, OpenError, Options};
+use polder_devices::e1000::{AccessError, End, InitError, OpenError, Options};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 #[test]
 fn frames_that_were_damaged_are_drops_and_wrong_checksums_are_not() {
@@ -37,7 +38,7 @@ fn a_length_that_no_buffer_has_closes_the_port() {
         assert_eq!(stand.port.queue.tx.reclaim(&mut stand.pool), Turn::Closed);
         let counters = stand.port.queue.rx.counters();
         assert_eq!((counters.received.get(), counters.drops.get(DropReason::DeviceError)), (2, 1));
-        assert!(stand.port.port.status.facts().closed);
+        assert_eq!(stand.port.port.status.facts().end, Some(End::Lied));
         stand.close();
     }
 }
@@ -126,10 +127,31 @@ fn an_unplugged_device_closes_the_port_without_an_interrupt_too() {
     stand.nic.unplug();
     let closed = (0..10_000).position(|_| stand.receive(64).0 == Turn::Closed);
     assert!(closed.is_some(), "a worker that never sleeps finds out");
+    assert_eq!(stand.port.port.status.facts().end, Some(End::Gone));
     assert_eq!(stand.port.queue.tx.reclaim(&mut stand.pool), Turn::Closed);
     let counters = stand.port.queue.tx.counters();
     assert_eq!((counters.transmitted.get(), counters.drops.get(DropReason::TxError)), (0, 10));
     assert_eq!((counters.in_flight.get(), stand.port.queue.tx.held()), (0, 0));
+    stand.close();
+}
+
+/// The control thread looks, because a device that was refused may never write anything again.
+#[test]
+fn a_refused_transfer_closes_the_port_of_a_worker_that_sleeps() {
+    let mut stand = Stand::new(&Options::default());
+    while stand.receive(64).0 != Turn::Drained || stand.port.queue.rx.arm() != Armed::Waiting {}
+    stand.port.port.look_for_refusal();
+    assert_eq!((stand.receive(64).0, stand.port.queue.rx.arm()), (Turn::Drained, Armed::Waiting));
+    // All memory of the device is gone when it gets a frame.
+    stand.nic.attach(Vec::new());
+    stand.nic.inject(&frame(1, 100));
+    assert!(stand.nic.dma_faults() > 0);
+    stand.port.port.look_for_refusal();
+    let event = stand.port.queue.rx.event().unwrap();
+    let mut look = [PollFd::new(&event, PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut look, Some(&Timespec::default())), Ok(1), "the worker is woken");
+    assert_eq!(stand.receive(64), (Turn::Closed, Vec::new()));
+    assert_eq!(stand.port.port.status.facts().end, Some(End::Refused));
     stand.close();
 }
 

@@ -3,7 +3,7 @@
 
 use crate::stand::{Stand, content, frame};
 use polder_buffers::{Batch, Packet};
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Budget, RxControl, RxQueue, Turn, TxQueue};
 use polder_devices::Receiving;
 use polder_devices::e1000::Options;
 use polder_devices::e1000::model::{self, Fault};
@@ -20,6 +20,8 @@ enum Step {
     Stall(bool),
     Link(bool),
     Arm,
+    Limit(u32),
+    Wait(Option<u32>),
     Plan(Fault),
     Spurious,
 }
@@ -42,9 +44,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Stall),
         1 => any::<bool>().prop_map(Step::Link),
         1 => Just(Step::Arm),
+        1 => prop_oneof![0_u32..200, Just(u32::MAX)].prop_map(Step::Limit),
+        1 => prop::option::of(0_u32..200).prop_map(Step::Wait),
         1 => fault.prop_map(Step::Plan),
         1 => Just(Step::Spurious),
     ]
+}
+
+fn control(stand: &mut Stand) -> &mut dyn RxControl {
+    stand.port.queue.rx.control().unwrap()
 }
 
 proptest! {
@@ -97,6 +105,8 @@ proptest! {
                 Step::Stall(holds) => stand.nic.hold_sending(holds),
                 Step::Link(up) => { stand.nic.set_link(up); linked = up; }
                 Step::Arm => { let _ = stand.port.queue.rx.arm(); }
+                Step::Limit(frames) => control(&mut stand).set_posted_limit(frames),
+                Step::Wait(packets) => control(&mut stand).set_waiting_limit(packets),
                 Step::Plan(fault) => if !honest { stand.nic.plan(fault) },
                 Step::Spurious => stand.nic.interrupt_for_nothing(),
             }

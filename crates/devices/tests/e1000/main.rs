@@ -3,6 +3,11 @@
 #![cfg(feature = "e1000")]
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
+#[path = "../../../datapath/tests/allocation/counting_allocator.rs"]
+mod counting_allocator;
+#[cfg(test)]
 mod driver;
 #[cfg(test)]
 mod faults;

@@ -67,6 +67,8 @@ pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &USB, &USBIP, &LAN78XX, 
 
 const ONLY: &str = "only an `interface` has it";
 const OWN: &str = "only a `pci` and a USB device have it";
+const ROUTER_INSTEAD: &str = "the kernel has no routes over it; `role = \"router\"` with `addresses` carries tunnels over it, and \
+                              what is for the machine goes to it by a `tap`";
 
 const INTERFACE: Capabilities = Capabilities {
     word: "interface",
@@ -116,7 +118,7 @@ const LAN78XX: Capabilities = Capabilities {
     header_bytes: 0,
     has_queues: false,
     max_mtu: LARGEST_MTU,
-    no_underlay: Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge")),
+    no_underlay: Some(("a USB adapter", ROUTER_INSTEAD)),
     may_be_modem: false,
     absent: &[
         ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
@@ -139,7 +141,7 @@ const USB: Capabilities = Capabilities {
     header_bytes: 0,
     has_queues: false,
     max_mtu: LARGEST_MTU,
-    no_underlay: Some(("a USB device", "the kernel has no routes over it; make it a member of a bridge")),
+    no_underlay: Some(("a USB device", ROUTER_INSTEAD)),
     may_be_modem: true,
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
@@ -163,10 +165,7 @@ const PCI: Capabilities = Capabilities {
     header_bytes: 0,
     has_queues: false,
     max_mtu: MAX_MTU,
-    no_underlay: Some((
-        "a PCI device",
-        "the kernel has no routes over it; `role = \"router\"` carries tunnels over it, with Polder's own routes",
-    )),
+    no_underlay: Some(("a PCI device", ROUTER_INSTEAD)),
     may_be_modem: false,
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),

@@ -8,7 +8,7 @@ use polder_buffers::Region;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
-use polder_devices::e1000::{self, CHIPS, E1000, MacSource, Options};
+use polder_devices::e1000::{self, CHIPS, E1000, End, MacSource, Options};
 use polder_devices::pci::Address;
 use polder_devices::pci::vfio::{self, Slot, VfioError};
 use rustix::fs::{Access, access};
@@ -161,6 +161,22 @@ fn rights(bytes: u64) -> Option<String> {
     })
 }
 
+/// Reason why a port has closed, for people.
+fn why(end: Option<End>) -> &'static str {
+    match end {
+        None | Some(End::Gone) => {
+            "the device does not answer: it was unplugged or lost its power; `lspci` says whether it is there"
+        }
+        Some(End::Lied) => {
+            "the device has told a length that no buffer has, and is reset; if that happens again, replace it"
+        }
+        Some(End::Refused) => {
+            "a transfer of the device was refused, and it is reset: `dmesg` has the address where the IOMMU refused it \
+             (DMAR, AMD-Vi); if that happens again, put it into another slot, or replace it"
+        }
+    }
+}
+
 /// An open device.
 struct Open {
     address: Address,
@@ -170,6 +186,7 @@ struct Open {
 
 impl Handle for Open {
     fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+        self.port.look_for_refusal();
         Ok(Some(Link::new(true, self.carries())))
     }
 
@@ -178,7 +195,7 @@ impl Handle for Open {
     }
 
     fn why_closed(&self) -> &'static str {
-        "the device was unplugged, or has said what cannot be"
+        why(self.port.status.facts().end)
     }
 
     /// Asks for the device's counters, which the next row shows.
@@ -237,6 +254,14 @@ mod tests {
         }
         assert!(missing(&error.into()).is_some());
         assert!(missing(&VfioError::NoIommu(address()).into()).is_none());
+    }
+
+    #[test]
+    fn each_end_says_what_to_do() {
+        let said = [End::Gone, End::Lied, End::Refused].map(|end| why(Some(end)));
+        for (said, word) in said.into_iter().zip(["lspci", "replace it", "dmesg"]) {
+            assert!(said.contains(word), "{said}");
+        }
     }
 
     #[test]

@@ -26,6 +26,16 @@ const KERNELS: &str = "10.88.0.5";
 const ROUTER: &str = "10.88.0.4";
 const BEHIND: &str = "10.89.0.1";
 const STACK: &str = "10.89.0.2";
+/// An address that the guest has on its loopback interface.
+const LOOPBACK: &str = "10.89.1.1";
+/// A bridge's port for the guest's stack, whose other port is a tunnel, and addresses at both ends of that.
+const INNER: &str = "inner";
+const NEAR: &str = "10.90.0.2";
+const BEYOND: &str = "10.90.0.1";
+const INTERFACE: &str = "vx0";
+/// Bytes of pings that fill frames of 60 to 1514 bytes, and such that fill what VXLAN leaves of them.
+const SIZES: &[usize] = &[18, 56, 511, 1000, 1471, 1472];
+const INNER_SIZES: &[usize] = &[18, 511, 1421, 1422];
 
 /// Examines a gateway in a guest. `program` is `polder-lab`.
 ///
@@ -140,6 +150,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("killed, it leaves devices that are off", Judge::dies),
     ("it starts again, as a router", Judge::starts_as_router),
     ("pings through the router", Judge::routes),
+    ("a tunnel over the router's port, beside the machine's own addresses", Judge::carries_a_tunnel),
     ("release gives them back to e1000", Judge::gives_back),
 ];
 
@@ -160,8 +171,15 @@ impl Judge {
         let [wan, lan] = self.pair.slots.clone();
         self.pair.configure_bridge(Some(TAP))?;
         let (ok, said) = self.check()?;
-        let words =
-            ["82540EM at", "driver e1000", "alone in IOMMU group", "driverctl set-override", &wan, &lan];
+        let words = [
+            "82540EM at",
+            "82545EM at",
+            "driver e1000",
+            "alone in IOMMU group",
+            "driverctl set-override",
+            &wan,
+            &lan,
+        ];
         let missing = words.iter().filter(|words| !said.contains(**words)).collect::<Vec<_>>();
         ensure!(!ok && missing.is_empty(), "`polder check` does not say {missing:?}, but: {said}");
         Ok(())
@@ -199,7 +217,11 @@ impl Judge {
 
     /// Pings of sizes that fill frames of 60 to 1514 bytes, from one far end.
     fn pings(&self, from: usize, to: &str) -> anyhow::Result<()> {
-        for size in [18, 56, 511, 1000, 1471, 1472] {
+        self.pings_of(SIZES, from, to)
+    }
+
+    fn pings_of(&self, sizes: &[usize], from: usize, to: &str) -> anyhow::Result<()> {
+        for size in sizes {
             let mut ping = self.pair.far[from].command("ping");
             let size = size.to_string();
             ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", "20", "-s", &size, to]);
@@ -249,6 +271,7 @@ impl Judge {
         let ports =
             self.pair.until_shown(|ports| ports[0]["nic"]["statistics"]["rx-good"].as_u64() > Some(100))?;
         let (port, nic) = (&ports[0], &ports[0]["nic"]);
+        ensure!(ports[1]["nic"]["chip"] == "82545EM", "{:#}", ports[1]);
         let is_right = port["kind"] == "pci"
             && port["interface"] == self.pair.slots[0].as_str()
             && nic["chip"] == "82540EM"
@@ -289,7 +312,9 @@ impl Judge {
         let wan = self.pair.slots[0].clone();
         self.pair.configure(&format!(
             "[router]\nroutes = \"static\"\n[port.wan]\npci = \"{wan}\"\nrole = \"router\"\naddresses = [\"{ROUTER}/24\"]\n\
-             [port.host]\ntap = \"{TAP}\"\nrole = \"router\"\naddresses = [\"{BEHIND}/24\"]\n"
+             [port.host]\ntap = \"{TAP}\"\nrole = \"router\"\naddresses = [\"{BEHIND}/24\"]\n\
+             [tunnel.vx]\nkind = \"vxlan\"\nvni = 7\nlocal = \"{ROUTER}\"\nremote = \"{WAN}\"\nport = \"wan\"\n\
+             [port.inner]\ntap = \"{INNER}\"\n[bridge.inside]\nmembers = [\"vx\", \"inner\"]\n"
         ))?;
         self.start()?;
         self.pair.guest.run(&format!("ip address add {STACK}/24 dev {TAP}"))?;
@@ -301,6 +326,31 @@ impl Judge {
         self.pings(0, ROUTER)?;
         self.pings(0, STACK)?;
         self.fragments(0, STACK)
+    }
+
+    /// What an underlay is for a device that the kernel has too: packets of tunnels are Polder's, and what is for the machine
+    /// reaches it, by its TAP. Both at once.
+    fn carries_a_tunnel(&mut self) -> anyhow::Result<()> {
+        for line in [
+            format!("ip link set {INNER} up"),
+            format!("ip address add {NEAR}/24 dev {INNER}"),
+            "ip link set lo up".to_owned(),
+            format!("ip address add {LOOPBACK}/32 dev lo"),
+        ] {
+            self.pair.guest.run(&line)?;
+        }
+        let far = &self.pair.far[0];
+        let tunnel = ["link", "add", INTERFACE, "type", "vxlan", "id", "7", "dstport", "4789"];
+        far.ip(&[&tunnel[..], &["local", WAN, "remote", ROUTER, "dev", FAR]].concat())?;
+        far.ip(&["address", "add", &format!("{BEYOND}/24"), "dev", INTERFACE])?;
+        far.ip(&["link", "set", INTERFACE, "up"])?;
+        far.ip(&["route", "add", &format!("{LOOPBACK}/32"), "via", ROUTER])?;
+        self.pings_of(INNER_SIZES, 0, NEAR)?;
+        self.pings(0, STACK)?;
+        self.pings(0, LOOPBACK)?;
+        let said = self.pair.guest.run(&format!("ping -n -q -c 5 -i 0.02 -w 20 {BEYOND}"))?;
+        ensure!(said.contains(" 0% packet loss"), "the guest reaches nothing through the tunnel: {said}");
+        self.pings_of(INNER_SIZES, 0, NEAR)
     }
 
     fn gives_back(&mut self) -> anyhow::Result<()> {

@@ -365,4 +365,9 @@ impl Dma for Memory {
         let is_known = region.id() == self.region.id();
         is_known.then_some(PACKETS).ok_or(DmaError::Map { bytes, errno: Errno::INVAL })
     }
+
+    /// A machine without an IOMMU refuses nothing.
+    fn was_refused(&self) -> bool {
+        false
+    }
 }

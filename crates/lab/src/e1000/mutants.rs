@@ -166,4 +166,8 @@ impl Dma for Wrapped {
             Fault::Write(_) | Fault::Read(_) | Fault::Descriptor(_) => base,
         })
     }
+
+    fn was_refused(&self) -> bool {
+        self.device.dma.was_refused()
+    }
 }

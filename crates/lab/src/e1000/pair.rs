@@ -70,7 +70,7 @@ impl Pair {
         let far = [topology.namespace("wan")?, topology.namespace("lan")?];
         let card = |index: usize| Card {
             // The other chip has another PHY, and is driven alike.
-            model: if index == 1 && iommu == Iommu::Shared { Model::E1000Em } else { Model::E1000 },
+            model: if index == 1 && iommu != Iommu::PassThrough { Model::E1000Em } else { Model::E1000 },
             mac: MACS[index],
             far_end: FarEnd::Tap { namespace: &far[index], interface: FAR },
         };

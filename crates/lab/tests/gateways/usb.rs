@@ -156,6 +156,71 @@ fn an_adapter_on_another_machine_is_a_port_that_comes_and_goes() {
     polder.stop();
 }
 
+/// What an underlay is for a device that the kernel has too: packets of tunnels are Polder's, and what is for the machine
+/// reaches it, by its TAP.
+#[test]
+fn an_adapter_carries_tunnels_beside_what_is_for_the_machine() {
+    if !root_or_skip("an_adapter_carries_tunnels_beside_what_is_for_the_machine") {
+        return;
+    }
+    let desk = Desk::new();
+    let path = desk.topology.directory().join("usbip.sock");
+    let _shown = desk.plug_in(socket(&path));
+    let text = format!(
+        r#"
+[router]
+routes = "static"
+[port.usb]
+usbip = "{}/1-1"
+role = "router"
+addresses = ["10.90.0.3/24"]
+[port.host]
+tap = "host0"
+role = "router"
+addresses = ["10.91.0.1/24"]
+[tunnel.vx]
+kind = "vxlan"
+vni = 7
+local = "10.90.0.3"
+remote = "{STATION}"
+port = "usb"
+[port.inner]
+tap = "inner0"
+[bridge.inside]
+members = ["vx", "inner"]
+"#,
+        path.display()
+    );
+    let polder = Gateway::start(&desk.topology, &desk.gateway, &text);
+    let (station, machine) = (&desk.station, &desk.gateway);
+    for (interface, its) in [("host0", [10, 91, 0, 2]), ("inner0", [10, 92, 0, 2])] {
+        machine.ip(&["link", "set", interface, "up"]).unwrap();
+        address(machine, interface, its.into(), 24);
+    }
+    address(machine, "lo", [10, 93, 0, 1].into(), 32);
+    machine.ip(&["route", "add", "10.90.0.0/24", "via", "10.91.0.1"]).unwrap();
+    let tunnel = ["link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789", "dev", "wire0"];
+    let ends = ["local", &STATION.to_string(), "remote", "10.90.0.3"];
+    station.ip(&[&tunnel[..], &ends].concat()).unwrap();
+    station.ip(&["link", "set", "vx0", "up"]).unwrap();
+    address(station, "vx0", [10, 92, 0, 1].into(), 24);
+    for net in ["10.91.0.0/24", "10.93.0.1/32"] {
+        station.ip(&["route", "add", net, "via", "10.90.0.3"]).unwrap();
+    }
+    for own in [[10, 92, 0, 2], [10, 91, 0, 2], [10, 93, 0, 1], [10, 90, 0, 3]] {
+        assert_reaches(station, own.into());
+    }
+    for (from, into, to) in [(station, machine, [10, 92, 0, 2]), (machine, station, [10, 92, 0, 1])] {
+        let goodput = tcp_goodput(from, into, SocketAddrV4::new(to.into(), 7007), MOMENT, MOMENT).unwrap();
+        assert!(goodput > 1e6, "{to:?}: {goodput}");
+    }
+    let shown = polder.show("tunnels")["tunnels"][0].clone();
+    assert_eq!((&shown["port"], &shown["port_open"]), (&"usb".into(), &true.into()), "{shown:#}");
+    let counts = ["sent", "received"].map(|name| shown["counters"][name].as_u64());
+    assert!(counts.iter().all(|count| *count > Some(100)), "{shown:#}");
+    polder.stop();
+}
+
 fn socket(path: &Path) -> Door {
     let _ = std::fs::remove_file(path);
     Door::Unix(UnixListener::bind(path).unwrap())

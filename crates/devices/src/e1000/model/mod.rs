@@ -382,6 +382,10 @@ impl Dma for Nic {
             errno => DmaError::Map { bytes, errno },
         })
     }
+
+    fn was_refused(&self) -> bool {
+        self.dma_faults() > 0
+    }
 }
 
 impl Interrupt for Nic {

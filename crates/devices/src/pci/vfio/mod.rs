@@ -37,6 +37,10 @@ const COMMAND: u64 = 4;
 const DECODES_MEMORY: u16 = 0x2;
 const IS_MASTER: u16 = 0x4;
 const INTERRUPT_OFF: u16 = 0x400;
+/// Place of the status, and its bits of transfers that were refused: target abort and master abort, as received. Who
+/// writes a one clears a bit (PCI Local Bus 3.0, 6.2.3).
+const STATUS: u64 = 6;
+const ABORTS: u16 = 0x3000;
 
 /// Reason why a device cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,6 +144,9 @@ struct Vfio {
     event: OwnedFd,
     _group: OwnedFd,
     container: OwnedFd,
+    /// Place of the configuration in the device's file, and bits of refused transfers that it had from before.
+    configuration: u64,
+    old_aborts: u16,
     /// Memory that the device reaches.
     reached: Mutex<Reached>,
 }
@@ -219,19 +226,40 @@ impl Vfio {
             return Err(VfioError::Lacks { address, what: "interrupt" });
         };
         let reached = Mutex::default();
-        let vfio = Self { window, device, is_line, event, _group: group, container, reached };
+        let (_, configuration, _) =
+            sys::region(&device, sys::CONFIGURATION).map_err(cannot("find the configuration"))?;
+        let mut vfio = Self {
+            window,
+            device,
+            is_line,
+            event,
+            _group: group,
+            container,
+            configuration,
+            old_aborts: 0,
+            reached,
+        };
         vfio.let_transfer().map_err(cannot("let the device transfer"))?;
         sys::set_interrupt(&vfio.device, index, vfio.event.as_fd()).map_err(cannot("set an interrupt"))?;
         Ok(vfio)
     }
 
     /// Lets the device decode its addresses, transfer and interrupt.
-    fn let_transfer(&self) -> Result<(), Errno> {
-        let (_, start, _) = sys::region(&self.device, sys::CONFIGURATION)?;
-        let mut command = [0; 2];
-        rustix::io::pread(&self.device, &mut command, start + COMMAND)?;
-        let command = u16::from_le_bytes(command) & !INTERRUPT_OFF | DECODES_MEMORY | IS_MASTER;
-        rustix::io::pwrite(&self.device, &command.to_le_bytes(), start + COMMAND).map(drop)
+    fn let_transfer(&mut self) -> Result<(), Errno> {
+        let command = self.configured(COMMAND)? & !INTERRUPT_OFF | DECODES_MEMORY | IS_MASTER;
+        self.configure(ABORTS, STATUS)?;
+        self.old_aborts = self.configured(STATUS)? & ABORTS;
+        self.configure(command, COMMAND)
+    }
+
+    fn configured(&self, place: u64) -> Result<u16, Errno> {
+        let mut value = [0; 2];
+        rustix::io::pread(&self.device, &mut value, self.configuration + place)?;
+        Ok(u16::from_le_bytes(value))
+    }
+
+    fn configure(&self, value: u16, place: u64) -> Result<(), Errno> {
+        rustix::io::pwrite(&self.device, &value.to_le_bytes(), self.configuration + place).map(drop)
     }
 
     fn reached(&self) -> std::sync::MutexGuard<'_, Reached> {
@@ -270,6 +298,12 @@ impl Dma for Vfio {
             .map_err(|errno| DmaError::Map { bytes, errno })?;
         self.reached().packets = Some(region.clone());
         Ok(PACKETS)
+    }
+
+    /// A device that is gone reads as ones, which is another end.
+    fn was_refused(&self) -> bool {
+        let status = self.configured(STATUS).unwrap_or_default();
+        status != u16::MAX && status & ABORTS & !self.old_aborts != 0
     }
 }
 

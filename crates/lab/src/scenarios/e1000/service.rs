@@ -73,9 +73,11 @@ struct Column {
     p50_us: Samples,
     /// Answers a second at each load.
     answered: [Samples; FACTORS.len()],
-    /// Rounds in which the far load was not reached, or no frame was lost in the controller.
+    /// Rounds in which the far load was not offered, or no frame was lost in the controller.
     void: u32,
+    /// Frames that were lost in the controller at the far load, and percent of the far load that the emulator took.
     overruns: u64,
+    taken_percent: Samples,
 }
 
 /// Fills the rows; gives the number of packets that Polder has not accounted for, if it was measured.
@@ -162,6 +164,7 @@ fn loads(
         return Ok(());
     }
     column.goodput.push(far.answered / peak);
+    column.taken_percent.push(100.0 * far.taken / far.offered);
     if let Some(p50) = far.p50_us {
         column.p50_us.push(p50);
     }
@@ -176,9 +179,11 @@ fn record(run: &mut Run, asks: &str, capacity: f64, columns: &[Column]) {
         let told = medians.iter().zip(FACTORS).map(|(rate, factor)| format!("{factor} × {rate:.0}"));
         let told = told.collect::<Vec<_>>().join(", ");
         let remark = format!(
-            "answers a second at each load: {told}; capacity {capacity:.0}; {} frames lost in the controller at the far \
-             load, {} rounds void",
-            column.overruns, column.void
+            "answers a second at each load: {told}; capacity {capacity:.0}; at the far load {} frames lost in the \
+             controller, which was given {:.0} % of it; {} rounds void",
+            column.overruns,
+            column.taken_percent.median().unwrap_or(0.0),
+            column.void
         );
         for (row, samples) in names(asks, name).iter().zip([&column.goodput, &column.p50_us]) {
             if samples.count() == 0 {

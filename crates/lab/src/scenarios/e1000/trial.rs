@@ -39,8 +39,9 @@ pub(super) struct Trial {
 /// Result of a load, without the first quarter of its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Requests a second that the emulator took, and that were answered.
+    /// Requests a second that came by the wire, that the emulator took of those, and that were answered.
     pub(super) offered: f64,
+    pub(super) taken: f64,
     pub(super) answered: f64,
     /// Median latency of those answers, from the time at which the request was due.
     pub(super) p50_us: Option<f64>,
@@ -73,12 +74,12 @@ impl Trial {
         let first = self.number << NUMBER_BITS;
         let begin = clock::now();
         let mut requests =
-            Requests { template, first, pace: Pace::new(clock::nanos(), rate), due: 0, offered: 0 };
+            Requests { template, first, pace: Pace::new(clock::nanos(), rate), due: 0, offered: 0, taken: 0 };
         let (mut came, mut answered, mut latencies, mut counted) = (Vec::new(), 0, histogram(), None);
         while clock::now() - begin < time {
             interrupt::check()?;
             if counted.is_none() && clock::now() - begin >= time / 4 {
-                counted = Some((clock::now(), requests.offered, answered));
+                counted = Some((clock::now(), requests.offered, requests.taken, answered));
                 latencies.clear();
             }
             requests.offer(served)?;
@@ -87,13 +88,15 @@ impl Trial {
             came.drain(..).for_each(|latency| latencies.saturating_record(latency));
             std::thread::sleep(PAUSE);
         }
-        let (since, offers, answers) = counted.context("the generator was held up for the whole time")?;
-        let (passed, offered) = (clock::now() - since, requests.offered);
+        let (since, offers, takes, answers) =
+            counted.context("the generator was held up for the whole time")?;
+        let (passed, offered, taken) = (clock::now() - since, requests.offered, requests.taken);
         settle(served)?;
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
         let p50 = latencies.value_at_quantile(0.5) as f64 / 1e3;
         Ok(Load {
             offered: per_second(offered - offers, passed),
+            taken: per_second(taken - takes, passed),
             answered: per_second(answered - answers, passed),
             p50_us: (!latencies.is_empty()).then_some(p50),
         })
@@ -106,23 +109,25 @@ struct Requests<'a> {
     /// Number of the first request.
     first: u64,
     pace: Pace,
-    /// Requests that have come due, and those that the emulator was given.
+    /// Requests that have come due, those that came by the wire, and those that the emulator took.
     due: u64,
     offered: u64,
+    taken: u64,
 }
 
 impl Requests<'_> {
-    /// Gives the emulator what is due. What comes due while it takes nothing is not made up for.
+    /// Gives the emulator what is due. It takes nothing while its controller has no room; what comes by a wire then is lost,
+    /// and so it is here.
     fn offer(&mut self, served: &mut Served) -> anyhow::Result<()> {
         let due = self.pace.due_by(clock::nanos());
-        if served.wire.flush()? {
-            for number in due.saturating_sub(BURST).max(self.due)..due {
-                let probe = Probe { stream: 0, number: self.first + number, due: 0 };
-                served.wire.put(&self.template.frame(0, probe));
-                self.offered += 1;
-            }
-            served.wire.flush()?;
+        let first = due.saturating_sub(BURST).max(self.due);
+        for number in first..due {
+            let probe = Probe { stream: 0, number: self.first + number, due: 0 };
+            served.wire.put(&self.template.frame(0, probe));
         }
+        served.wire.flush()?;
+        self.offered += due - first;
+        self.taken += (due - first).saturating_sub(served.wire.forget());
         self.due = due;
         Ok(())
     }
