@@ -162,6 +162,11 @@ impl Neighbours {
         old.into_iter().for_each(|(interface, address)| self.forget(router, interface, address));
     }
 
+    /// Link-layer address of a neighbour, if it is known.
+    pub fn address(&self, interface: InterfaceId, address: IpAddr) -> Option<MacAddress> {
+        self.known.get(&(interface, address))?.next_hop.address()
+    }
+
     /// All neighbours, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (InterfaceId, IpAddr, &Neighbour)> {
         self.known.iter().map(|(&(interface, address), entry)| (interface, address, entry))

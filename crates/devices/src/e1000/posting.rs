@@ -1,7 +1,7 @@
 //! Number of receive buffers that the device is given: all that the ring has room for, or as many as the worker can use
 //! in time.
 //!
-//! What is posted is the queue in front of the worker, and a ring keeps what came first: under overload all that is
+//! Posted buffers are the queue in front of the worker, and a ring keeps what came first: under overload all that is
 //! taken has waited for a whole ring's time. With few posted, the excess dies in the device (B3) and what is
 //! taken is young.
 

@@ -501,7 +501,7 @@ impl RxControl for E1000Rx {
         Driven::Yes
     }
 
-    /// What is not posted for dies in the device.
+    /// Frames for which none is posted die in the device.
     fn set_posted_limit(&mut self, frames: u32) {
         self.posting.set_consumers(frames);
     }

@@ -4,6 +4,8 @@
 //! kernel is asked.
 //! A datagram to the discard port makes it resolve an address that it does not know, and keeps an
 //! entry fresh that would go stale.
+//! Neighbours on a port that the kernel does not have are the router's; there the datagram goes to Polder by the machine's
+//! TAP, which asks for them.
 
 use crate::kernel::message::{Item, Said, said};
 use polder_datapath::wire::MacAddress;

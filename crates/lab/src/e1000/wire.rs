@@ -14,8 +14,9 @@ const LENGTH: usize = 4;
 const LONGEST: usize = 16_384;
 /// Bytes that are read at once.
 const ROOM: usize = 65_536;
-/// Send buffer of the stream, as it is asked for: some 200 short frames. What waits there is in no wire.
-const SEND_BUFFER: usize = 8 * 1024;
+/// Send buffer of the stream, as it is asked for: some 500 short frames, which are more than a ring. What waits there is in
+/// no wire.
+const SEND_BUFFER: usize = 32 * 1024;
 /// Time within which the emulator connects.
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -181,11 +181,14 @@ impl Gateway {
             if tunnel.next_hop_mac.is_some() {
                 continue;
             }
-            let facts = self.ports.iter().find(|port| port.configuration.id == tunnel.port);
-            let Some(facts) = facts.filter(|port| port.open).and_then(|port| port.facts.as_ref()) else {
+            let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port && port.open);
+            let Some((port, facts)) = port.and_then(|port| Some((port, port.facts.as_ref()?))) else {
                 continue;
             };
-            let found = neighbours.find(&facts.interface, tunnel.next_hop);
+            let found = match port.configuration.device.interface() {
+                Some(_) => neighbours.find(&facts.interface, tunnel.next_hop),
+                None => self.lasting.routing.own_neighbour(tunnel.port, tunnel.next_hop),
+            };
             if found.is_some() && state.next_hop.address() != found {
                 state.next_hop.set_address(found);
                 // Outer headers have the address.

@@ -32,7 +32,12 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     for port in &configuration.ports {
         seen.extend(inspect_port(port, configuration));
     }
-    for tunnel in &configuration.tunnels {
+    // On a port that the kernel does not have, addresses and routes are Polder's own.
+    let is_kernels = |tunnel: &&Tunnel| {
+        let port = configuration.ports.iter().find(|port| port.id == tunnel.port);
+        port.is_none_or(|port| port.device.interface().is_some())
+    };
+    for tunnel in configuration.tunnels.iter().filter(is_kernels) {
         seen.extend(inspect_tunnel(tunnel));
     }
     seen.extend(silence::findings(configuration));

@@ -3,7 +3,8 @@
 use super::Routing;
 use super::attached::Attached;
 use crate::kernel::message::Neighbour;
-use polder_datapath::route::{Interface, Owner};
+use polder_buffers::PortId;
+use polder_datapath::route::{Interface, InterfaceId, Owner};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::collections::{HashMap, HashSet};
@@ -49,6 +50,11 @@ impl Routing {
         for (index, address) in looked_at {
             self.look_at_neighbour(index, address, now);
         }
+    }
+
+    /// Link-layer address of a neighbour on a port that the kernel does not have, once Polder has heard of it.
+    pub(in crate::runtime) fn own_neighbour(&self, port: PortId, address: IpAddr) -> Option<MacAddress> {
+        self.neighbours.address(InterfaceId::untagged(port), address)
     }
 
     /// Forgets the neighbours on interfaces that are the router's no more, or that another port has now.
