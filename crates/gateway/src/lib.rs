@@ -5,6 +5,7 @@ pub mod ends;
 pub mod journal;
 pub mod supervise;
 
+pub mod bfd;
 pub mod config;
 pub mod device;
 pub mod kernel;

@@ -3,12 +3,14 @@
 pub mod demo;
 pub mod scenarios;
 
+pub mod detect;
 pub mod differential;
 pub mod e1000;
 pub mod guest;
 pub mod hold;
 pub mod hot;
 pub mod lan78xx;
+pub mod packages;
 pub mod peers;
 pub mod restart;
 pub mod selftests;

@@ -6,6 +6,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Draft, Key, Keyed, Reload};
 use super::lan78xx::Adapter;
+use super::liveness::Bfd;
 use super::metrics::Metrics;
 use super::model::{Bridge, Configuration, Port, Tunnel};
 use super::modem::Modem;
@@ -77,6 +78,7 @@ fn each_key_is_written_as_it_is_read() {
             "kind = \"gretap\"\nvni = 1\nudp_port = 1\nudp_checksum = true\naccept_zero_checksum = true",
         ),
         each_reads_and_writes::<Tunnel>("kind = \"vxlan\""),
+        each_reads_and_writes::<Bfd>(""),
         each_reads_and_writes::<Bridge>(""),
         each_reads_and_writes::<FloodLimit>(""),
         each_reads_and_writes::<Member>(""),

@@ -7,6 +7,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Key, Keyed, Reload};
 use super::lan78xx::Adapter;
+use super::liveness::Bfd;
 use super::metrics::Metrics;
 use super::model::Configuration;
 use super::modem::Modem;
@@ -54,6 +55,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Modem>(),
         table::<Adapter>(),
         table::<Tunnel>(),
+        table::<Bfd>(),
         table::<Bridge>(),
         table::<FloodLimit>(),
         table::<Member>(),

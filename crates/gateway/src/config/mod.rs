@@ -26,6 +26,7 @@ pub mod filters;
 pub mod gateway;
 pub mod guide;
 pub mod lan78xx;
+pub mod liveness;
 pub mod metrics;
 pub mod model;
 pub mod modem;

@@ -2,6 +2,7 @@
 
 use super::keys::Access;
 use super::keys::Reload::Live;
+use super::liveness::{BFD, Bfd};
 use super::model::{Configuration, Mac, number};
 use super::names::Reference;
 use super::notation::{
@@ -105,6 +106,8 @@ section! {
         mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
         /// Largest MSS of TCP connections through the tunnel: what fits in one piece, or this.
         tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
+        /// BFD with the other end, without which the tunnel is not used; see [bfd](#bfd).
+        bfd: Option<Bfd> = None, Given(BFD) => Live, usual("none");
     }
 }
 

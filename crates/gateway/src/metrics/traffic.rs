@@ -185,6 +185,12 @@ pub(super) const TUNNEL: &[Family<TunnelRow>] = &[
     Family::gauge("tunnel_next_hop_known", NONE, "1 if the next hop's link-layer address is known.", |row| {
         Some(Value::flag(row.next_hop_mac.is_some()))
     }),
+    Family::gauge(
+        "tunnel_up",
+        NONE,
+        "1 unless something is known that keeps the tunnel from carrying.",
+        |row| Some(Value::flag(row.state().1)),
+    ),
     Family::gauge("tunnel_mtu", BYTES, "Longest network packet that crosses the tunnel.", |row| {
         row.mtu.map(|mtu| Count(mtu.into()))
     }),
@@ -213,6 +219,34 @@ pub(super) const TUNNEL: &[Family<TunnelRow>] = &[
     Family::counters("tunnel_events", NONE, "Other counters of the tunnel, by name.", |row| {
         let others = row.counters.iter().filter(|(name, _)| !CARRIED.contains(&name.as_str()));
         others.map(|(name, &number)| (Labels::one("event", name), Count(number))).collect()
+    }),
+];
+
+/// Families of the BFD sessions of tunnels.
+pub(super) const BFD: &[Family<TunnelRow>] = &[
+    Family::gauge("tunnel_bfd_up", NONE, "1 if the BFD session with the tunnel's other end is up.", |row| {
+        row.bfd.as_ref().map(|bfd| Value::flag(bfd.state == "up"))
+    }),
+    Family::gauge("tunnel_bfd_since", SECONDS, "Time since the last change of the session's state.", |row| {
+        row.bfd.as_ref().map(|bfd| Nanos(bfd.since_nanos))
+    }),
+    Family::gauge("tunnel_bfd_heard", SECONDS, "Time since a control packet was accepted.", |row| {
+        row.bfd.as_ref()?.heard_nanos.map(Nanos)
+    }),
+    Family::gauge("tunnel_bfd_detection", SECONDS, "Silence after which the session is down.", |row| {
+        row.bfd.as_ref()?.detection_nanos.map(Nanos)
+    }),
+    Family::counter("tunnel_bfd_sent", PACKETS, "Control packets sent.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.sent))
+    }),
+    Family::counter("tunnel_bfd_received", PACKETS, "Control packets accepted.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.received))
+    }),
+    Family::counter("tunnel_bfd_far", PACKETS, "Control packets over more hops than they may.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.far))
+    }),
+    Family::counter("tunnel_bfd_refused", PACKETS, "Control packets that were refused.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.refused))
     }),
 ];
 

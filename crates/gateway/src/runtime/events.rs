@@ -129,7 +129,8 @@ impl EventWatch {
 
     fn look_at_tunnels(&mut self, gateway: &Gateway, events: &Events) {
         let mut states = HashMap::new();
-        for tunnel in &gateway.configuration.tunnels {
+        // What BFD finds out is told as it happens.
+        for tunnel in gateway.configuration.tunnels.iter().filter(|tunnel| tunnel.bfd.is_none()) {
             let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
             let state = gateway.lasting.tunnels.get(&tunnel.name);
             let next_hop = state.and_then(|state| state.next_hop.address());

@@ -307,7 +307,7 @@ fn wait_for_links(
         || {
             supervisor.check()?;
             // The file has just been read: a signal to read it again says nothing new.
-            let signal = signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None]);
+            let signal = signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None, None]);
             Ok(!matches!(signal, Some(Signal::End)))
         },
     )
@@ -388,7 +388,7 @@ fn attend(
             return Ok(Some(pending));
         }
         let unconfirmed = service.pause();
-        let (pause, ear) = {
+        let (pause, ear, news) = {
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
             watchdog.look(&gateway);
@@ -397,19 +397,19 @@ fn attend(
                 manager.tell(&[NotifyState::Status(&now)]);
                 status = now;
             }
-            (pause, gateway.ear())
+            (pause, gateway.ear(), gateway.tunnel_news())
         };
-        let host_interfaces = [supervisor.event(), ear.as_deref()];
+        let events = [supervisor.event(), ear.as_deref(), news.as_deref()];
         let end = clock.now() + pause.min(watchdog.pause()).min(supervisor.pause()).min(unconfirmed);
-        let mut signal = signals.wait(timespec(end.since(clock.now())), host_interfaces);
+        let mut signal = signals.wait(timespec(end.since(clock.now())), events);
         while matches!(signal, Some(Signal::News)) {
-            let pause = lock(service.gateway()).follow();
+            let pause = lock(service.gateway()).take_news();
             let left = end.since(clock.now());
             if left == Nanos(0) {
                 break;
             }
             supervisor.check()?;
-            signal = signals.wait(timespec(pause.min(left)), host_interfaces);
+            signal = signals.wait(timespec(pause.min(left)), events);
         }
         match signal {
             Some(Signal::End) => return Ok(None),
@@ -428,7 +428,7 @@ struct Signals {
 enum Signal {
     End,
     Reload,
-    /// There is work for [`Gateway::follow`], or the supervisor has ended.
+    /// There is work for [`Gateway::take_news`], or the supervisor has ended.
     News,
 }
 
@@ -449,9 +449,9 @@ impl Signals {
     }
 
     /// Waits for a signal. `None` when `timeout` has passed without one.
-    fn wait(&mut self, timeout: Timespec, host_interfaces: [Option<&OwnedFd>; 2]) -> Option<Signal> {
+    fn wait(&mut self, timeout: Timespec, events: [Option<&OwnedFd>; 3]) -> Option<Signal> {
         let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
-        files.extend(host_interfaces.into_iter().flatten().map(|ear| PollFd::new(ear, PollFlags::IN)));
+        files.extend(events.into_iter().flatten().map(|event| PollFd::new(event, PollFlags::IN)));
         // An interrupted wait is a wait that ended early; the next one sees the byte.
         poll(&mut files, Some(&timeout)).ok()?;
         let is_readable =
@@ -460,7 +460,7 @@ impl Signals {
             return Some(Signal::End);
         }
         if !is_readable(1) {
-            return (is_readable(2) || is_readable(3)).then_some(Signal::News);
+            return (2..files.len()).any(is_readable).then_some(Signal::News);
         }
         Some({
             let mut bytes = [0; 16];

@@ -4,6 +4,7 @@
 
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
+use super::liveness::{Counts, SessionStatus};
 use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
@@ -19,7 +20,7 @@ use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
 use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
 use crate::show::routes::Routes;
-use crate::show::tunnels::TunnelRow;
+use crate::show::tunnels::{BfdRow, TunnelRow};
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use polder_buffers::PortId;
@@ -413,7 +414,32 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         path_mtu: path_mtu.filter(|&path_mtu| underlay_mtu.is_some_and(|mtu| u32::from(path_mtu) < mtu)),
         overhead_bytes: tunnel.overhead_bytes(),
         silent_nanos: last.map(|last| gateway.clock.now().since(last).0),
+        bfd: gateway.session(tunnel).map(|session| bfd_row(tunnel, session, gateway.clock.now())),
         counters,
+    }
+}
+
+fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
+    let age = |at: Nanos| now.since(at).0;
+    let (local_discriminator, remote_discriminator) = session.discriminators;
+    let Counts { sent, received, far, refused } = session.counts;
+    BfdRow {
+        carries: session.carries,
+        state: session.state.name().to_owned(),
+        since_nanos: age(session.changed_at),
+        diagnostic: session.diagnostic.to_string(),
+        remote_state: session.remote_state.name().to_owned(),
+        remote_diagnostic: session.remote_diagnostic.to_string(),
+        heard_nanos: session.heard_at.map(age),
+        detection_nanos: session.detection_time.map(|time| time.0),
+        multihop: tunnel.bfd.is_some_and(|bfd| bfd.is_multihop()),
+        local_discriminator,
+        remote_discriminator,
+        sent,
+        received,
+        far,
+        refused,
+        trouble: session.trouble,
     }
 }
 

@@ -39,6 +39,10 @@ pub struct Lasting {
     pub routing: Routing,
     /// Counts of merged and cut packets of each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
+    /// Tunnels that are known to be dead.
+    pub dead: HashSet<PortId>,
+    /// Tunnels of which it was said that they live.
+    pub alive: HashSet<PortId>,
 }
 
 impl Lasting {

@@ -52,7 +52,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
             mode_reason: None,
             link_addresses: None,
         };
-        let up = carrier.up;
+        let up = carrier.up && !lasting.dead.contains(&tunnel.id);
         ports.insert(tunnel.id, AttachedPort { facts, up });
     }
 }

@@ -150,13 +150,13 @@ const CONTROL: &[Call] = calls! {
     SYS_socket if When::OneOf(0, FAMILIES), "AF_XDP and TAP ports, netlink, USB/IP, neighbours, the service manager";
     SYS_socketpair if When::OneOf(0, &[libc::AF_UNIX]), "ends of threads";
     SYS_connect, "USB/IP servers, routes to a tunnel's other end, the service manager";
-    SYS_bind, "AF_XDP and netlink sockets";
+    SYS_bind, "AF_XDP and netlink sockets, BFD";
     SYS_accept4, "clients of the control socket";
     SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours";
     SYS_sendmsg, "the service manager, netlink";
     SYS_sendmmsg, "questions for names of USB/IP servers";
     SYS_recvfrom, "netlink, control clients, USB/IP";
-    SYS_recvmsg, "netlink";
+    SYS_recvmsg, "netlink, BFD";
     SYS_shutdown, "control clients, captures, USB/IP";
     SYS_setsockopt, "rings of AF_XDP, buffers of netlink, time limits";
     SYS_getsockopt, "rings of AF_XDP, NAPI contexts, MTU of a path, who asks";

@@ -3,7 +3,9 @@
 use super::look::{Look, duration};
 use super::ports::subtract_all;
 use super::table::{Align, Table, pad};
+use crate::bfd::Diagnostic;
 use polder_datapath::tunnel::TunnelCounters;
+use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -45,8 +47,48 @@ pub struct TunnelRow {
     pub overhead_bytes: u16,
     /// Time since a packet of the other end was accepted; `null` when none ever was.
     pub silent_nanos: Option<u64>,
+    /// BFD with the other end, if the tunnel has it.
+    #[serde(default)]
+    pub bfd: Option<BfdRow>,
     /// Counters of the tunnel.
     pub counters: BTreeMap<String, u64>,
+}
+
+/// The BFD session of a tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BfdRow {
+    /// True if the tunnel is used: the session is up, begins, or was switched off at the other end.
+    pub carries: bool,
+    /// State of this end: `up`, `init`, `down` or `admin down`.
+    pub state: String,
+    /// Time since the last change of the state.
+    pub since_nanos: u64,
+    /// Reason of that change.
+    pub diagnostic: String,
+    /// State of the other end, as that says.
+    pub remote_state: String,
+    /// Its reason.
+    pub remote_diagnostic: String,
+    /// Time since a control packet was accepted; `null` when none ever was.
+    pub heard_nanos: Option<u64>,
+    /// Silence after which the other end is taken to be gone; `null` before the first packet.
+    pub detection_nanos: Option<u64>,
+    /// True if routers may lie between the ends.
+    pub multihop: bool,
+    /// Discriminator of this end.
+    pub local_discriminator: u32,
+    /// That of the other end; 0 while it is not known.
+    pub remote_discriminator: u32,
+    /// Control packets sent.
+    pub sent: u64,
+    /// Control packets accepted.
+    pub received: u64,
+    /// Control packets that came over more hops than they may.
+    pub far: u64,
+    /// Control packets that were malformed or for another session.
+    pub refused: u64,
+    /// Reason why the session cannot work.
+    pub trouble: Option<String>,
 }
 
 impl TunnelRow {
@@ -55,13 +97,47 @@ impl TunnelRow {
     }
 
     /// The state in two words, and whether it is good.
-    fn state(&self) -> (&'static str, bool) {
-        match (self.port_open, &self.next_hop_mac, self.silent_nanos) {
-            (false, _, _) => ("port closed", false),
-            (true, None, _) => ("no next hop", false),
-            (true, Some(_), None) => ("nothing heard", false),
-            (true, Some(_), Some(_)) => ("up", true),
-        }
+    pub fn state(&self) -> (&'static str, bool) {
+        state(self.port_open, self.next_hop_mac.is_some(), self.bfd.as_ref(), self.silent_nanos)
+    }
+}
+
+/// The state of a tunnel in two words, and whether it is good: the first thing that is missing, and where the other end is
+/// watched the age of what was heard of it.
+fn state(
+    port_open: bool,
+    has_next_hop: bool,
+    bfd: Option<&BfdRow>,
+    silent_nanos: Option<u64>,
+) -> (&'static str, bool) {
+    match (port_open, has_next_hop, bfd, silent_nanos) {
+        (false, ..) => ("port closed", false),
+        (true, false, ..) => ("no next hop", false),
+        (true, true, Some(BfdRow { carries: false, .. }), _) => ("BFD down", false),
+        (true, true, Some(bfd), _) if bfd.state == "up" => ("up", true),
+        (true, true, _, None) => ("nothing heard", false),
+        (true, true, _, Some(silent)) if silent > QUIET.0 => ("quiet", true),
+        (true, true, _, Some(_)) => ("up", true),
+    }
+}
+
+/// Age of what was heard last from which a tunnel that nobody watches is not said to be up.
+const QUIET: Nanos = Nanos::from_seconds(60);
+
+impl BfdRow {
+    /// The session in one line.
+    fn sentence(&self) -> String {
+        let since = duration(self.since_nanos);
+        let heard = self
+            .heard_nanos
+            .map_or_else(|| "nothing heard".to_owned(), |heard| format!("heard {} ago", duration(heard)));
+        let limit = self.detection_nanos.map(|limit| format!(" of {}", duration(limit))).unwrap_or_default();
+        let far = if self.far > 0 { format!(", {} from too far", self.far) } else { String::new() };
+        let end = format!("the other end is {}", self.remote_state);
+        let why = if self.diagnostic == Diagnostic::NONE.to_string() { "" } else { &self.diagnostic };
+        let why = self.trouble.as_deref().unwrap_or(why);
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        format!("BFD {} for {since}{why}; {heard}{limit}{far}; {end}", self.state)
     }
 }
 
@@ -124,10 +200,14 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
             row.next_hop, row.port
         );
         table.remark(&look.bad("✗"), &text);
-    } else if !row.state().1 && row.port_open {
+    } else if row.state().0 == "nothing heard" {
         let text =
             "nothing has come from the other end: does it run, with these addresses and this key or VNI?";
         table.remark(&look.odd("!"), text);
+    }
+    if let Some(bfd) = &row.bfd {
+        let mark = if bfd.carries { look.dim("·") } else { look.bad("✗") };
+        table.remark(&mark, &bfd.sentence());
     }
     if let Some(path_mtu) = row.path_mtu {
         let text =
@@ -142,6 +222,12 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
             table.remark(&look.dim(&format!("{} ", pad(&look.count(count), 12, Align::Right))), description);
         }
     }
+}
+
+/// A row with everything that there can be in it.
+#[cfg(test)]
+pub(super) fn with_bfd() -> TunnelRow {
+    TunnelRow { bfd: Some(BfdRow::default()), ..TunnelRow::default() }
 }
 
 #[cfg(test)]
@@ -163,7 +249,15 @@ mod tests {
         assert_eq!(row().state(), ("no next hop", false));
         let known = TunnelRow { next_hop_mac: Some(String::new()), ..row() };
         assert_eq!(known.state(), ("nothing heard", false));
-        assert_eq!(TunnelRow { silent_nanos: Some(1), ..known }.state(), ("up", true));
+        let heard = TunnelRow { silent_nanos: Some(1), ..known };
+        assert_eq!(heard.state(), ("up", true));
+        let quiet = TunnelRow { silent_nanos: Some(QUIET.0 + 1), ..heard.clone() };
+        assert_eq!(quiet.state(), ("quiet", true), "nobody knows");
+        let session =
+            |carries, state: &str| Some(BfdRow { carries, state: state.to_owned(), ..BfdRow::default() });
+        let up = TunnelRow { bfd: session(true, "up"), silent_nanos: None, ..quiet };
+        assert_eq!(up.state(), ("up", true), "the session was heard");
+        assert_eq!(TunnelRow { bfd: session(false, "down"), ..heard }.state(), ("BFD down", false));
     }
 
     #[test]

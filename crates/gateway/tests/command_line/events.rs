@@ -62,6 +62,11 @@ fn one_row_is_shown_and_pictures_fit_their_terminal() {
         let output = output.output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80), "{what}: {text}");
+        // One that is too narrow for anything gets what fits the least.
+        let narrow = polder().args(["show", what, "--socket", &socket]).env("COLUMNS", "20").output();
+        let narrow = narrow.expect("it runs");
+        let said = String::from_utf8_lossy(&narrow.stderr);
+        assert!(narrow.status.success() && said.is_empty() && !narrow.stdout.is_empty(), "{what}: {said}");
     }
 }
 

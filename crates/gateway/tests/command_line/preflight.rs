@@ -115,6 +115,9 @@ fn a_tunnel_without_its_address_and_route_is_warned_of() {
     let link = "ip link add pdeth0 type veth peer name pdpeer; ip link set lo up; ip link set pdeth0 up; ";
     let (_, text) = inside("address", tunnel, &format!("{link} $POLDER check $FILE"));
     assert!(text.contains("ip address") && text.contains("192.0.2.1/32 dev lo"), "{text}");
+    let other = "ip address add 192.0.2.2/32 dev lo; ";
+    let (_, text) = inside("swapped", tunnel, &format!("{link}{other} $POLDER check $FILE"));
+    assert!(text.contains("the ends are swapped: 192.0.2.2 is an address of this machine"), "{text}");
     let address = "ip address add 192.0.2.1/32 dev lo; ";
     let (_, text) = inside("route", tunnel, &format!("{link}{address} $POLDER check $FILE"));
     assert!(text.contains("there is no route to 198.51.100.2") && !text.contains("dev lo"), "{text}");

@@ -1,7 +1,7 @@
-//! FRR as Debian packs it, unmodified: zebra and OSPF of both families.
+//! FRR as Debian packs it, unmodified: zebra, OSPF of both families, and BFD.
 
 use crate::clock;
-use crate::command::{Running, remedy};
+use crate::command::{self, Running, remedy};
 use crate::interrupt;
 use crate::topology::Namespace;
 use anyhow::{Context as _, ensure};
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct Frr {
     daemons: Vec<Running>,
+    /// Folder of their sockets.
+    directory: PathBuf,
 }
 
 impl Frr {
@@ -29,7 +31,7 @@ impl Frr {
     /// With what to do, when it is not installed.
     pub fn available() -> anyhow::Result<()> {
         let is_there =
-            ["zebra", "ospfd", "ospf6d"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file());
+            ["zebra", "ospfd", "ospf6d", "bfdd"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file());
         ensure!(is_there, "{}", remedy("ospfd"));
         Ok(())
     }
@@ -58,29 +60,42 @@ impl Frr {
                 interfaces.collect::<String>()
             )
         };
-        // Their directories are given, so that several run on one machine.
-        let socket = directory.join("zserv");
-        let start = |daemon: &str, text: &str| {
-            let file = directory.join(format!("{daemon}.conf"));
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-            let mut command = inside(namespace, &Path::new(PROGRAMS).join(daemon));
-            command.arg("-f").arg(&file).arg("-i").arg(directory.join(format!("{daemon}.pid")));
-            command.arg("-z").arg(&socket).arg("--vty_socket").arg(directory).args(["-P", "0"]);
-            Running::start(daemon, &mut command)
-        };
-        // That of an earlier one says nothing of this one.
-        let _: std::io::Result<()> = fs::remove_file(&socket);
-        let mut zebra = start("zebra", "log stdout\n")?;
-        let end = clock::now() + PATIENCE;
-        while !socket.exists() {
-            zebra.check()?;
-            ensure!(clock::now() < end, "zebra does not listen");
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
+        let zebra = zebra(namespace, directory)?;
         let four = ospf("ip ospf", "ip ospf area 0", "ospf");
         let six = ospf("ipv6 ospf6", "ipv6 ospf6 area 0", "ospf6");
-        let daemons = vec![start("ospf6d", &six)?, start("ospfd", &four)?, zebra];
-        Ok(Self { daemons })
+        let six = start(namespace, directory, "ospf6d", &six, &[])?;
+        let daemons = vec![six, start(namespace, directory, "ospfd", &four, &[])?, zebra];
+        Ok(Self { daemons, directory: directory.to_owned() })
+    }
+
+    /// Starts BFD with `peers`, lines of its configuration. `directory` is as for OSPF.
+    ///
+    /// # Errors
+    /// When a daemon does not start.
+    pub fn bfd(namespace: &Namespace, directory: &Path, peers: &str) -> anyhow::Result<Self> {
+        let zebra = zebra(namespace, directory)?;
+        let control = directory.join("bfdd.sock").display().to_string();
+        let text = format!("log stdout\nbfd\n{peers}!\n");
+        let bfd = start(namespace, directory, "bfdd", &text, &["--bfdctl", &control])?;
+        Ok(Self { daemons: vec![bfd, zebra], directory: directory.to_owned() })
+    }
+
+    /// Process of the daemon that is not zebra.
+    pub fn id(&self) -> Option<u32> {
+        self.daemons.first().map(Running::id)
+    }
+
+    /// Answer of a daemon to a line of its shell, or to several.
+    ///
+    /// # Errors
+    /// When the shell fails.
+    pub fn ask(&self, daemon: &str, lines: &[&str]) -> anyhow::Result<String> {
+        let mut shell = Command::new("vtysh");
+        shell.arg("--vty_socket").arg(&self.directory).args(["-d", daemon]);
+        for line in lines {
+            shell.args(["-c", line]);
+        }
+        command::run(&mut shell)
     }
 
     /// Ends the daemons as a service manager does, zebra last.
@@ -90,6 +105,37 @@ impl Frr {
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.daemons.iter_mut().try_for_each(|daemon| daemon.stop().map(drop))
     }
+}
+
+/// Starts a daemon. Its directories are given, so that several run on one machine.
+fn start(
+    namespace: &Namespace,
+    directory: &Path,
+    daemon: &str,
+    text: &str,
+    arguments: &[&str],
+) -> anyhow::Result<Running> {
+    let file = directory.join(format!("{daemon}.conf"));
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = inside(namespace, &Path::new(PROGRAMS).join(daemon));
+    command.arg("-f").arg(&file).arg("-i").arg(directory.join(format!("{daemon}.pid")));
+    command.arg("-z").arg(directory.join("zserv")).arg("--vty_socket").arg(directory).args(["-P", "0"]);
+    Running::start(daemon, command.args(arguments))
+}
+
+/// Starts zebra; until it listens.
+fn zebra(namespace: &Namespace, directory: &Path) -> anyhow::Result<Running> {
+    let socket = directory.join("zserv");
+    // That of an earlier one says nothing of this one.
+    let _: std::io::Result<()> = fs::remove_file(&socket);
+    let mut zebra = start(namespace, directory, "zebra", "log stdout\n", &[])?;
+    let end = clock::now() + PATIENCE;
+    while !socket.exists() {
+        zebra.check()?;
+        ensure!(clock::now() < end, "zebra does not listen");
+        interrupt::sleep(Duration::from_millis(20))?;
+    }
+    Ok(zebra)
 }
 
 /// Folder of a namespace in a directory that daemons may write to under any user.

@@ -1,11 +1,14 @@
-//! `operate`: what it costs a gateway to be watched, whether a change takes itself back, and what a restart of FRR loses.
+//! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
+//! is noticed, and what a restart of FRR loses.
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
+use crate::detect::{Pair, WATCHED};
 use crate::interrupt;
 use crate::meters::cpu::process_time;
 use crate::meters::statistics::Samples;
+use crate::packages::Tree;
 use crate::peers::frr::Frr;
 use crate::peers::polder::{program, ran_with};
 use crate::report::Better;
@@ -22,7 +25,7 @@ use std::time::Duration;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "operate",
-    about: "what a scrape of the metrics costs, changes that take themselves back, and a routing daemon's restart",
+    about: "what a scrape of the metrics costs, changes that take themselves back, dead tunnels, and a routing daemon's restart",
     needs_root: true,
     promises: PROMISES,
     measure,
@@ -34,6 +37,11 @@ const REVERTS: &str = "operate.reload_confirm.reverts";
 const KEPT: &str = "operate.reload_confirm.kept";
 const HELD: &str = "operate.frr_restart.lost";
 const NOT_HELD: &str = "operate.frr_restart.lost.not_held";
+const DETECT: &str = "operate.bfd.detect_ms";
+const UNWATCHED: &str = "operate.bfd.detected.without";
+const FLAPS: &str = "operate.bfd.flaps";
+const LINTIAN: &str = "operate.deb.lintian_errors";
+const REPRODUCIBLE: &str = "operate.reproducible";
 
 const PROMISES: &[Promise] = &[
     Promise { name: SCRAPE, unit: "%", better: Better::Lower, goal: Goal::Value(1.0) },
@@ -42,6 +50,11 @@ const PROMISES: &[Promise] = &[
     Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
     Promise { name: HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
+    Promise { name: DETECT, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
+    Promise { name: UNWATCHED, unit: "times", better: Better::Lower, goal: Goal::None },
+    Promise { name: FLAPS, unit: "times", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: LINTIAN, unit: "errors", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: REPRODUCIBLE, unit: "programs", better: Better::Higher, goal: Goal::Value(1.0) },
 ];
 
 /// Ports of the gateway.
@@ -58,7 +71,74 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     if run.wants_any(&[SCRAPE, SCRAPE_OFTEN, REVERTS, KEPT]) {
         watched(run)?;
     }
-    restarts(run)
+    if run.wants_any(&[DETECT, UNWATCHED, FLAPS]) {
+        detects(run)?;
+    }
+    restarts(run)?;
+    packaged(run)
+}
+
+/// The package, and two builds for release, where there is a source tree and time.
+fn packaged(run: &mut Run) -> anyhow::Result<()> {
+    if !run.wants_any(&[LINTIAN, REPRODUCIBLE]) {
+        return Ok(());
+    }
+    let tree = match Tree::here() {
+        Ok(tree) => tree,
+        Err(reason) => {
+            run.skip(&[LINTIAN, REPRODUCIBLE], &format!("{reason:#}"));
+            return Ok(());
+        }
+    };
+    run.says("the package is built and looked at");
+    match tree.lintian_errors() {
+        Ok(errors) => {
+            run.record_one(LINTIAN, errors as f64);
+            run.remark(
+                LINTIAN,
+                "of the program that was measured; a package that is wrong on purpose has some",
+            );
+        }
+        Err(reason) => run.skip(&[LINTIAN], &format!("{reason:#}")),
+    }
+    if run.is_quick() {
+        run.skip(&[REPRODUCIBLE], "two builds for release take too long for a quick run");
+        return Ok(());
+    }
+    run.says("two builds for release");
+    run.record_one(REPRODUCIBLE, f64::from(u8::from(tree.is_reproducible()?)));
+    run.remark(REPRODUCIBLE, "two copies of the tree in two folders, of one");
+    Ok(())
+}
+
+/// The other end of a tunnel stops, with BFD and, as a negative control, without.
+fn detects(run: &mut Run) -> anyhow::Result<()> {
+    let rounds = run.quick_or(3, 30);
+    let mut times = Samples::default();
+    let mut pair = Pair::start("bfd = { interval_ms = 50, multiplier = 3 }")?;
+    let mut flaps = 0;
+    for round in 1..=rounds {
+        run.says(&format!("a tunnel dies, round {round} of {rounds}"));
+        pair.wait_until_up()?;
+        let before = pair.changes()?.len();
+        interrupt::sleep(Duration::from_secs(1))?;
+        flaps += pair.changes()?.len() - before;
+        let found = pair.detect(PATIENCE)?.context("a dead tunnel was not noticed")?;
+        times.push(1000.0 * found.as_secs_f64());
+    }
+    pair.stop()?;
+    run.record(DETECT, &times);
+    run.remark(DETECT, "3 × 50 ms; from the far gateway's last moment to the event");
+    run.record_one(FLAPS, flaps as f64);
+    run.remark(FLAPS, format!("changes in {rounds} s of a session that is up"));
+    run.says("a tunnel dies, and nobody looks");
+    let mut unwatched = Pair::start("")?;
+    interrupt::sleep(Duration::from_secs(1))?;
+    let noticed = unwatched.detect(WATCHED)?.is_some();
+    unwatched.stop()?;
+    run.record_one(UNWATCHED, f64::from(u8::from(noticed)));
+    run.remark(UNWATCHED, format!("of 1, within {} s", WATCHED.as_secs()));
+    Ok(())
 }
 
 fn watched(run: &mut Run) -> anyhow::Result<()> {

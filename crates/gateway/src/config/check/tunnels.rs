@@ -29,6 +29,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
         }
         tunnels.extend(resolved);
     }
+    shared_sessions(&tunnels, draft, findings);
     for (id, port) in (0..).map(PortId).zip(&draft.ports) {
         unused_underlay(id, port, draft, findings);
     }
@@ -74,6 +75,10 @@ impl Draft<Tunnel> {
         let is_v6 = tunnel.is_v6();
         if tunnel.next_hop.is_ipv6() != is_v6 {
             return None;
+        }
+        let is_routed = tunnel.next_hop != tunnel.remote;
+        if let Some(bfd) = &mut tunnel.bfd {
+            bfd.multihop.get_or_insert(is_routed);
         }
         if let Some(vxlan) = &mut tunnel.vxlan {
             vxlan.udp_checksum = self.at("udp_checksum").map_or(is_v6, |_| vxlan.udp_checksum);
@@ -210,6 +215,21 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, find
         format!("the tunnels `{other}` and `{name}` {what}"),
         "give each a `key` of its own, the same at both gateways",
     );
+}
+
+/// Tunnels between the same ends have one session of BFD, and so the same values of it, or none.
+fn shared_sessions(tunnels: &[Tunnel], draft: &FileDraft, findings: &Findings) {
+    let mut sessions = BTreeMap::new();
+    for tunnel in tunnels {
+        let Some(bfd) = tunnel.bfd else { continue };
+        let (name, known) = *sessions.entry((tunnel.local, tunnel.remote)).or_insert((&tunnel.table, bfd));
+        let draft = draft.tunnels.iter().find(|draft| draft.value.name == tunnel.table);
+        let Some(span) = draft.and_then(|draft| draft.at("bfd")).filter(|_| known != bfd) else { continue };
+        let message =
+            format!("the tunnels `{name}` and `{}` have the same ends and differ in `bfd`", tunnel.table);
+        let remedy = "they share one session (RFC 5881, 2): give both the same `bfd`, or one of them none";
+        findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
+    }
 }
 
 /// The port that carries the tunnel has to be an underlay.

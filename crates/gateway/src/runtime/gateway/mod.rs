@@ -11,6 +11,7 @@ mod routes;
 mod share;
 mod start;
 mod taps;
+mod tunnels;
 mod upkeep;
 mod worker_lifecycle;
 
@@ -25,6 +26,7 @@ use super::accounts::Accounts;
 use super::devices::Devices;
 use super::events::EventWatch;
 use super::hooks::Watch;
+use super::liveness::Liveness;
 use super::memory::Memory;
 use super::path::Paths;
 use super::routing::Ports;
@@ -115,6 +117,8 @@ pub struct Gateway {
     /// Events since the start.
     pub events: Events,
     event_watch: EventWatch,
+    /// BFD between the ends of tunnels.
+    pub liveness: Liveness,
     /// True if it is to say that it is not ready.
     pub draining: bool,
     /// Last words of the gateway before it, if that lost a thread.
@@ -181,6 +185,7 @@ impl Gateway {
 
     /// Stops the workers: they send what they have, wait for their frames and let go of their queues.
     pub fn stop(&mut self) {
+        self.liveness.stop();
         for worker in &self.workers {
             worker.send(Command::Stop);
         }

@@ -83,6 +83,7 @@ impl Gateway {
         if let Some(new_workers) = new_workers {
             self.replace_workers(new_workers);
         }
+        self.watch_tunnels();
         self.route_anew();
         self.say_renewed();
         self.settle();

@@ -12,13 +12,14 @@ use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::events::EventWatch;
 use crate::runtime::hooks::Watch;
+use crate::runtime::liveness::Liveness;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::routing::AttachedPort;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
 use crate::supervise::Threads;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use polder_buffers::BufferManager;
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::engine::Tables;
@@ -87,6 +88,7 @@ impl Gateway {
             reloads: Reloads::default(),
             events: Events::default(),
             event_watch: EventWatch::default(),
+            liveness: Liveness::new(clock).context("cannot make the descriptors of BFD")?,
             workers: Vec::new(),
             lasting,
             hooks: Watch::default(),
@@ -111,6 +113,7 @@ impl Gateway {
         }
         gateway.renew_fast_paths()?;
         begin(waiting);
+        gateway.watch_tunnels();
         gateway.tick();
         Ok(gateway)
     }

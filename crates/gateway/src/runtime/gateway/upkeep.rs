@@ -39,6 +39,7 @@ impl Gateway {
         self.hooks.repair(now);
         self.look_at_links();
         self.reopen(now);
+        self.look_at_tunnels();
         let missing = self.refresh_neighbours(now);
         // What the path of a tunnel carries is its MTU, which routes go by.
         self.refresh_paths();

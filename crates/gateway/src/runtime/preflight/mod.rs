@@ -83,6 +83,13 @@ fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {
     };
     let mut seen = Vec::new();
     let Ok(socket) = UdpSocket::bind((tunnel.local, 0)) else {
+        if UdpSocket::bind((tunnel.remote, 0)).is_ok() {
+            let text = format!(
+                "the ends are swapped: {} is an address of this machine, and {} is not; `local` is the address of this end",
+                tunnel.remote, tunnel.local
+            );
+            return vec![warning("ends", text)];
+        }
         let text = format!(
             "{0} is no address of this machine, so nobody answers for it: `ip address add {0}/{1} dev lo`",
             tunnel.local,

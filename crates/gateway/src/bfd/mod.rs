@@ -1,0 +1,27 @@
+//! Bidirectional Forwarding Detection (RFC 5880), asynchronous mode without echo: the packet and one session.
+//!
+//! Both are pure: time and randomness are arguments. Sockets and the thread that waits are
+//! [`runtime::liveness`](crate::runtime::liveness)'s.
+//!
+//! ```text
+//! packet    24 octets, read and written
+//! session   states, timers, poll sequence
+//! ```
+//!
+//! Not supported: echo, demand mode of this end (that of the other end is obeyed), authentication; packets that have it are
+//! refused.
+
+mod packet;
+mod session;
+
+pub use packet::{Diagnostic, Malformed, Packet, State};
+pub use session::{Refused, Session, Settings};
+
+/// UDP port of control packets over one hop (RFC 5881, 4).
+pub const SINGLE_HOP_PORT: u16 = 3784;
+/// UDP port of control packets over several hops (RFC 5883, 5).
+pub const MULTIHOP_PORT: u16 = 4784;
+/// Source ports of control packets (RFC 5881, 4).
+pub const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+/// TTL of control packets as they are sent, and as they arrive over one hop (RFC 5881, 5; RFC 5082).
+pub const TTL: u8 = 255;

@@ -1,0 +1,55 @@
+//! `bfd` of a tunnel: how it is known that the other end lives.
+
+use super::keys::Draft;
+use super::keys::Reload::Live;
+use super::notation::{Boolean, Given, Inner, Integer};
+use super::section::Section;
+use crate::bfd::{Settings, TTL};
+use polder_datapath::units::Nanos;
+
+section! {
+    /// BFD between the ends of a tunnel (RFC 5880).
+    #[derive(Copy)]
+    pub struct Bfd("`bfd`", "bfd") {
+        keys:
+        /// Interval at which control packets are sent and expected; the slower end decides.
+        interval_ms: u32 = 300, Integer(10..=60_000, "milliseconds") => Live;
+        /// Control packets in a row after which silence is down.
+        multiplier: u8 = 3, Integer(1..=255, "packets") => Live;
+        /// True if routers may lie between the ends (RFC 5883); else what crossed a router is refused (RFC 5881).
+        multihop: Option<bool> = None, Given(Boolean) => Live, usual("`false` if `next_hop` is `remote`");
+        /// With `multihop`: TTL below which control packets are refused.
+        min_ttl: u8 = 1, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
+    }
+}
+
+const EXAMPLE: &str = "write `bfd = { interval_ms = 50, multiplier = 3 }`";
+
+/// Notation of BFD of a tunnel.
+pub(super) const BFD: Inner<Bfd> = Inner(EXAMPLE, check);
+
+fn check(draft: &Draft<Bfd>, section: &Section<'_>) -> bool {
+    if draft.value.multihop == Some(false) {
+        let why = "the ends are neighbours, whose packets arrive with a TTL of 255";
+        let finding = draft.refuse("min_ttl", why, "remove `min_ttl`, or set `multihop = true`");
+        finding.into_iter().for_each(|finding| section.findings.note(finding));
+    }
+    true
+}
+
+impl Bfd {
+    /// Values of the session.
+    pub fn settings(&self) -> Settings {
+        Settings { interval: Nanos::from_millis(self.interval_ms.into()), multiplier: self.multiplier }
+    }
+
+    /// True if routers may lie between the ends.
+    pub fn is_multihop(&self) -> bool {
+        self.multihop == Some(true)
+    }
+
+    /// TTL below which control packets are refused (RFC 5082).
+    pub fn least_ttl(&self) -> u8 {
+        if self.is_multihop() { self.min_ttl } else { TTL }
+    }
+}

@@ -1,0 +1,341 @@
+//! All sessions with their sockets, and one round of work.
+//!
+//! A round takes what has arrived before it looks whether anything is missed: a thread that had no core for a while
+//! does not take its own absence for a dead tunnel.
+
+use super::socket::{Datagram, Place, Receiver, sender};
+use super::{SessionKey, Wanted};
+use crate::bfd::{Diagnostic, Packet, Session, State};
+use polder_datapath::units::Nanos;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+
+/// Datagrams of one socket that a round takes.
+const AT_ONCE: usize = 256;
+/// Time after which a socket that could not be opened is tried again.
+const RETRY: Nanos = Nanos::SECOND;
+/// Time for which a session that begins may be silent before its tunnels are taken to be dead.
+const PATIENCE: Nanos = Nanos::from_seconds(5);
+/// Packets by which the other end is told that a session ends.
+const FAREWELLS: usize = 3;
+
+/// Sessions and sockets.
+pub(super) struct Engine {
+    sessions: HashMap<SessionKey, Entry>,
+    /// Keys by our discriminator.
+    discriminators: HashMap<u32, SessionKey>,
+    receivers: HashMap<Place, Listening>,
+    random: Random,
+    is_stopping: bool,
+    has_changed: bool,
+}
+
+struct Entry {
+    session: Session,
+    least_ttl: u8,
+    begun: Nanos,
+    sender: Option<UdpSocket>,
+    retry_at: Nanos,
+    trouble: Option<String>,
+    counts: Counts,
+}
+
+struct Listening {
+    receiver: Result<Arc<Receiver>, String>,
+    retry_at: Nanos,
+}
+
+/// Packets of one session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets accepted.
+    pub received: u64,
+    /// Packets that came over more hops than they may.
+    pub far: u64,
+    /// Packets that were no control packets of the session.
+    pub refused: u64,
+}
+
+/// A session as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// State of this end.
+    pub state: State,
+    /// Reason of its last change.
+    pub diagnostic: Diagnostic,
+    /// State of the other end, as that says.
+    pub remote_state: State,
+    /// Its reason.
+    pub remote_diagnostic: Diagnostic,
+    /// Our discriminator, and that of the other end.
+    pub discriminators: (u32, u32),
+    /// Time of the last change.
+    pub changed_at: Nanos,
+    /// Time at which a packet was last accepted.
+    pub heard_at: Option<Nanos>,
+    /// Silence after which the other end is taken to be gone.
+    pub detection_time: Option<Nanos>,
+    /// Reason why it cannot work.
+    pub trouble: Option<String>,
+    /// Packets.
+    pub counts: Counts,
+    /// True if its tunnels are to be used.
+    pub carries: bool,
+}
+
+/// Outcome of a round.
+pub(super) struct Round {
+    /// True if a session has changed.
+    pub(super) has_changed: bool,
+    /// True if all sessions have ended.
+    pub(super) is_last: bool,
+    /// Time of the next work.
+    pub(super) next: Option<Nanos>,
+    /// Sockets to wait for.
+    pub(super) receivers: Vec<Arc<Receiver>>,
+}
+
+impl Engine {
+    pub(super) fn new(now: Nanos) -> Self {
+        Self {
+            sessions: HashMap::new(),
+            discriminators: HashMap::new(),
+            receivers: HashMap::new(),
+            random: Random::new(now),
+            is_stopping: false,
+            has_changed: false,
+        }
+    }
+
+    /// Keeps these sessions and no others. The other end of one that goes while there is a tunnel between these ends
+    /// hears that it is switched off, and of others that it is down.
+    pub(super) fn set(
+        &mut self,
+        wanted: &HashMap<SessionKey, Wanted>,
+        ends: &HashSet<(IpAddr, IpAddr)>,
+        now: Nanos,
+    ) {
+        let gone = self.sessions.keys().filter(|key| !wanted.contains_key(*key)).copied().collect::<Vec<_>>();
+        for key in gone {
+            let Some(mut entry) = self.sessions.remove(&key) else { continue };
+            self.discriminators.remove(&entry.session.discriminators().0);
+            let stays = ends.contains(&(key.local, key.remote));
+            entry.say_farewell(if stays { State::AdminDown } else { State::Down }, now);
+        }
+        for (key, &Wanted { settings, least_ttl }) in wanted {
+            if let Some(entry) = self.sessions.get_mut(key) {
+                entry.session.set(settings);
+                entry.least_ttl = least_ttl;
+                continue;
+            }
+            let discriminator = self.draw_discriminator();
+            self.discriminators.insert(discriminator, *key);
+            let session = Session::new(settings, discriminator, now);
+            self.sessions.insert(*key, Entry::new(session, least_ttl, now));
+        }
+        let places = wanted.keys().map(SessionKey::place).collect::<HashSet<_>>();
+        self.receivers.retain(|place, _| places.contains(place));
+        for place in places {
+            let closed = || Listening { receiver: Err(String::new()), retry_at: now };
+            self.receivers.entry(place).or_insert_with(closed);
+        }
+        self.has_changed = true;
+    }
+
+    /// Ends all sessions with the next round.
+    pub(super) fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Takes what has arrived, notices what is missed, sends what is due.
+    pub(super) fn round(&mut self, now: Nanos) -> Round {
+        if self.is_stopping {
+            self.sessions.values_mut().for_each(|entry| entry.say_farewell(State::Down, now));
+            return Round { has_changed: false, is_last: true, next: None, receivers: Vec::new() };
+        }
+        self.open(now);
+        let receivers = self.receivers.values().filter_map(|listening| listening.receiver.as_ref().ok());
+        let receivers = receivers.map(Arc::clone).collect::<Vec<_>>();
+        let mut is_more = false;
+        for receiver in &receivers {
+            let place = receiver.socket.local_addr().map(|address| (address.ip(), address.port()));
+            let Ok(place) = place else { continue };
+            let mut left = AT_ONCE;
+            while left > 0
+                && let Some(datagram) = receiver.receive()
+            {
+                self.take(place, &datagram, now);
+                left -= 1;
+            }
+            is_more |= left == 0;
+        }
+        let mut next = is_more.then_some(now);
+        for (key, entry) in &mut self.sessions {
+            self.has_changed |= entry.work(key, now, &mut self.random);
+            next = next.into_iter().chain(entry.next_deadline()).min();
+        }
+        let retries = self.receivers.values().filter(|listening| listening.receiver.is_err());
+        next = next.into_iter().chain(retries.map(|listening| listening.retry_at)).min();
+        Round { has_changed: std::mem::take(&mut self.has_changed), is_last: false, next, receivers }
+    }
+
+    /// The session with these ends.
+    pub(super) fn status(&self, key: &SessionKey, now: Nanos) -> Option<SessionStatus> {
+        let entry = self.sessions.get(key)?;
+        let session = &entry.session;
+        let (remote_state, remote_diagnostic) = session.remote_state();
+        let listening = self.receivers.get(&key.place());
+        let deaf = listening.and_then(|listening| listening.receiver.as_ref().err());
+        let trouble = deaf.filter(|text| !text.is_empty()).or(entry.trouble.as_ref());
+        Some(SessionStatus {
+            state: session.state(),
+            diagnostic: session.diagnostic(),
+            remote_state,
+            remote_diagnostic,
+            discriminators: session.discriminators(),
+            changed_at: session.changed_at(),
+            heard_at: session.heard_at(),
+            detection_time: session.detection_time(),
+            trouble: trouble.cloned(),
+            counts: entry.counts,
+            carries: entry.carries(now),
+        })
+    }
+
+    fn open(&mut self, now: Nanos) {
+        for (place, listening) in &mut self.receivers {
+            if listening.receiver.is_ok() || now < listening.retry_at {
+                continue;
+            }
+            let receiver = Receiver::open(*place).map(Arc::new);
+            if let Err(why) = &receiver
+                && listening.receiver.as_ref().err() != Some(why)
+            {
+                tracing::warn!("BFD: {why}");
+            }
+            *listening = Listening { receiver, retry_at: now + RETRY };
+        }
+    }
+
+    /// Takes a datagram. One with a discriminator of ours is for that session, if it comes from its other end; one
+    /// without is for the session of its addresses (RFC 5881, 3; RFC 5883, 4).
+    fn take(&mut self, place: Place, datagram: &Datagram, now: Nanos) {
+        let packet = Packet::read(&datagram.octets[..datagram.length]);
+        let of_ends = |key: &&SessionKey| key.place() == place && key.remote == datagram.from;
+        let known = packet.ok().and_then(|packet| self.discriminators.get(&packet.your_discriminator));
+        let key = known.or_else(|| self.sessions.keys().find(of_ends)).filter(|key| of_ends(key));
+        let Some(entry) = key.copied().and_then(|key| self.sessions.get_mut(&key)) else { return };
+        if datagram.ttl.is_none_or(|ttl| ttl < entry.least_ttl) {
+            entry.counts.far += 1;
+            return;
+        }
+        let taken = packet.ok().and_then(|packet| entry.session.receive(&packet, now).ok());
+        match taken {
+            Some(has_changed) => {
+                entry.counts.received += 1;
+                self.has_changed |= has_changed;
+            }
+            None => entry.counts.refused += 1,
+        }
+    }
+
+    /// A discriminator that nobody can guess, and no session has.
+    fn draw_discriminator(&mut self) -> u32 {
+        loop {
+            let [a, b, c, d, ..] = self.random.draw().to_le_bytes();
+            let drawn = u32::from_le_bytes([a, b, c, d]);
+            if drawn != 0 && !self.discriminators.contains_key(&drawn) {
+                return drawn;
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(session: Session, least_ttl: u8, now: Nanos) -> Self {
+        let counts = Counts::default();
+        Self { session, least_ttl, begun: now, sender: None, retry_at: Nanos(0), trouble: None, counts }
+    }
+
+    /// Notices silence and sends what is due. Returns true if its state, or the use of its tunnels, has changed.
+    fn work(&mut self, key: &SessionKey, now: Nanos, random: &mut Random) -> bool {
+        let mut has_changed = self.session.expire(now);
+        if !self.session.has_been_up() && now.since(self.begun) >= PATIENCE && self.begun != Nanos(0) {
+            // From here on silence counts.
+            (self.begun, has_changed) = (Nanos(0), true);
+        }
+        if self.sender.is_none() && now >= self.retry_at {
+            let [low, high, ..] = random.draw().to_le_bytes();
+            match sender(key, u16::from_le_bytes([low, high])) {
+                Ok(socket) => (self.sender, self.trouble) = (Some(socket), None),
+                Err(error) => {
+                    let SessionKey { local, remote, .. } = key;
+                    self.trouble = Some(format!("cannot send from {local} to {remote}: {error}"));
+                    self.retry_at = now + RETRY;
+                }
+            }
+        }
+        let [jitter, ..] = random.draw().to_le_bytes();
+        while self.sender.is_some()
+            && let Some(packet) = self.session.transmit(now, jitter)
+        {
+            self.send(&packet);
+        }
+        has_changed
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let patience = (self.begun != Nanos(0) && !self.session.has_been_up()).then(|| self.begun + PATIENCE);
+        let deadline = if self.sender.is_some() { self.session.next_deadline() } else { Some(self.retry_at) };
+        deadline.into_iter().chain(patience).min()
+    }
+
+    fn send(&mut self, packet: &Packet) {
+        let Some(sender) = &self.sender else { return };
+        match sender.send(&packet.write()) {
+            Ok(_) => (self.counts.sent, self.trouble) = (self.counts.sent + 1, None),
+            // Nothing listens at the other end, or nothing leads there: its silence says the rest.
+            Err(error) => self.trouble = Some(format!("cannot send: {error}")),
+        }
+    }
+
+    /// Tells the other end that this one is in `state` from here on.
+    fn say_farewell(&mut self, state: State, now: Nanos) {
+        self.session.disable(now);
+        let Some(packet) = self.session.transmit(now, 0).map(|packet| Packet { state, ..packet }) else {
+            return;
+        };
+        (0..FAREWELLS).for_each(|_| self.send(&packet));
+    }
+
+    /// True if its tunnels are to be used. An end that was switched off is no dead tunnel (RFC 5882, 3.2).
+    fn carries(&self, now: Nanos) -> bool {
+        let is_waited_for =
+            !self.session.has_been_up() && self.begun != Nanos(0) && now.since(self.begun) < PATIENCE;
+        let is_switched_off = self.session.remote_state().0 == State::AdminDown;
+        self.session.state() == State::Up || is_switched_off || is_waited_for
+    }
+}
+
+/// Numbers that nobody outside can guess: a hash with a secret key of a counter.
+struct Random {
+    state: RandomState,
+    count: u64,
+}
+
+impl Random {
+    fn new(now: Nanos) -> Self {
+        Self { state: RandomState::new(), count: now.0 }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.count = self.count.wrapping_add(1);
+        let mut hasher = self.state.build_hasher();
+        hasher.write_u64(self.count);
+        hasher.finish()
+    }
+}

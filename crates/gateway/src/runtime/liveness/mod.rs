@@ -1,0 +1,195 @@
+//! BFD between the ends of tunnels: a thread of its own, on sockets of the kernel.
+//!
+//! Control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they cost
+//! the packet path nothing, pass by a worker that is overloaded, and wake none.
+//!
+//! ```text
+//! engine   sessions, sockets, one round of work; no clock
+//! socket   UDP sockets
+//! sys      TTL of what arrives
+//! ```
+//!
+//! Tunnels between the same ends share a session. The thread is there while a tunnel has `bfd`. It tells the control
+//! thread of changes by a descriptor; who wants to know more looks at the sessions under their lock.
+
+mod engine;
+mod socket;
+mod sys;
+
+pub use engine::{Counts, SessionStatus};
+
+use crate::bfd::Settings;
+use crate::clock::Clock;
+use crate::config::model::{Configuration, Tunnel};
+use crate::supervise::{Loss, Thread, Threads};
+use engine::Engine;
+use polder_datapath::units::Nanos;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{read, write};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The longest time for which the thread sleeps.
+const LONGEST_PAUSE: Nanos = Nanos::SECOND;
+/// Weight of the thread: a late control packet looks like a dead tunnel.
+const NICE: i32 = -15;
+
+/// Both ends of a session, ours first, and how far apart they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// Our address.
+    pub local: IpAddr,
+    /// That of the other end.
+    pub remote: IpAddr,
+    /// True if routers may lie between.
+    pub multihop: bool,
+}
+
+impl SessionKey {
+    /// The session that a tunnel asks for, if it does.
+    pub fn of(tunnel: &Tunnel) -> Option<Self> {
+        let Tunnel { local, remote, bfd, .. } = tunnel;
+        Some(Self { local: *local, remote: *remote, multihop: bfd.as_ref()?.is_multihop() })
+    }
+}
+
+/// A session that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    settings: Settings,
+    /// TTL below which packets are refused.
+    least_ttl: u8,
+}
+
+/// All sessions, and the thread that keeps them.
+pub struct Liveness {
+    shared: Arc<Shared>,
+    thread: Option<Thread<()>>,
+}
+
+struct Shared {
+    engine: Mutex<Engine>,
+    /// Wakes the thread.
+    wakeup: OwnedFd,
+    /// Is readable when a session has changed.
+    news: Arc<OwnedFd>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Liveness {
+    /// Without sessions.
+    ///
+    /// # Errors
+    /// When the system has no file descriptor left.
+    pub fn new(clock: Clock) -> io::Result<Self> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let shared = Shared {
+            engine: Mutex::new(Engine::new(clock.now())),
+            wakeup: event()?,
+            news: Arc::new(event()?),
+        };
+        Ok(Self { shared: Arc::new(shared), thread: None })
+    }
+
+    /// Keeps the sessions that the tunnels of `configuration` ask for, and no others. Starts the thread with the first.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn watch(
+        &mut self,
+        configuration: &Configuration,
+        clock: Clock,
+        threads: &Threads,
+    ) -> io::Result<()> {
+        let mut wanted = HashMap::new();
+        for tunnel in &configuration.tunnels {
+            if let (Some(key), Some(bfd)) = (SessionKey::of(tunnel), &tunnel.bfd) {
+                wanted.insert(key, Wanted { settings: bfd.settings(), least_ttl: bfd.least_ttl() });
+            }
+        }
+        let ends = configuration.tunnels.iter().map(|tunnel| (tunnel.local, tunnel.remote)).collect();
+        if wanted.is_empty() && self.thread.is_none() {
+            return Ok(());
+        }
+        self.shared.lock().set(&wanted, &ends, clock.now());
+        ring(&self.shared.wakeup);
+        if self.thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            self.thread = Some(threads.spawn("liveness", Loss::Ends, move || run(&shared, clock))?);
+        }
+        Ok(())
+    }
+
+    /// Descriptor that is readable when a session has changed; [`heard`](Self::heard) silences it.
+    pub fn news(&self) -> Option<Arc<OwnedFd>> {
+        self.thread.as_ref().map(|_| Arc::clone(&self.shared.news))
+    }
+
+    /// Takes note that the changes so far are known.
+    pub fn heard(&self) {
+        silence(&self.shared.news);
+    }
+
+    /// The session with these ends.
+    pub fn status(&self, key: &SessionKey, now: Nanos) -> Option<SessionStatus> {
+        self.thread.as_ref()?;
+        self.shared.lock().status(key, now)
+    }
+
+    /// Ends all sessions: the other ends are told that this one is down.
+    pub fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.shared.lock().stop();
+        ring(&self.shared.wakeup);
+        if thread.join().is_none() {
+            tracing::error!("the thread of BFD was lost");
+        }
+    }
+}
+
+fn ring(event: &OwnedFd) {
+    // A full counter is a pending wake-up, so the one error that can occur changes nothing.
+    let _: Result<usize, _> = write(event, &1_u64.to_ne_bytes());
+}
+
+fn silence(event: &OwnedFd) {
+    let mut count = [0; 8];
+    // Nothing to read means that it was not rung.
+    let _: Result<usize, _> = read(event, &mut count);
+}
+
+/// The thread: a round of work, then a wait for packets, timers or other wishes.
+fn run(shared: &Shared, clock: Clock) {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
+        tracing::debug!(%error, "the thread of BFD stays at the usual priority");
+    }
+    loop {
+        let round = shared.lock().round(clock.now());
+        if round.has_changed {
+            ring(&shared.news);
+        }
+        if round.is_last {
+            return;
+        }
+        let pause = round.next.map_or(LONGEST_PAUSE, |next| next.since(clock.now()).min(LONGEST_PAUSE));
+        let receivers = round.receivers.iter().map(|receiver| PollFd::new(&receiver.socket, PollFlags::IN));
+        let mut files = receivers.chain([PollFd::new(&shared.wakeup, PollFlags::IN)]).collect::<Vec<_>>();
+        // An interrupted wait is one that ended early.
+        let _: Result<usize, _> = poll(&mut files, Some(&timespec(pause)));
+        silence(&shared.wakeup);
+    }
+}
+
+fn timespec(pause: Nanos) -> Timespec {
+    let (seconds, nanos) = (pause.0 / Nanos::SECOND.0, pause.0 % Nanos::SECOND.0);
+    Timespec { tv_sec: i64::try_from(seconds).unwrap_or(1), tv_nsec: i64::try_from(nanos).unwrap_or(0) }
+}

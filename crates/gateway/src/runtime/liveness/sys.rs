@@ -1,0 +1,97 @@
+//! Datagrams with the TTL that they arrived with, which no library reads.
+
+#![expect(unsafe_code, reason = "UNSAFETY: system calls that write through pointers")]
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+
+/// Room for the control messages of one datagram: a TTL, and as much again.
+const CONTROL_WORDS: usize = 16;
+
+/// Has the kernel say the TTL, or the hop limit, of each datagram that a socket receives.
+///
+/// # Errors
+/// Error of the kernel.
+pub(super) fn report_ttl(socket: &UdpSocket, is_v6: bool) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let (level, name) = match is_v6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+        false => (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    };
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(4);
+    // SAFETY: the kernel reads `length` bytes of `on`, an integer of that size, and keeps no pointer (setsockopt(2)).
+    let status = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), length) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads the octets of a datagram, if one waits, and the TTL that it arrived with, if the kernel says it; of a longer
+/// datagram the first `octets`.
+///
+/// # Errors
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) when none waits, and errors of the kernel.
+pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usize, Option<u8>)> {
+    let mut part = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: `msghdr` is a plain structure of numbers and pointers, for which zeros are a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = (CONTROL_WORDS * size_of::<u64>()) as _;
+    // SAFETY: (1) the kernel writes at most `iov_len` bytes of `octets` and `msg_controllen` bytes of `control`, both
+    // borrowed until behind the call; (2) it keeps no pointer (recvmsg(2)).
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    Ok((length, ttl(&message)))
+}
+
+/// The TTL or hop limit among the control messages.
+fn ttl(message: &libc::msghdr) -> Option<u8> {
+    // SAFETY: `message` is as recvmsg(2) has left it, and its control messages live as long as it is borrowed
+    // (cmsg(3)).
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: the macros of cmsg(3) lead to whole headers inside the control messages, or to null.
+        let libc::cmsghdr { cmsg_level: level, cmsg_type: kind, .. } = unsafe { *header };
+        let is_ttl = (level, kind) == (libc::IPPROTO_IP, libc::IP_TTL)
+            || (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT);
+        if is_ttl {
+            // SAFETY: the data of a whole header is behind it, inside the control messages (cmsg(3)).
+            let data = unsafe { libc::CMSG_DATA(header) }.cast::<libc::c_int>();
+            // SAFETY: both kinds have an integer as data (ip(7), ipv6(7)), which need not be aligned.
+            let value = unsafe { data.read_unaligned() };
+            return u8::try_from(value).ok();
+        }
+        // SAFETY: as for the first header.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_come_with_their_ttl() {
+        for (address, is_v6) in [("127.0.0.1:0", false), ("[::1]:0", true)] {
+            let Ok(receiver) = UdpSocket::bind(address) else { continue };
+            report_ttl(&receiver, is_v6).expect("an option of every socket");
+            let sender = UdpSocket::bind(address).expect("a port");
+            if is_v6 {
+                rustix::net::sockopt::set_ipv6_unicast_hops(&sender, Some(254)).expect("a hop limit");
+            } else {
+                sender.set_ttl(254).expect("a TTL");
+            }
+            let mut octets = [0; 4];
+            let none = receive(&receiver, &mut octets).expect_err("nothing was sent");
+            assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+            sender.send_to(b"longer", receiver.local_addr().expect("bound")).expect("sent");
+            // The loopback interface delivers before the call returns.
+            assert_eq!(receive(&receiver, &mut octets).expect("one waits"), (4, Some(254)));
+            assert_eq!(&octets, b"long");
+        }
+    }
+}

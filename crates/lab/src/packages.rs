@@ -1,0 +1,114 @@
+//! The Debian package and the programs of a source tree, as lintian and a second build see them.
+
+use crate::command;
+use crate::peers::polder::program;
+use anyhow::{Context as _, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A source tree.
+#[derive(Debug)]
+pub struct Tree(PathBuf);
+
+/// A folder that goes with its value.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays is in the folder for temporary files.
+        let _: std::io::Result<()> = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Tree {
+    /// The tree that the working directory is in.
+    ///
+    /// # Errors
+    /// When it is in none.
+    pub fn here() -> anyhow::Result<Self> {
+        let here = std::env::current_dir()?;
+        let found = here.ancestors().find(|folder| folder.join("scripts/build-deb").is_file());
+        found
+            .map(|folder| Self(folder.to_owned()))
+            .context("the working directory is in no source tree of Polder")
+    }
+
+    /// Builds the package of the program beside this one, and counts lintian's errors.
+    ///
+    /// # Errors
+    /// When the package cannot be built, lintian is not there, or it finds nothing in a wrong package.
+    pub fn lintian_errors(&self) -> anyhow::Result<u64> {
+        ensure!(command::exists("lintian"), "{}", command::remedy("lintian"));
+        let folder = Folder(std::env::temp_dir().join(format!("polder-lab-package-{}", std::process::id())));
+        fs::create_dir_all(&folder.0)?;
+        ensure!(errors(&wrong(&folder.0)?)? > 0, "lintian finds nothing in a package that is wrong");
+        let programs = program()?;
+        let programs = programs.parent().context("a program is in a folder")?;
+        ensure!(
+            programs.join("polder-top").is_file(),
+            "`polder-top` is not beside `polder`: build the workspace"
+        );
+        let mut build = Command::new(self.0.join("scripts/build-deb"));
+        build
+            .arg("--programs")
+            .arg(programs)
+            .arg("--output")
+            .arg(&folder.0)
+            .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+        errors(Path::new(command::run(&mut build)?.trim()))
+    }
+
+    /// True if two builds for release in two folders are the same bytes. It takes as long as they do.
+    ///
+    /// # Errors
+    /// When a build fails.
+    pub fn is_reproducible(&self) -> anyhow::Result<bool> {
+        let script = self.0.join("scripts/build-reproducible");
+        let output = Command::new(&script).arg("--twice").output();
+        let output = output.with_context(|| format!("cannot start {}", script.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success() || said.contains("differ"), "{}", command::last_lines(&said, 12));
+        Ok(output.status.success())
+    }
+}
+
+/// Number of lintian's errors.
+fn errors(package: &Path) -> anyhow::Result<u64> {
+    let mut lintian = Command::new("lintian");
+    let output = lintian.args(["--no-tag-display-limit", "--fail-on", "none"]).arg(package).output()?;
+    ensure!(output.status.success(), "lintian ended with {}", output.status);
+    Ok(count(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn count(said: &str) -> u64 {
+    said.lines().filter(|line| line.starts_with("E: ")).count() as u64
+}
+
+/// A package with what Debian's policy forbids.
+fn wrong(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (files, package) = (folder.join("wrong"), folder.join("wrong.deb"));
+    fs::create_dir_all(files.join("DEBIAN"))?;
+    fs::create_dir_all(files.join("usr/local/bin"))?;
+    let control = "Package: wrong\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: wrong\n";
+    fs::write(files.join("DEBIAN/control"), control)?;
+    command::run(Command::new("dpkg-deb").args(["-Znone", "--build"]).arg(&files).arg(&package))?;
+    Ok(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_and_warnings_are_not() {
+        let said = "E: polder: no-copyright-file\nW: polder: odd [E: not one]\nE: polder: dir-in-usr-local\n";
+        assert_eq!((count(said), count("")), (2, 0));
+    }
+
+    #[test]
+    fn a_working_directory_in_the_tree_is_found() {
+        let tree = Tree::here().expect("tests run in the tree");
+        assert!(tree.0.join("scripts/build-reproducible").is_file());
+    }
+}
