@@ -15,6 +15,7 @@ use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario, nics};
 use polder_lab::screen::Screen;
+use polder_lab::selftests;
 use polder_lab::services;
 use polder_lab::topology::is_root;
 use std::path::{Path, PathBuf};
@@ -293,9 +294,7 @@ fn main() -> ExitCode {
         ),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
-        Command::SelftestInside { part } => {
-            polder_lab::selftests::inside(&part).map(|verdict| screen.line(verdict))
-        }
+        Command::SelftestInside { part } => selftests::inside(&part).map(|verdict| screen.line(verdict)),
         Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
         Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {

@@ -11,7 +11,8 @@ pub(super) const SET_PACKET_FILTER: u8 = 0x43;
 pub(super) const GET_NTB_PARAMETERS: u8 = 0x80;
 pub(super) const SET_NET_ADDRESS: u8 = 0x82;
 pub(super) const SET_NTB_FORMAT: u8 = 0x84;
-pub(super) const SET_NTB_INPUT_SIZE: u8 = 0x86;
+/// Sets the bytes of a block to the host, at most.
+pub const SET_NTB_INPUT_SIZE: u8 = 0x86;
 pub(super) const SET_MAX_DATAGRAM_SIZE: u8 = 0x88;
 pub(super) const SET_CRC_MODE: u8 = 0x8a;
 

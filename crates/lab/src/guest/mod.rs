@@ -11,6 +11,7 @@
 
 pub mod agent;
 mod card;
+mod devices;
 mod emulator;
 mod initramfs;
 mod kernel;
@@ -18,6 +19,7 @@ mod remote;
 
 pub(crate) use card::colons;
 pub use card::{Card, FarEnd, Model};
+pub use devices::Attached;
 pub use kernel::Kernel;
 pub use remote::Remote;
 

@@ -1,16 +1,13 @@
-//! A model behind a USB/IP server, on a thread of its own.
+//! A model of the adapter behind a USB/IP server, and its wire.
 
 use super::joined::Joined;
 use super::trunk;
+use crate::usb::{Door, Served};
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::lan78xx::model::{Adapter, Bench, Options};
-use polder_devices::usb::usbip::{Server, Stopper};
 use polder_devices::{AnyQueue, tap};
-use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::MutexGuard;
 
 /// Packet memory of a model's wire: enough for a ring, two batches and a cache.
 const SLOTS: u32 = 2048;
@@ -62,27 +59,10 @@ impl core::fmt::Debug for Wire {
     }
 }
 
-impl core::fmt::Debug for Shown {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Shown").field("port", &self.port).finish_non_exhaustive()
-    }
-}
-
-/// Entry for USB/IP clients.
+/// An adapter that clients can attach. It goes with this guard.
 #[derive(Debug)]
-pub enum Door {
-    /// TCP.
-    Tcp(TcpListener),
-    /// A local socket.
-    Unix(UnixListener),
-}
-
-/// A model that clients can attach. It goes with this guard.
 pub struct Shown {
-    bench: Arc<Mutex<Bench>>,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-    port: u16,
+    served: Served<Adapter>,
     /// Goes after the model.
     _joined: Option<Joined>,
 }
@@ -94,44 +74,17 @@ impl Shown {
     /// When the wire cannot be made, or there is no memory for it.
     pub fn start(options: Options, wire: Wire, door: Door, name: &str) -> anyhow::Result<Self> {
         let (bench, joined) = bench(options, wire)?;
-        let bench = Arc::new(Mutex::new(bench));
-        let (server, port) = match door {
-            Door::Tcp(listener) => {
-                let port = listener.local_addr()?.port();
-                (Server::tcp(listener, name, Arc::clone(&bench))?, port)
-            }
-            Door::Unix(listener) => (Server::unix(listener, name, Arc::clone(&bench))?, 0),
-        };
-        let stopper = server.stopper();
-        let thread = std::thread::Builder::new()
-            .name("usbip-device".to_owned())
-            .spawn(move || {
-                if let Err(error) = server.run() {
-                    eprintln!("polder-lab: {error}");
-                }
-            })
-            .context("cannot start a thread for the USB/IP server")?;
-        Ok(Self { bench, stopper, thread: Some(thread), port, _joined: joined })
+        Ok(Self { served: Served::start(bench, door, name)?, _joined: joined })
     }
 
     /// The server's TCP port; 0 behind a local socket.
     pub fn port(&self) -> u16 {
-        self.port
+        self.served.port()
     }
 
     /// The model, held still while it is looked at or changed.
     pub fn bench(&self) -> MutexGuard<'_, Bench> {
-        self.bench.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the server has been printed where it happened.
-            let _ = thread.join();
-        }
+        self.served.bench()
     }
 }
 

@@ -7,5 +7,6 @@ pub mod judge;
 pub mod listen;
 mod trunk;
 
-pub use device::{Door, Shown, Wire};
+pub use crate::usb::Door;
+pub use device::{Shown, Wire};
 pub use listen::Listen;

@@ -1,19 +1,21 @@
 //! Checks of our driver on a gadget of Linux, one after the other.
 
+use super::bed::Bed as _;
 use super::gadget::IDENTITY;
 use super::station::{
     ECHO_HEADERS, GUEST, GUEST_MAC, LARGEST, OTHER, OTHER_MAC, UNKNOWN, UNKNOWN_MAC, arp_request, echo,
     is_arp_question, is_arp_reply, is_same,
 };
 use super::testbed::Testbed;
+use super::verdict;
 use anyhow::{Context as _, ensure};
 use polder_datapath::drops::DropReason;
 use polder_devices::cdc::ntb::CRC_BYTES;
 use polder_devices::cdc::{Format, Options, Subclass};
 use polder_devices::usb::{ControlError, Techniques};
 
-/// A check: its name, and the examination.
-pub(super) type Check = (&'static str, fn(&mut Testbed) -> anyhow::Result<()>);
+/// A check of the gadgets.
+pub(super) type Check = verdict::Check<Testbed>;
 
 /// Checks of both subclasses, in an order in which each finds what it needs.
 pub(super) const COMMON: &[Check] = &[
@@ -174,9 +176,7 @@ fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.send(&[arp_request()])?;
     let after = bed.port()?.queue.tx.counters().drops.get(DropReason::PortDown);
     ensure!(after == before + 1, "a packet without a link is not counted as dropped");
-    bed.guest.run("ip link set usb0 up")?;
-    bed.guest.run("ip neighbour replace 10.77.0.2 lladdr 02:00:00:00:77:02 dev usb0")?;
-    bed.guest.run("ip neighbour replace 10.77.0.9 lladdr 02:00:00:00:77:09 dev usb0")?;
+    super::inside::bring_up(&mut bed.guest, "usb0")?;
     let is_up = bed.until(|bed| Ok(bed.port()?.status.facts().link.up))?;
     ensure!(is_up, "the link does not come back");
     bed.echoes(&[56; 10])

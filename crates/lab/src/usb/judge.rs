@@ -3,29 +3,13 @@
 use super::checks::{self, Check};
 use super::mutants::{MUTANTS, Mutant};
 use super::testbed::Testbed;
+use super::verdict::Judgement;
+use crate::command;
 use crate::guest::{Guest, Kernel};
-use crate::{clock, interrupt};
-use anyhow::Context as _;
+use crate::peers::polder;
+use anyhow::{Context as _, ensure};
 use polder_devices::cdc::Subclass;
 use std::path::Path;
-use std::time::Duration;
-
-/// Result of the examination.
-#[derive(Clone, Debug, Default)]
-pub struct Judgement {
-    /// Checks that the driver passed.
-    pub passed: Vec<String>,
-    /// Checks that it did not, and why.
-    pub failed: Vec<String>,
-    /// Broken drivers that were found out, and the check that did.
-    pub caught: Vec<String>,
-    /// Broken drivers that passed for honest ones.
-    pub missed: Vec<String>,
-    /// Duration of each part.
-    pub took: Vec<(String, Duration)>,
-    /// The guest's kernel.
-    pub kernel: String,
-}
 
 /// Fails where the examination cannot run.
 ///
@@ -34,6 +18,8 @@ pub struct Judgement {
 pub fn available() -> anyhow::Result<Kernel> {
     let kernel = Guest::available()?;
     kernel.with_dependencies(super::testbed::MODULES)?;
+    ensure!(command::exists("ping"), "{}", command::remedy("ping"));
+    polder::program()?;
     Ok(kernel)
 }
 
@@ -46,42 +32,25 @@ pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyho
     says(&format!("starting the guest with a gadget of {}", subclass.name()));
     let mut bed = Testbed::boot(&kernel, program, subclass)?;
     let mut verdict = Judgement { kernel: kernel.version().to_owned(), ..Judgement::default() };
-    for (name, examine) in checks::of(subclass) {
-        says(name);
-        let start = clock::now();
-        let result = examine(&mut bed);
-        interrupt::check()?;
-        let name = format!("{}: {name}", subclass.name());
-        verdict.took.push((name.clone(), clock::now() - start));
-        match result {
-            Ok(()) => verdict.passed.push(name),
-            Err(error) => verdict.failed.push(format!("{name}: {error:#}")),
-        }
-    }
+    verdict.hold(subclass.name(), &checks::of(subclass), &mut bed, says)?;
     for mutant in MUTANTS.iter().filter(|mutant| mutant.subclass == subclass) {
         says(mutant.name);
-        let start = clock::now();
-        look_for(mutant, &mut bed, &mut verdict)?;
-        interrupt::check()?;
-        verdict.took.push((mutant.name.to_owned(), clock::now() - start));
+        bed.close();
+        bed.fault = Some(mutant.fault);
+        verdict.look_for(&format!("a driver that {}", mutant.name), check(mutant)?, &mut bed)?;
+        bed.fault = None;
+        bed.close();
     }
     bed.power_off()?;
+    if subclass == Subclass::Ncm {
+        says("a gateway in the guest, on usbfs");
+        verdict.hold("a gateway on usbfs", &[("forwards", forwarding)], &mut (&kernel, program), says)?;
+    }
     Ok(verdict)
 }
 
-/// Gives a broken driver the check that has to find it.
-fn look_for(mutant: &Mutant, bed: &mut Testbed, verdict: &mut Judgement) -> anyhow::Result<()> {
-    let (name, examine) = check(mutant)?;
-    bed.close();
-    bed.fault = Some(mutant.fault);
-    let result = examine(bed);
-    bed.fault = None;
-    bed.close();
-    match result {
-        Ok(()) => verdict.missed.push(mutant.name.to_owned()),
-        Err(error) => verdict.caught.push(format!("a driver that {}: {name}: {error:#}", mutant.name)),
-    }
-    Ok(())
+fn forwarding((kernel, program): &mut (&Kernel, &Path)) -> anyhow::Result<()> {
+    super::forwards::examine(kernel, program)
 }
 
 fn check(mutant: &Mutant) -> anyhow::Result<Check> {

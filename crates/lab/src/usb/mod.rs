@@ -1,4 +1,5 @@
-//! Linux's own USB network gadgets as judges of our CDC driver, exported by Linux's own `usbip-host`.
+//! Linux as judge of USB: its own network gadgets of our CDC driver, exported by its own `usbip-host` (here), and its drivers
+//! of our CDC model ([`kernel`]).
 //!
 //! ```text
 //!  this process                                  the guest
@@ -9,11 +10,21 @@
 //! compared. One fault of the driver at a time, imitated between driver and USB/IP (`mutants`), shows that a
 //! check finds what it is for.
 
+mod bed;
 mod checks;
+pub mod export;
+mod forwards;
 pub mod gadget;
+mod inside;
 mod judge;
+pub mod kernel;
 mod mutants;
+mod served;
 mod station;
 mod testbed;
+mod turns;
+mod verdict;
 
-pub use judge::{Judgement, available, examine};
+pub use judge::{available, examine};
+pub use served::{Door, Served};
+pub use verdict::Judgement;

@@ -9,7 +9,7 @@ mod nics;
 mod router_vlans;
 mod selftests;
 mod tunnels;
-mod usb_gadget;
+mod usb;
 mod vxlan;
 
 use polder_lab::clock;

@@ -1,6 +1,6 @@
 //! Descriptors of the model.
 
-use super::{BULK_IN, BULK_OUT, NOTIFY, Options};
+use super::{BULK_IN, BULK_OUT, FaultyDevice, NOTIFY, Options};
 use crate::cdc::descriptor::{
     ETHERNET_FUNCTIONAL, MBIM_EXTENDED_FUNCTIONAL, MBIM_FUNCTIONAL, NCM_FUNCTIONAL, Subclass,
     UNION_FUNCTIONAL,
@@ -95,7 +95,9 @@ pub(super) fn text(options: &Options, index: u8) -> Option<Vec<u8>> {
         2 => Some(string(Some(options.subclass.name()))),
         3 => Some(string(Some("model"))),
         MAC_STRING => {
-            let digits: String = options.mac.iter().map(|byte| format!("{byte:02X}")).collect();
+            let mut mac = options.mac;
+            mac[5] ^= u8::from(options.faulty == Some(FaultyDevice::OtherAddress));
+            let digits: String = mac.iter().map(|byte| format!("{byte:02X}")).collect();
             Some(string(Some(&digits)))
         }
         _ => None,

@@ -6,6 +6,7 @@
 //! | `decode` | blocks from the host; what is against the specification or the device's wishes is noted |
 //! | `describe` | descriptors |
 //! | `control` | endpoint 0 |
+//! | `faulty` | permanent faults |
 //!
 //! Neither `encode` nor `decode` uses code of the driver. [`Device`] has no clock and no threads.
 
@@ -13,9 +14,11 @@ mod control;
 mod decode;
 mod describe;
 mod encode;
+mod faulty;
 
 pub use decode::{Expected, Violation, decode};
 pub use encode::{Style, encode};
+pub use faulty::FaultyDevice;
 
 use super::descriptor::{Subclass, capability};
 use super::mbim::model::{Modem, ModemOptions};
@@ -65,6 +68,8 @@ pub struct Options {
     pub is_silent: bool,
     /// Modem of an MBIM function.
     pub modem: ModemOptions,
+    /// Permanent fault, if it is broken.
+    pub faulty: Option<FaultyDevice>,
 }
 
 impl Default for Options {
@@ -96,6 +101,7 @@ impl Default for Options {
             splits_notifications: false,
             is_silent: false,
             modem: ModemOptions::default(),
+            faulty: None,
         }
     }
 }
@@ -157,6 +163,7 @@ pub struct Device {
     faults: VecDeque<Fault>,
     violations: Vec<Violation>,
     blocks: u64,
+    blocks_to_host: u64,
     plugged: bool,
     /// Alternate setting of the control interface.
     half: u8,
@@ -188,6 +195,7 @@ impl Device {
             faults: VecDeque::new(),
             violations: Vec::new(),
             blocks: 0,
+            blocks_to_host: 0,
             plugged: true,
             half: 0,
             modem: Modem::new(options.modem.clone()),
@@ -228,6 +236,11 @@ impl Device {
     /// Blocks, or frames of ECM, that came from the host.
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// Blocks, or frames of ECM, to the host.
+    pub fn blocks_to_host(&self) -> u64 {
+        self.blocks_to_host
     }
 
     /// Frames from the wire for which there was no room.
@@ -276,7 +289,9 @@ impl Device {
         if !self.has_data() || self.options.is_silent || self.is_mbim() {
             return;
         }
-        let speed = self.options.bits_per_second.to_le_bytes();
+        let half = u32::from(self.has(FaultyDevice::HalfSpeed));
+        let speed = (self.options.bits_per_second >> half).to_le_bytes();
+        let link = self.link && !self.has(FaultyDevice::NoConnection);
         let change = [0xa1, 0x2a, 0, 0, 0, 0, 8, 0];
         if self.options.splits_notifications {
             self.notifications.push_back(change.to_vec());
@@ -284,7 +299,7 @@ impl Device {
         } else {
             self.notifications.push_back([&change[..], &speed, &speed].concat());
         }
-        self.notifications.push_back(vec![0xa1, 0, u8::from(self.link), 0, 0, 0, 0, 0]);
+        self.notifications.push_back(vec![0xa1, 0, u8::from(link), 0, 0, 0, 0, 0]);
     }
 
     fn finish(&mut self, urb: Urb, status: Status, actual: usize) {
@@ -323,7 +338,9 @@ impl Device {
 
     /// Fills a bulk-in URB.
     fn send(&mut self, mut urb: Urb) {
-        let mut bytes = self.next_transfer(urb.length);
+        let bytes = self.next_transfer(urb.length);
+        self.blocks_to_host += 1;
+        let Some(mut bytes) = self.spoil(bytes) else { return self.receiving.push_front(urb) };
         match self.take_fault(is_of_bulk_in) {
             Some(Fault::Replace(other)) => bytes = other,
             Some(Fault::Corrupt { at, bits }) if !bytes.is_empty() => {
@@ -471,7 +488,12 @@ impl Device {
         self.to_wire.push_back(frame);
     }
 
-    fn pass_on(&mut self, frame: Vec<u8>) {
+    fn pass_on(&mut self, mut frame: Vec<u8>) {
+        if self.has(FaultyDevice::ChangedFrames)
+            && let Some(last) = frame.last_mut()
+        {
+            *last ^= 0x10;
+        }
         if frame.len() > usize::from(self.options.longest) {
             self.violations.push(Violation::DatagramLong);
         } else {

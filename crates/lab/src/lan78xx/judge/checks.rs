@@ -1,6 +1,6 @@
 //! Checks of each adapter.
 
-use super::{Case, Judge, PROBE, VIRTUAL_HOST, VLAN};
+use super::{Case, Judge, PROBE, VLAN};
 use crate::command::Running;
 use crate::guest::agent::{Answer, Request};
 use anyhow::{Context as _, bail, ensure};
@@ -252,12 +252,10 @@ impl Judge {
         let device = self.usb_device(case)?;
         let driver = "/sys/bus/usb/drivers/lan78xx";
         self.guest.ask(&Request::Write(format!("{driver}/unbind"), device.clone()))?;
-        let name = case.interface.clone();
-        let gone = self.until(PROBE, |judge| Ok((!judge.interfaces()?.contains(&name)).then_some(())))?;
-        gone.context("the interface stays after unbind")?;
-        let before = self.interfaces()?;
+        self.guest.until_gone(&case.interface, PROBE).context("after unbind")?;
+        let before = self.guest.interfaces()?;
         self.guest.ask(&Request::Write(format!("{driver}/bind"), device))?;
-        case.interface = self.new_interface(&before)?;
+        case.interface = self.guest.new_interface(&before, PROBE)?;
         self.comes_up(case)
     }
 
@@ -275,17 +273,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Pulls the adapter out.
-    pub(super) fn unplug(&mut self, case: &Case) -> anyhow::Result<()> {
-        let path = format!("{VIRTUAL_HOST}/detach");
-        self.guest.ask(&Request::Write(path, case.port.to_string())).map(drop)
-    }
-
     pub(super) fn detach(&mut self, case: &mut Case) -> anyhow::Result<()> {
-        self.unplug(case)?;
-        let name = case.interface.clone();
-        let gone = self.until(PROBE, |judge| Ok((!judge.interfaces()?.contains(&name)).then_some(())))?;
-        gone.context("the interface stays after it was detached")
+        self.guest.detach(case.port)?;
+        self.guest.until_gone(&case.interface, PROBE).context("after it was detached")
     }
 }
 

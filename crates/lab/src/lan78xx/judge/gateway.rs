@@ -71,14 +71,14 @@ impl Judge {
 
     /// Starts the gateway on the adapter; its TAP takes the place of the kernel's interface.
     fn take_over(&mut self, case: &mut Case) -> anyhow::Result<u32> {
-        let before = self.interfaces()?;
+        let before = self.guest.interfaces()?;
         let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
         let process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
         let shown = self.until_shown(|port| port["open"] == true)?;
         let kernels = case.interface.clone();
         case.interface = TAP.to_owned();
         case.up = "unknown";
-        let after = self.interfaces()?;
+        let after = self.guest.interfaces()?;
         ensure!(after.iter().any(|name| name == TAP), "there is no {TAP}: {after:?}; before: {before:?}");
         ensure!(!after.contains(&kernels), "the kernel's driver still has the adapter: {shown:#}");
         Ok(process)
@@ -112,7 +112,7 @@ impl Judge {
     /// The adapter is pulled out and plugged in at the same place.
     fn comes_back(&mut self, case: &mut Case) -> anyhow::Result<()> {
         let openings = self.until_shown(|_| true)?["openings"].as_u64();
-        self.unplug(case)?;
+        self.guest.detach(case.port)?;
         let port = self.until_shown(|port| port["open"] == false)?;
         ensure!(port["trouble"].as_str().is_some_and(|why| !why.is_empty()), "{port:#}");
         let server = case.shown.port();
@@ -125,7 +125,7 @@ impl Judge {
     fn gives_back(&mut self, process: u32, interface: &str) -> anyhow::Result<()> {
         self.guest.ask(&Request::Stop(process))?;
         let back = self.until(PROBE, |judge| {
-            Ok(judge.interfaces()?.iter().any(|name| name == interface).then_some(()))
+            Ok(judge.guest.interfaces()?.iter().any(|name| name == interface).then_some(()))
         })?;
         back.with_context(|| format!("the kernel's driver does not have the adapter back as {interface}"))
     }

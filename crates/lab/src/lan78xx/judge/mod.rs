@@ -10,12 +10,11 @@ mod gateway;
 use super::{Door, Shown, Wire};
 use crate::clock;
 use crate::command;
-use crate::guest::agent::Request;
-use crate::guest::{Guest, Iommu, Kernel, Options as GuestOptions};
+use crate::guest::{Attached, Guest, Iommu, Kernel, Options as GuestOptions};
 use crate::interrupt;
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::descriptor::Chip;
@@ -29,10 +28,6 @@ use std::time::Duration;
 const MODULES: &[&str] = &["lan78xx", "microchip", "micrel", "vhci-hcd", "8021q"];
 /// Programs of the guest.
 const PROGRAMS: &[&str] = &["ip", "ping", "ethtool", "iperf3"];
-/// The guest's virtual USB host.
-const VIRTUAL_HOST: &str = "/sys/devices/platform/vhci_hcd.0";
-/// Status of a USB/IP port with nothing attached.
-const PORT_IS_FREE: &str = "004";
 /// A VLAN.
 const VLAN: u16 = 7;
 /// Time for which a device may take to appear.
@@ -323,7 +318,7 @@ impl Judge {
     fn attach_to(&mut self, options: Options, wire: impl FnOnce(&str) -> Wire) -> anyhow::Result<Case> {
         let number = self.number;
         self.number += 1;
-        let port = self.free_port(options.speed)?;
+        let speed = options.speed;
         let tap = format!("{}{number}", self.prefix);
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let wire = wire(&tap);
@@ -331,42 +326,10 @@ impl Judge {
         let host = format!("10.99.{number}.1");
         self.namespace.ip(&["address", "add", &format!("{host}/24"), "dev", &tap])?;
         self.namespace.ip(&["link", "set", &tap, "up"])?;
-        let before = self.interfaces()?;
-        self.guest.ask(&Request::Attach { server: shown.port(), device: "1-1".to_owned(), port })?;
-        let interface = self.new_interface(&before)?;
+        let before = self.guest.interfaces()?;
+        let Attached { port, .. } = self.guest.attach(shown.port(), "1-1", speed)?;
+        let interface = self.guest.new_interface(&before, PROBE)?;
         Ok(Case { shown, interface, up: "up", tap, host, guest: format!("10.99.{number}.2"), port, number })
-    }
-
-    /// A free port of the virtual host, for a device of that speed.
-    fn free_port(&mut self, speed: Speed) -> anyhow::Result<u8> {
-        let status = self.guest.ask(&Request::Read(format!("{VIRTUAL_HOST}/status")))?;
-        let hub = match speed {
-            Speed::High => "hs",
-            Speed::Super => "ss",
-        };
-        let port = status.lines().find_map(|line| {
-            let mut words = line.split_whitespace();
-            let is_free = words.next() == Some(hub);
-            let port = words.next()?;
-            (is_free && words.next() == Some(PORT_IS_FREE)).then(|| port.parse().ok())?
-        });
-        port.context("no port of the virtual USB host is free")
-    }
-
-    fn interfaces(&mut self) -> anyhow::Result<Vec<String>> {
-        let names = self.guest.ask(&Request::List("/sys/class/net".to_owned()))?;
-        Ok(names.lines().map(str::to_owned).collect())
-    }
-
-    fn new_interface(&mut self, before: &[String]) -> anyhow::Result<String> {
-        let found = self.until(PROBE, |judge| {
-            let names = judge.interfaces()?;
-            Ok(names.into_iter().find(|name| !before.contains(name)))
-        })?;
-        match found {
-            Some(name) => Ok(name),
-            None => bail!("no interface appears: {}", command::last_lines(&self.guest.log()?, 8)),
-        }
     }
 
     /// Asks until there is an answer, or the time is over.

@@ -1,19 +1,24 @@
-//! Linux's own USB network gadgets, in a guest, examine Polder's driver of CDC network functions.
+//! USB network functions: Linux as judge of drivers and models.
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
 use crate::usb::{self, Judgement};
 use anyhow::Context as _;
 use polder_devices::cdc::Subclass;
+use std::path::Path;
 use std::time::Duration;
 
-/// Rows of one judge: passed, failed, broken drivers found.
+/// Rows of one judge: passed, failed, broken subjects found.
 type Rows = [&'static str; 3];
 
 const NCM: Rows =
     ["usb.ncm_gadget.checks_passed", "usb.ncm_gadget.checks_failed", "usb.ncm_gadget.mutants_caught"];
 const ECM: Rows =
     ["usb.ecm_gadget.checks_passed", "usb.ecm_gadget.checks_failed", "usb.ecm_gadget.mutants_caught"];
+const CDC_NCM: Rows =
+    ["usb.cdc_ncm.checks_passed", "usb.cdc_ncm.checks_failed", "usb.cdc_ncm.mutants_caught"];
+const CDC_ETHER: Rows =
+    ["usb.cdc_ether.checks_passed", "usb.cdc_ether.checks_failed", "usb.cdc_ether.mutants_caught"];
 
 const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
     Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
@@ -22,7 +27,7 @@ const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "usb",
-    about: "Linux's NCM and ECM gadgets behind its usbip-host judge Polder's driver",
+    about: "Linux judges USB drivers and models",
     needs_root: false,
     promises: &[
         promise(NCM[0], Better::Higher, 20.0),
@@ -31,28 +36,44 @@ pub(super) const SCENARIO: Scenario = Scenario {
         promise(ECM[0], Better::Higher, 20.0),
         promise(ECM[1], Better::Lower, 0.0),
         promise(ECM[2], Better::Higher, 6.0),
+        promise(CDC_NCM[0], Better::Higher, 20.0),
+        promise(CDC_NCM[1], Better::Lower, 0.0),
+        promise(CDC_NCM[2], Better::Higher, 6.0),
+        promise(CDC_ETHER[0], Better::Higher, 20.0),
+        promise(CDC_ETHER[1], Better::Lower, 0.0),
+        promise(CDC_ETHER[2], Better::Higher, 6.0),
     ],
     measure,
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    judge(run, Subclass::Ncm, NCM)?;
-    judge(run, Subclass::Ecm, ECM)
+    let gadget = |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::examine(program, subclass, says);
+    let kernel =
+        |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::kernel::examine(program, subclass, says);
+    judge(run, NCM, usb::available().map(drop), gadget(Subclass::Ncm))?;
+    judge(run, ECM, usb::available().map(drop), gadget(Subclass::Ecm))?;
+    judge(run, CDC_NCM, usb::kernel::available().map(drop), kernel(Subclass::Ncm))?;
+    judge(run, CDC_ETHER, usb::kernel::available().map(drop), kernel(Subclass::Ecm))
 }
 
-/// Lets the gadget of one subclass examine the driver and broken ones.
-fn judge(run: &mut Run, subclass: Subclass, rows: Rows) -> anyhow::Result<()> {
+/// Lets one judge examine what is honest and what is broken.
+fn judge(
+    run: &mut Run,
+    rows: Rows,
+    available: anyhow::Result<()>,
+    examine: impl FnOnce(&Path, &dyn Fn(&str)) -> anyhow::Result<Judgement>,
+) -> anyhow::Result<()> {
     if !run.wants_any(&rows) {
         return Ok(());
     }
-    if let Err(reason) = usb::available() {
+    if let Err(reason) = available {
         run.skip(&rows, &format!("{reason:#}"));
         return Ok(());
     }
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    run.place("the driver", "any", "thread of this process");
+    run.place("driver or model", "any", "thread of this process");
     run.place("the guest", "any", "emulated processor");
-    let verdict = usb::examine(&program, subclass, &|what| run.says(what))?;
+    let verdict = examine(&program, &|what| run.says(what))?;
     record(run, rows, &verdict);
     Ok(())
 }

@@ -1,0 +1,82 @@
+//! Permanent faults of a broken function. Each of them is caught by the kernel's driver in a guest.
+
+use super::Device;
+use crate::cdc::Subclass;
+
+/// Transfers to the host of which one is lost.
+const LOST_EVERY: u64 = 50;
+
+/// Permanent fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultyDevice {
+    /// Blocks to the host have another signature.
+    Signature,
+    /// Headers of blocks to the host name a place in front of their table.
+    TablePlace,
+    /// Tables of blocks to the host have another signature.
+    TableSignature,
+    /// The first datagram of a block to the host is a byte longer than its table says.
+    ShortDatagram,
+    /// The first datagram of a block to the host begins two bytes in front of where its table says.
+    LateDatagram,
+    /// A byte of the first frame of a transfer to the host is changed.
+    ChangedByte,
+    /// A transfer to the host is lost, time and again.
+    LostTransfers,
+    /// Transfers to the host end a byte early.
+    CutTransfers,
+    /// A byte of each frame from the host is changed.
+    ChangedFrames,
+    /// The string with the MAC address has another one.
+    OtherAddress,
+    /// Notifications say that there is no link.
+    NoConnection,
+    /// Notifications say half of the speed.
+    HalfSpeed,
+}
+
+impl Device {
+    /// A transfer to the host, as the device makes it; `None` when it loses it.
+    pub(super) fn spoil(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(fault) = self.options.faulty.filter(|_| !bytes.is_empty()) else { return Some(bytes) };
+        let is_ncm = self.options.subclass == Subclass::Ncm;
+        // Fields of a block of 16 bits: its table, and the entry of its first datagram.
+        let half = |bytes: &[u8], at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let is_block = is_ncm && bytes.len() > 28;
+        let table = if is_block { half(&bytes, 10) } else { 0 };
+        match fault {
+            FaultyDevice::Signature if is_block => bytes[0] ^= 1,
+            FaultyDevice::TablePlace if is_block => bytes[10] ^= 4,
+            FaultyDevice::TableSignature if is_block => bytes[table] ^= 1,
+            FaultyDevice::ShortDatagram if is_block => {
+                let length = half(&bytes, table + 10) - 1;
+                let [low, high, ..] = length.to_le_bytes();
+                bytes[table + 10..table + 12].copy_from_slice(&[low, high]);
+            }
+            FaultyDevice::LateDatagram if is_block => bytes[table + 8] ^= 2,
+            FaultyDevice::ChangedByte => {
+                let last =
+                    if is_block { half(&bytes, table + 8) + half(&bytes, table + 10) } else { bytes.len() };
+                bytes[last - 1] ^= 0x10;
+            }
+            FaultyDevice::LostTransfers if self.blocks_to_host.is_multiple_of(LOST_EVERY) => return None,
+            FaultyDevice::CutTransfers => bytes.truncate(bytes.len() - 1),
+            FaultyDevice::Signature
+            | FaultyDevice::TablePlace
+            | FaultyDevice::TableSignature
+            | FaultyDevice::ShortDatagram
+            | FaultyDevice::LateDatagram
+            | FaultyDevice::LostTransfers
+            | FaultyDevice::ChangedFrames
+            | FaultyDevice::OtherAddress
+            | FaultyDevice::NoConnection
+            | FaultyDevice::HalfSpeed => {}
+        }
+        Some(bytes)
+    }
+
+    /// True if the device has that permanent fault.
+    pub(super) fn has(&self, fault: FaultyDevice) -> bool {
+        self.options.faulty == Some(fault)
+    }
+}

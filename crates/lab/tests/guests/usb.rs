@@ -1,0 +1,49 @@
+//! Linux judges USB network functions: its gadgets our driver, its drivers our model. What is honest passes, and what is broken does not.
+
+use crate::{program, says};
+use polder_devices::cdc::Subclass;
+use polder_lab::guest::Kernel;
+use polder_lab::skip::skip;
+use polder_lab::usb::{self, Judgement};
+
+fn judged(
+    test: &str,
+    available: anyhow::Result<Kernel>,
+    examine: impl FnOnce(&dyn Fn(&str)) -> anyhow::Result<Judgement>,
+    caught: usize,
+) {
+    if let Err(reason) = available {
+        return skip(test, format!("{reason:#}"));
+    }
+    let says = says();
+    let verdict = examine(&says).unwrap();
+    says("ended");
+    println!("{verdict:#?}");
+    assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);
+    assert!(verdict.missed.is_empty(), "not found out: {:#?}", verdict.missed);
+    assert!(verdict.passed.len() >= 20 && verdict.caught.len() >= caught);
+}
+
+#[test]
+fn the_kernels_ncm_gadget_judges_the_driver() {
+    let examine = |says: &dyn Fn(&str)| usb::examine(program(), Subclass::Ncm, says);
+    judged("the_kernels_ncm_gadget_judges_the_driver", usb::available(), examine, 10);
+}
+
+#[test]
+fn the_kernels_ecm_gadget_judges_the_driver() {
+    let examine = |says: &dyn Fn(&str)| usb::examine(program(), Subclass::Ecm, says);
+    judged("the_kernels_ecm_gadget_judges_the_driver", usb::available(), examine, 4);
+}
+
+#[test]
+fn the_kernels_cdc_ncm_judges_the_model() {
+    let examine = |says: &dyn Fn(&str)| usb::kernel::examine(program(), Subclass::Ncm, says);
+    judged("the_kernels_cdc_ncm_judges_the_model", usb::kernel::available(), examine, 6);
+}
+
+#[test]
+fn the_kernels_cdc_ether_judges_the_model() {
+    let examine = |says: &dyn Fn(&str)| usb::kernel::examine(program(), Subclass::Ecm, says);
+    judged("the_kernels_cdc_ether_judges_the_model", usb::kernel::available(), examine, 6);
+}
