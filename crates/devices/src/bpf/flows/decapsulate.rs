@@ -63,7 +63,8 @@ fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
         hook.is_for_host(program, rest);
     }
     header(program, hook, rest);
-    for (from, to) in [(16, STACK_KEY + 16), (12, STACK_KEY + 20)] {
+    // Upper parts first: see `classify`.
+    for (from, to) in [(12, STACK_KEY + 20), (16, STACK_KEY + 16)] {
         program.load(Width::Word, R5, R2, ETHERNET + from);
         program.store(Width::Word, R10, to, R5);
     }
@@ -152,19 +153,19 @@ fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.jump_value(Condition::NotEqual, R5, 0, rest);
     program.load(Width::Word, R5, R2, at + 12);
     program.load(Width::Half, R4, R2, at + 2);
-    program.store(Width::Word, R10, STACK_KEY + 24, R4);
     finish(program, R5, at + VXLAN_BYTES);
 }
 
 /// Enters the encapsulation and the number in a register, and goes on to the frame at `offset`.
 fn enter(program: &mut Assembler, encapsulation: i32, number: Register, offset: i16) {
     program.set(R4, encapsulation);
-    program.store(Width::Word, R10, STACK_KEY + 24, R4);
     finish(program, number, offset);
 }
 
+/// The same of an encapsulation in R4.
 fn finish(program: &mut Assembler, number: Register, offset: i16) {
     program.store(Width::Word, R10, STACK_KEY + 28, number);
+    program.store(Width::Word, R10, STACK_KEY + 24, R4);
     program.set(R4, i32::from(offset));
     program.store(Width::Double, R10, STACK_OFFSET, R4);
     program.add(R2, i32::from(offset));
@@ -180,11 +181,11 @@ fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.store(Width::Double, R10, STACK_ETHERNET, R5);
     program.load(Width::Double, R5, R2, 8);
     program.store(Width::Double, R10, STACK_ETHERNET + 8, R5);
+    program.set(R5, 0);
+    program.store(Width::Double, R10, STACK_UP, R5);
+    program.store(Width::Word, R10, STACK_KEY + 12, R5);
     program.load(Width::Word, R5, R2, 8);
     program.store(Width::Word, R10, STACK_KEY + 8, R5);
-    program.set(R5, 0);
-    program.store(Width::Word, R10, STACK_KEY + 12, R5);
-    program.store(Width::Double, R10, STACK_UP, R5);
     hook.has_inner_checksum(program, up);
     program.load(Width::Half, R5, R2, 12);
     program.set(R0, INSIDE_V4);
@@ -262,13 +263,14 @@ fn write_ethernet<H: Hook>(program: &mut Assembler, lose: Label) {
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Stack: a key with outer fields, and below it what is kept of the packet.
-const STACK_KEY: i16 = -32;
-const STACK_UP: i16 = -40;
-const STACK_OFFSET: i16 = -48;
-const STACK_ROOM: i16 = -56;
-const STACK_ECN: i16 = -64;
-const STACK_ETHERNET: i16 = -80;
+/// Stack, below the keys of `classify`, which other parts of eight bytes begin with: a key with outer fields, and below it
+/// what is kept of the packet.
+const STACK_KEY: i16 = -72;
+const STACK_UP: i16 = -80;
+const STACK_OFFSET: i16 = -88;
+const STACK_ROOM: i16 = -96;
+const STACK_ECN: i16 = -104;
+const STACK_ETHERNET: i16 = -120;
 
 const IPV4: i16 = 20;
 const IPV6: i16 = 40;

@@ -90,18 +90,22 @@ fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     hook.frame(program);
     need(program, ETHERNET, rest);
     hook.tag(program, rest, rest);
-    program.load(Width::Double, R5, R7, 0);
-    program.store(Width::Double, R10, STACK_KEY, R5);
-    program.load(Width::Word, R5, R7, 8);
-    program.store(Width::Word, R10, STACK_KEY + 8, R5);
     program.set(R5, 0);
+    // Upper parts first: see `classify`.
     program.store(Width::Half, R10, STACK_KEY + 14, R5);
     if !Check::BridgeVlan.is_made() {
         program.set(R8, 0);
     }
     program.store(Width::Half, R10, STACK_KEY + 12, R8);
+    program.load(Width::Word, R5, R7, 8);
     if !Check::BridgeSource.is_made() {
-        program.store(Width::Word, R10, STACK_KEY + 8, R5);
+        program.set(R5, 0);
+    }
+    program.store(Width::Word, R10, STACK_KEY + 8, R5);
+    program.load(Width::Double, R5, R7, 0);
+    program.store(Width::Double, R10, STACK_KEY, R5);
+    if !Check::BridgeSource.is_made() {
+        program.set(R5, 0);
         program.store(Width::Half, R10, STACK_KEY + 6, R5);
     }
 }
