@@ -30,7 +30,7 @@ impl RunQueue {
     /// Adds a queue; they are numbered in the order in which they come.
     ///
     /// While all have more to do than there is time for, each has its weight's part of the sum of all weights of the
-    /// worker's time, but a packet a cycle at least. [`WEIGHT`] is ordinary.
+    /// worker's time, but a packet a cycle at least. [`WEIGHT`](crate::scheduler::WEIGHT) is ordinary.
     pub fn add(&mut self, weight: u16, control: bool) {
         let weight = u64::from(weight.max(1));
         self.weights += weight;
