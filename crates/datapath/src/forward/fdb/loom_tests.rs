@@ -1,6 +1,7 @@
 //! The table, where two threads change it at once.
 
 use super::*;
+use crate::wire::MacAddress;
 use loom::sync::Arc;
 use loom::thread;
 
