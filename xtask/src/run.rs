@@ -17,10 +17,15 @@ use crate::tally::{self, Line, Tally};
 /// Words of a command that are shown when it fails.
 const SHOWN_WORDS: usize = 16;
 
+/// Maximum number of failed tests that run once more, alone: more than that is no matter of load.
+const SECOND_RUNS: usize = 5;
+
 /// The state of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     root: PathBuf,
+    /// The program that runs tests, which is cargo outside tests of this.
+    program: &'static str,
     tally: Tally,
     /// Tools and steps that were left out.
     left_out: Vec<Skip>,
@@ -28,6 +33,12 @@ pub(crate) struct Run {
     declined: Vec<Skip>,
     /// Tests that the harness left out.
     ignored: Vec<Skip>,
+    /// Tests that failed in the command that runs.
+    failed: Vec<String>,
+    /// Test binaries that started and have not said their sum.
+    open: u64,
+    /// Tests that failed beside others and passed alone.
+    flaky: Vec<String>,
 }
 
 impl Run {
@@ -35,10 +46,14 @@ impl Run {
     pub(crate) fn new(root: PathBuf) -> Self {
         Self {
             root,
+            program: "cargo",
             tally: Tally::default(),
             left_out: Vec::new(),
             declined: Vec::new(),
             ignored: Vec::new(),
+            failed: Vec::new(),
+            open: 0,
+            flaky: Vec::new(),
         }
     }
 
@@ -76,6 +91,7 @@ impl Run {
         }
         let all: Vec<&Skip> = self.left_out.iter().chain(&self.declined).chain(&self.ignored).collect();
         say::list("what did not run, and why:", &all);
+        say::list("FLAKY: failed beside other tests, passed alone:", &self.flaky);
         if result.is_err() || !all.is_empty() || self.tally != Tally::default() {
             say::line(&self.sum(result.is_err()));
         }
@@ -88,7 +104,11 @@ impl Run {
         let passed = self.tally.passed.saturating_sub(declined as u64);
         let failed = self.tally.failed.max(u64::from(has_failed));
         let skipped = self.left_out.len() + declined + self.ignored.len();
-        format!("{passed} passed, {failed} failed, {skipped} skipped")
+        let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
+        match self.flaky.len() {
+            0 => sum,
+            flaky => format!("{sum}, {flaky} flaky"),
+        }
     }
 
     /// Notes a step or test that was left out, loudly.
@@ -142,9 +162,47 @@ impl Run {
         Ok(())
     }
 
+    /// Runs tests of the workspace; a few that fail beside others run once more, alone, and are called flaky if
+    /// they pass then. Tests that wait for packets share their cores with the rest of the run.
+    pub(crate) fn tests_twice(&mut self, name: &str, arguments: &[&str], deadline: Duration) -> Result<()> {
+        self.failed.clear();
+        let Err(error) = self.tests(name, &mut self.command(self.program, arguments), deadline) else {
+            return Ok(());
+        };
+        let failed = std::mem::take(&mut self.failed);
+        // Documentation tests have names of several words, and nothing in them waits.
+        let is_again =
+            (1..=SECOND_RUNS).contains(&failed.len()) && !failed.iter().any(|test| test.contains(' '));
+        if !is_again || self.open > 0 {
+            return Err(error);
+        }
+        say::list("run once more, alone:", &failed);
+        let first = std::mem::take(&mut self.tally);
+        let mut alone = arguments.to_vec();
+        alone.extend(["--lib", "--bins", "--tests", "--", "--exact", "--test-threads=1"]);
+        alone.extend(failed.iter().map(String::as_str));
+        let again = self.tests(&format!("{name}-alone"), &mut self.command(self.program, &alone), deadline);
+        let has_all = self.tally.passed >= failed.len() as u64;
+        self.tally = first;
+        again.with_context(|| format!("{error:#}"))?;
+        ensure!(has_all, "{error:#}");
+        self.tally.failed -= failed.len() as u64;
+        self.tally.passed += failed.len() as u64;
+        self.flaky.extend(failed);
+        Ok(())
+    }
+
     fn hear(&mut self, line: &str) {
         match tally::read(line) {
-            Line::Sum(sum) => self.tally += sum,
+            Line::Sum(sum) => {
+                self.tally += sum;
+                self.open = self.open.saturating_sub(1);
+            }
+            Line::Failed { test } => self.failed.push(test.to_owned()),
+            Line::Start => {
+                self.open += 1;
+                return;
+            }
             Line::Ignored { test, reason } => {
                 let reason = reason.unwrap_or("no reason given");
                 self.ignored.push(Skip { what: test.to_owned(), reason: reason.to_owned() });
@@ -233,5 +291,42 @@ mod tests {
         let result = run.tests("nothing", &mut Command::new("true"), Duration::from_secs(20));
         fs::remove_dir_all(&folder).unwrap();
         assert!(result.unwrap_err().to_string().contains("ran no test"));
+    }
+
+    /// A cargo whose test `name` fails, or breaks down, until the file `passes` is there.
+    fn run_with_cargo(name: &str, first: &str, alone: &str) -> (Result<()>, Run) {
+        let folder = std::env::temp_dir().join(format!("polder-xtask-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut run = Run::new(folder.clone());
+        run.program = "sh";
+        let script = format!("case \"$*\" in *--exact*) {alone};; *) {first};; esac");
+        let result = run.tests_twice("test", &["-c", &script, "sh"], Duration::from_secs(5));
+        fs::remove_dir_all(folder).unwrap();
+        (result, run)
+    }
+
+    const FAILS: &str = "echo running 2 tests; echo test a::b ... FAILED
+        echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0s'; exit 101";
+    const PASSES: &str = "echo running 1 test; echo test a::b ... ok
+        echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0s'";
+
+    #[test]
+    fn a_test_that_passes_alone_is_flaky_and_said_to_be() {
+        let (result, run) = run_with_cargo("flaky", FAILS, PASSES);
+        result.unwrap();
+        assert_eq!(run.flaky, ["a::b"]);
+        assert_eq!(run.sum(false), "2 passed, 0 failed, 0 skipped, 1 flaky");
+    }
+
+    #[test]
+    fn a_test_that_fails_alone_or_a_binary_that_breaks_down_fails_the_run() {
+        let (result, run) = run_with_cargo("twice", FAILS, FAILS);
+        result.unwrap_err();
+        assert_eq!(run.sum(true), "1 passed, 1 failed, 0 skipped");
+        let breaks_down = format!("echo running 7 tests; {FAILS}");
+        run_with_cargo("broken", &breaks_down, PASSES).0.unwrap_err();
+        let many = (0..6).map(|at| format!("echo test a::{at} ... FAILED; ")).collect::<String>() + FAILS;
+        run_with_cargo("many", &many, PASSES).0.unwrap_err();
+        run_with_cargo("none", FAILS, "echo running 0 tests").0.unwrap_err();
     }
 }

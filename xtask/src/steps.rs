@@ -173,8 +173,7 @@ fn docs(run: &mut Run) -> Result<()> {
 fn test(run: &mut Run) -> Result<()> {
     let build = ["test", "--workspace", "--locked", "--no-run", "--quiet"];
     run.must_succeed(&mut run.command("cargo", &build), BUILD)?;
-    let mut cargo = run.command("cargo", &["test", "--workspace", "--locked", "--no-fail-fast"]);
-    run.tests("test", &mut cargo, TESTS)
+    run.tests_twice("test", &["test", "--workspace", "--locked", "--no-fail-fast"], TESTS)
 }
 
 fn soak(run: &mut Run) -> Result<()> {

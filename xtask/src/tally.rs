@@ -24,11 +24,15 @@ impl AddAssign for Tally {
 /// Meaning of one line of the harness's output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// The sum of one test binary: `test result: …`.
+    /// The start of one test binary: `running 5 tests`.
+    Start,
+    /// Its end, unless it broke down: `test result: …`.
     Sum(Tally),
     /// `test NAME ... ignored[, REASON]`
     Ignored { test: &'a str, reason: Option<&'a str> },
-    /// A line of routine: a test that passed, a heading, an empty line.
+    /// `test NAME ... FAILED`
+    Failed { test: &'a str },
+    /// A line of routine: a test that passed, an empty line.
     Routine,
     /// Anything else: failures and what they printed.
     Other,
@@ -44,12 +48,18 @@ pub(crate) fn read(line: &str) -> Line<'_> {
         if verdict == "ok" {
             return Line::Routine;
         }
+        if verdict == "FAILED" {
+            return Line::Failed { test };
+        }
         if let Some(tail) = verdict.strip_prefix("ignored") {
             return Line::Ignored { test, reason: tail.strip_prefix(", ") };
         }
     }
     let heading = text.starts_with("running ") && (text.ends_with(" tests") || text.ends_with(" test"));
-    if text.is_empty() || heading || text.starts_with("all doctests ran in ") {
+    if heading {
+        return Line::Start;
+    }
+    if text.is_empty() || text.starts_with("all doctests ran in ") {
         return Line::Routine;
     }
     Line::Other
@@ -99,10 +109,10 @@ mod tests {
 
     #[test]
     fn failures_and_their_output_are_not_routine() {
-        assert_eq!(read("test ring::order ... FAILED"), Line::Other);
+        assert_eq!(read("test ring::order ... FAILED"), Line::Failed { test: "ring::order" });
         assert_eq!(read("assertion `left == right` failed"), Line::Other);
         assert_eq!(read("test ring::order ... ok"), Line::Routine);
-        assert_eq!(read("running 3 tests"), Line::Routine);
+        assert_eq!(read("running 3 tests"), Line::Start);
         assert_eq!(read("running out of frames"), Line::Other);
     }
 

@@ -121,6 +121,8 @@ impl Cell<'_> {
             // A card that cannot take tags off has nothing to show.
             let _ = self.bench.run(&format!("ethtool -K {name} rxvlan on"));
         }
+        // The driver of a card that takes tags off anew resets it.
+        ping(self.bench, 2)?;
         let [a, b] = &self.bench.sockets;
         let one = [frame(a.mac, b.mac, &[TAG], 200, 1)];
         self.verdict.untagged_control += exchange(a, b, &one)?.untagged;
