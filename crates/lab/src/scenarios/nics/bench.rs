@@ -182,6 +182,11 @@ impl Bench {
         self.configure_ports("", "", &format!("[bridge.lan]\nmembers = [\"a\", \"b\"]\n{more}"))
     }
 
+    /// The same without a fast path: every frame goes through user space.
+    pub(super) fn configure_slow(&mut self) -> anyhow::Result<()> {
+        self.configure_ports("", "fast_path = \"off\"", "[bridge.lan]\nmembers = [\"a\", \"b\"]\n")
+    }
+
     /// The same with keys of [gateway], of each port, and other tables behind.
     pub(super) fn configure_ports(&mut self, gateway: &str, port: &str, more: &str) -> anyhow::Result<()> {
         let [a, b] = &self.names;
