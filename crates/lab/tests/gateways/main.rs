@@ -5,6 +5,7 @@
 mod machines;
 mod support;
 
+mod bfd;
 mod bridge;
 mod capture;
 mod daemons;
@@ -19,6 +20,7 @@ mod hooks;
 mod host;
 mod host_end;
 mod land;
+mod liveness;
 mod memory;
 mod metadata;
 mod mirror;
