@@ -8,6 +8,7 @@ use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
+use polder_lab::e1000;
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::peers::{gateway, neighbour};
@@ -108,6 +109,21 @@ enum Command {
         check: String,
         /// The gateway's configuration.
         file: PathBuf,
+    },
+    /// What a broken gateway does in place of `polder`, in a guest.
+    #[command(hide = true)]
+    BrokenGateway {
+        /// Number of its fault; 0 for none.
+        number: usize,
+        /// Arguments of `polder`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// Keeps another process's files of VFIO, in a guest.
+    #[command(hide = true)]
+    KeepFiles {
+        /// The process.
+        process: i32,
     },
     /// Tools of the scenario `nics`.
     #[command(subcommand, hide = true)]
@@ -296,6 +312,8 @@ fn main() -> ExitCode {
         Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
         Command::SelftestInside { part } => selftests::inside(&part).map(|verdict| screen.line(verdict)),
         Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
+        Command::BrokenGateway { number, words } => e1000::stand_in(number, &words),
+        Command::KeepFiles { process } => e1000::keep_files(process),
         Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))

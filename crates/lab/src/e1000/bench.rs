@@ -45,7 +45,7 @@ impl Bench {
         self.close();
         let device = self.machine.device();
         let device = match self.fault {
-            Some(fault) => Wrapped::device(device, fault, self.machine.memory()),
+            Some(fault) => Wrapped::device(device, fault),
             None => device,
         };
         self.port = Some(e1000::open(device, &self.region, options)?);

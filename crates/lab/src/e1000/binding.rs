@@ -26,10 +26,10 @@ pub(super) fn take(guest: &mut Guest, slots: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives devices back to the kernel's driver.
-pub(super) fn give_back(guest: &mut Guest, slots: &[String]) -> anyhow::Result<()> {
+/// Gives devices back to the kernel's driver, by the program `polder`.
+pub(super) fn give_back(guest: &mut Guest, polder: &str, slots: &[String]) -> anyhow::Result<()> {
     for slot in slots {
-        let said = guest.run(&format!("polder release {slot}"))?;
+        let said = guest.run(&format!("{polder} release {slot}"))?;
         ensure!(said.contains("driver e1000 has it again"), "`polder release` says: {said}");
     }
     Ok(())

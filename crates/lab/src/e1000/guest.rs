@@ -4,7 +4,9 @@
 //! namespaces of this machine and the guest's own stack, is killed, and `polder release` gives the devices back.
 
 use super::Judgement;
-use super::pair::{FAR, FILE, MACS, Pair, START};
+use super::broken;
+use super::pair::{FAR, FILE, MACS, POLDER, Pair, START};
+use super::refused::MACHINES;
 use crate::command::{self, Running};
 use crate::guest::Iommu;
 use crate::guest::agent::Request;
@@ -12,7 +14,6 @@ use crate::{clock, interrupt};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
 
 /// The gateway's port for the guest's stack.
 const TAP: &str = "ours";
@@ -35,7 +36,10 @@ const INTERFACE: &str = "vx0";
 const SIZES: &[usize] = &[18, 56, 511, 1000, 1471, 1472];
 const INNER_SIZES: &[usize] = &[18, 511, 1421, 1422];
 
-/// Examines a gateway in a guest. `program` is `polder-lab`.
+/// Seconds within which five pings are answered, or a connection is.
+pub(super) const ANSWERED: u32 = 20;
+
+/// Examines a gateway in a guest, and broken ones. `program` is `polder-lab`.
 ///
 /// # Errors
 /// When the examination itself cannot be held; what the gateway does wrong is in the verdict.
@@ -45,8 +49,8 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
     for (far, address) in pair.far.iter().zip([WAN, LAN]) {
         far.ip(&["address", "add", &format!("{address}/24"), "dev", FAR])?;
     }
-    let mut judge = Judge { pair, verdict: Judgement::default() };
-    for (name, examine) in CHECKS {
+    let mut judge = Judge { pair, verdict: Judgement::default(), answered: ANSWERED };
+    for Check { name, examine, .. } in CHECKS {
         says(name);
         let start = clock::now();
         let result = examine(&mut judge);
@@ -61,12 +65,15 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
             }
         }
     }
-    let Judge { pair, mut verdict } = judge;
+    if judge.verdict.failed.is_empty() {
+        broken::look_for_all(&mut judge, says)?;
+    }
+    let Judge { pair, mut verdict, .. } = judge;
     pair.power_off()?;
     for machine in MACHINES {
         says(machine.name);
         let start = clock::now();
-        let result = is_refused(program, machine);
+        let result = machine.refuses(program);
         interrupt::check()?;
         verdict.took.push((machine.name.to_owned(), clock::now() - start));
         match result {
@@ -77,95 +84,92 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
     Ok(verdict)
 }
 
-/// A machine that gives no device to a process, and words of the message that says so and what to do.
-struct Machine {
-    name: &'static str,
-    iommu: Iommu,
-    words: &'static [&'static str],
+/// What has to be before a check, where it is held alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// The kernel's driver has the devices.
+    Kernel,
+    /// vfio-pci has them, and no gateway runs.
+    Free,
+    /// A gateway runs as a bridge.
+    Bridge,
+    /// It does, and has carried packets.
+    Used,
+    /// It runs as a router.
+    Router,
 }
 
-const MACHINES: &[Machine] = &[
-    Machine { name: "a machine without IOMMU", iommu: Iommu::None, words: &["no IOMMU group"] },
-    Machine {
-        name: "interrupt remapping is off",
-        iommu: Iommu::WithoutRemapping,
-        words: &["does not remap interrupts", "switch interrupt"],
-    },
-    Machine {
-        name: "another device of the group is the kernel's",
-        iommu: Iommu::Shared,
-        words: &["has other devices that drivers of the kernel have", "vfio-pci"],
-    },
-];
-
-/// Wants a message of `polder check`, or of a gateway that cannot open its ports.
-fn is_refused(program: &Path, machine: &Machine) -> anyhow::Result<()> {
-    let mut pair = Pair::boot(program, machine.iommu)?;
-    pair.configure_bridge(None)?;
-    let program = match machine.iommu {
-        Iommu::None => "check",
-        Iommu::Shared => {
-            let said = pair.guest.try_ask(&Request::run(&format!("polder check {FILE}")), START)?.text;
-            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-            let other = format!("{} (e1000)", pair.slots[1]);
-            ensure!(said.contains("82545EM at") && said.contains(&other), "{other} is not named: {said}");
-            pair.take_first()?;
-            "run"
-        }
-        Iommu::Translating | Iommu::WithoutRemapping | Iommu::PassThrough => {
-            pair.take()?;
-            "run"
-        }
-    };
-    let words = ["polder", program, FILE].map(str::to_owned).to_vec();
-    pair.process = pair.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
-    let end = clock::now() + START;
-    loop {
-        let said = pair.guest.ask(&Request::Read(format!("/tmp/said-{}", pair.process)))?;
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        let missing = machine.words.iter().filter(|words| !said.contains(**words)).collect::<Vec<_>>();
-        if missing.is_empty() {
-            break;
-        }
-        ensure!(clock::now() < end, "nothing says {missing:?}, but: {said}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
-    pair.power_off()
+/// One question to the gateway.
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) before: Before,
+    pub(super) examine: fn(&mut Judge) -> anyhow::Result<()>,
 }
 
-type Check = fn(&mut Judge) -> anyhow::Result<()>;
+const fn check(name: &'static str, before: Before, examine: fn(&mut Judge) -> anyhow::Result<()>) -> Check {
+    Check { name, before, examine }
+}
 
-const CHECKS: &[(&str, Check)] = &[
-    ("check names the driver and the group", Judge::is_told_who_has_them),
-    ("check is content when vfio-pci has them", Judge::is_content),
-    ("memory that may not be locked is named", Judge::is_told_of_locked_memory),
-    ("the gateway starts", Judge::starts_as_bridge),
-    ("pings of all sizes between both devices", Judge::forwards),
-    ("pings of all sizes to the guest's stack", Judge::reaches_the_stack),
-    ("TCP with the guest's stack, both ways", Judge::tcp),
-    ("show has link, ring and statistics", Judge::is_shown),
-    ("a device in use is not given back", Judge::keeps_what_is_used),
-    ("killed, it leaves devices that are off", Judge::dies),
-    ("it starts again, as a router", Judge::starts_as_router),
-    ("pings through the router", Judge::routes),
-    ("a tunnel over the router's port, beside the machine's own addresses", Judge::carries_a_tunnel),
-    ("release gives them back to e1000", Judge::gives_back),
+/// All of them, in an order in which each finds what has to be before it.
+pub(super) const CHECKS: &[Check] = &[
+    check("check names the driver and the group", Before::Kernel, Judge::is_told_who_has_them),
+    check("check is content when vfio-pci has them", Before::Free, Judge::is_content),
+    check("memory that may not be locked is named", Before::Free, Judge::is_told_of_locked_memory),
+    check("the gateway starts", Before::Free, Judge::starts_as_bridge),
+    check("pings of all sizes between both devices", Before::Bridge, Judge::forwards),
+    check("pings of all sizes to the guest's stack", Before::Bridge, Judge::reaches_the_stack),
+    check("TCP with the guest's stack, both ways", Before::Bridge, Judge::tcp),
+    check("show has link, ring and statistics", Before::Used, Judge::is_shown),
+    check("a device in use is not given back", Before::Bridge, Judge::keeps_what_is_used),
+    check("killed, it leaves devices that are off", Before::Bridge, Judge::dies),
+    check("it starts again, as a router", Before::Free, Judge::starts_as_router),
+    check("pings through the router", Before::Router, Judge::routes),
+    check(
+        "a tunnel over the router's port, beside the machine's own addresses",
+        Before::Router,
+        Judge::carries_a_tunnel,
+    ),
+    check("release gives them back to e1000", Before::Bridge, Judge::gives_back),
 ];
 
-struct Judge {
-    pair: Pair,
-    verdict: Judgement,
+pub(super) struct Judge {
+    pub(super) pair: Pair,
+    pub(super) verdict: Judgement,
+    /// Seconds within which five pings are answered, or a connection is.
+    pub(super) answered: u32,
 }
 
 impl Judge {
+    /// Brings about what has to be before a check.
+    pub(super) fn prepare(&mut self, before: Before) -> anyhow::Result<()> {
+        if before == Before::Kernel {
+            for slot in self.pair.slots.clone() {
+                self.pair.guest.run(&format!("{POLDER} release {slot}"))?;
+            }
+            return Ok(());
+        }
+        self.pair.take()?;
+        self.pair.configure_bridge(Some(TAP))?;
+        match before {
+            Before::Kernel | Before::Free => Ok(()),
+            Before::Bridge => self.starts_as_bridge(),
+            Before::Used => {
+                self.starts_as_bridge()?;
+                self.forwards()?;
+                self.tcp()
+            }
+            Before::Router => self.starts_as_router(),
+        }
+    }
+
     /// Output of `polder check`, whatever it finds.
     fn check(&mut self) -> anyhow::Result<(bool, String)> {
-        let request = Request::run(&format!("polder check {FILE}"));
+        let request = Request::run(&format!("{} check {FILE}", self.pair.polder));
         let answer = self.pair.guest.try_ask(&request, START)?;
         Ok((answer.ok, answer.text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
 
-    fn is_told_who_has_them(&mut self) -> anyhow::Result<()> {
+    pub(super) fn is_told_who_has_them(&mut self) -> anyhow::Result<()> {
         let [wan, lan] = self.pair.slots.clone();
         self.pair.configure_bridge(Some(TAP))?;
         let (ok, said) = self.check()?;
@@ -184,7 +188,7 @@ impl Judge {
     }
 
     /// Does by hand what `polder check` says.
-    fn is_content(&mut self) -> anyhow::Result<()> {
+    pub(super) fn is_content(&mut self) -> anyhow::Result<()> {
         self.pair.take()?;
         let (ok, said) = self.check()?;
         ensure!(ok && said.contains("driver vfio-pci"), "`polder check` says: {said}");
@@ -192,10 +196,10 @@ impl Judge {
     }
 
     /// With less than the packet memory, and without the right to lock more.
-    fn is_told_of_locked_memory(&mut self) -> anyhow::Result<()> {
-        let bound = "prlimit --memlock=4194304 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock polder";
+    pub(super) fn is_told_of_locked_memory(&mut self) -> anyhow::Result<()> {
+        let bound = "prlimit --memlock=4194304 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
         for command in ["check", "run --yes"] {
-            let line = format!("{bound} {command} {FILE}");
+            let line = format!("{bound} {} {command} {FILE}", self.pair.polder);
             let answer = self.pair.guest.try_ask(&Request::run(&line), START)?;
             let is_named = !answer.ok && answer.text.contains("RLIMIT_MEMLOCK");
             ensure!(is_named, "`polder {command}` says: {}", answer.text);
@@ -221,8 +225,8 @@ impl Judge {
     fn pings_of(&self, sizes: &[usize], from: usize, to: &str) -> anyhow::Result<()> {
         for size in sizes {
             let mut ping = self.pair.far[from].command("ping");
-            let size = size.to_string();
-            ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", "20", "-s", &size, to]);
+            let (size, within) = (size.to_string(), self.answered.to_string());
+            ping.args(["-n", "-q", "-M", "do", "-c", "5", "-i", "0.02", "-w", &within, "-s", &size, to]);
             command::run(&mut ping).with_context(|| format!("pings with {size} bytes"))?;
         }
         Ok(())
@@ -241,7 +245,7 @@ impl Judge {
         self.fragments(1, WAN)
     }
 
-    fn reaches_the_stack(&mut self) -> anyhow::Result<()> {
+    pub(super) fn reaches_the_stack(&mut self) -> anyhow::Result<()> {
         self.pings(0, GUEST)?;
         self.pings(1, GUEST)?;
         self.fragments(0, GUEST)
@@ -253,7 +257,9 @@ impl Judge {
             server.args(["--server", "--one-off", "--forceflush", "--bind", WAN]);
             let mut server = Running::start("iperf3", &mut server)?;
             server.wait_for("listening", 0, START)?;
-            let said = self.pair.guest.run(&format!("iperf3 -J -t 1 {flag} -c {WAN}"))?;
+            let within = 1000 * self.answered;
+            let line = format!("iperf3 -J -t 1 {flag} --connect-timeout {within} -c {WAN}");
+            let said = self.pair.guest.run(&line)?;
             let report: Value = serde_json::from_str(&said).context("iperf3 said something else")?;
             let mbit = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0) / 1e6;
             ensure!(mbit > 1.0, "{mbit:.1} Mbit/s arrived");
@@ -263,7 +269,7 @@ impl Judge {
         Ok(())
     }
 
-    fn is_shown(&mut self) -> anyhow::Result<()> {
+    pub(super) fn is_shown(&mut self) -> anyhow::Result<()> {
         // The first view asks for the device's counters, which a later one has.
         self.pair.until_shown(|_| true)?;
         let ports =
@@ -286,7 +292,7 @@ impl Judge {
     }
 
     fn keeps_what_is_used(&mut self) -> anyhow::Result<()> {
-        let request = Request::run(&format!("polder release {}", self.pair.slots[0]));
+        let request = Request::run(&format!("{} release {}", self.pair.polder, self.pair.slots[0]));
         let answer = self.pair.guest.try_ask(&request, START)?;
         ensure!(!answer.ok && answer.text.contains("in use"), "`polder release` says: {}", answer.text);
         Ok(())
@@ -318,10 +324,10 @@ impl Judge {
         self.start()?;
         self.pair.guest.run(&format!("ip address add {STACK}/24 dev {TAP}"))?;
         self.pair.guest.run(&format!("ip route add 10.88.0.0/24 via {BEHIND} dev {TAP}"))?;
-        self.pair.far[0].ip(&["route", "add", "10.89.0.0/24", "via", ROUTER]).map(drop)
+        self.pair.far[0].ip(&["route", "replace", "10.89.0.0/24", "via", ROUTER]).map(drop)
     }
 
-    fn routes(&mut self) -> anyhow::Result<()> {
+    pub(super) fn routes(&mut self) -> anyhow::Result<()> {
         self.pings(0, ROUTER)?;
         self.pings(0, STACK)?;
         self.fragments(0, STACK)
@@ -329,11 +335,13 @@ impl Judge {
 
     /// A router's port is what an underlay is elsewhere: packets of tunnels are Polder's, and what is for the machine
     /// reaches it, by its TAP. Both at once.
-    fn carries_a_tunnel(&mut self) -> anyhow::Result<()> {
+    pub(super) fn carries_a_tunnel(&mut self) -> anyhow::Result<()> {
         for line in [format!("ip link set {INNER} up"), format!("ip address add {NEAR}/24 dev {INNER}")] {
             self.pair.guest.run(&line)?;
         }
         let far = &self.pair.far[0];
+        // One of an earlier gateway knows another station behind it.
+        let _ = far.ip(&["link", "delete", INTERFACE]);
         let tunnel = ["link", "add", INTERFACE, "type", "vxlan", "id", "7", "dstport", "4789"];
         far.ip(&[&tunnel[..], &["local", WAN, "remote", ROUTER, "dev", FAR]].concat())?;
         far.ip(&["address", "add", &format!("{BEYOND}/24"), "dev", INTERFACE])?;

@@ -154,11 +154,6 @@ impl Machine {
         }
     }
 
-    /// Memory at I/O address 0.
-    pub(super) fn memory(&self) -> &Arc<SharedMemory> {
-        &self.memory
-    }
-
     /// Puts a frame on the wire; `false` if QEMU has not read the ones before.
     pub(super) fn inject(&self, frame: &[u8]) -> anyhow::Result<bool> {
         match self.wire.send(frame) {

@@ -4,10 +4,11 @@
 //! Without a guest, QEMU emulates the controller and a processor that halts at once. The driver in this process reaches the controller
 //! by QEMU's test protocol: registers by messages, memory as files that both map, the interrupt as a message
 //! (`machine`). Frames go by a datagram socket. One fault of the driver at a time, imitated at its seams
-//! (`mutants`), shows that a check finds what it is for.
+//! (`mutants`), shows that a check finds what it is for; in the guest it is a gateway with such a fault (`broken`).
 
 mod bench;
 mod binding;
+mod broken;
 mod checks;
 mod guest;
 mod judge;
@@ -16,10 +17,12 @@ mod machine;
 mod mutants;
 mod offloads;
 mod pair;
+mod refused;
 mod served;
 mod volume;
 mod wire;
 
+pub use broken::{keep_files, stand_in};
 pub use guest::examine_in_guest;
 pub use judge::{Judgement, available, examine};
 pub use kernel::{examine_model, kernel_available};

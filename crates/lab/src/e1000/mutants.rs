@@ -4,9 +4,10 @@ use polder_buffers::Region;
 use polder_datapath::units::Nanos;
 use polder_devices::e1000::desc::{TX_INSERT_TRANSPORT, tx_command};
 use polder_devices::e1000::regs::{CTRL, IMS, MTA, RAL, RCTL, RDT, TABLE_WORDS, TDBAL, TDT, ctrl, icr, rctl};
-use polder_devices::pci::{Coherent, Device, Dma, DmaError, Registers, SharedMemory};
-use std::sync::Arc;
+use polder_devices::pci::{Coherent, Device, Dma, DmaError, Interrupt, Registers};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A fault of the driver.
 #[derive(Clone, Copy)]
@@ -19,6 +20,8 @@ pub(super) enum Fault {
     Descriptor(fn(u64) -> u64),
     /// Packets are taken for so many bytes behind their I/O address.
     Base(u64),
+    /// The interrupt stays masked once it has come.
+    Masked,
 }
 
 /// A broken driver.
@@ -92,30 +95,39 @@ fn clear(at: u32, value: u32, register: u32, bits: u32) -> Option<u32> {
 pub(super) struct Wrapped {
     device: Device,
     fault: Fault,
-    memory: Arc<SharedMemory>,
+    /// Memory for descriptors.
+    pieces: Mutex<Vec<Coherent>>,
     /// The transmit ring's I/O address, and its tail.
     ring: AtomicU32,
     tail: AtomicU32,
 }
 
 impl Wrapped {
-    /// The way with the fault in it; `memory` is at I/O address 0.
-    pub(super) fn device(device: Device, fault: Fault, memory: &Arc<SharedMemory>) -> Device {
-        let memory = Arc::clone(memory);
-        let interrupt = Arc::clone(&device.interrupt);
+    /// The way with the fault in it.
+    pub(super) fn device(device: Device, fault: Fault) -> Device {
         let (ring, tail) = (AtomicU32::new(0), AtomicU32::new(0));
-        let wrapped = Arc::new(Self { device, fault, memory, ring, tail });
-        Device { registers: Arc::clone(&wrapped) as Arc<dyn Registers>, dma: wrapped, interrupt }
+        let wrapped = Arc::new(Self { device, fault, pieces: Mutex::default(), ring, tail });
+        Device {
+            registers: Arc::clone(&wrapped) as Arc<dyn Registers>,
+            dma: Arc::clone(&wrapped) as Arc<dyn Dma>,
+            interrupt: wrapped,
+        }
+    }
+
+    fn pieces(&self) -> std::sync::MutexGuard<'_, Vec<Coherent>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the descriptors that the device is to see up to `tail`.
     fn change_descriptors(&self, tail: u32, fault: fn(u64) -> u64) {
         // Relaxed, here and below: one thread sends.
-        let ring = self.ring.load(Ordering::Relaxed);
+        let ring = u64::from(self.ring.load(Ordering::Relaxed));
         let mut place = self.tail.swap(tail, Ordering::Relaxed);
+        let pieces = self.pieces();
+        let Some(piece) = pieces.iter().find(|piece| piece.io_address() == ring) else { return };
         while place != tail {
-            let word = &self.memory.words()[(ring / 8 + 2 * place + 1) as usize];
-            word.store(fault(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+            let word = (2 * place + 1) as usize;
+            piece.store(word, fault(piece.load(word)));
             place = (place + 1) % RING;
         }
     }
@@ -126,7 +138,7 @@ impl Registers for Wrapped {
         let value = self.device.registers.read32(offset);
         match self.fault {
             Fault::Read(fault) => fault(offset, value),
-            Fault::Write(_) | Fault::Descriptor(_) | Fault::Base(_) => value,
+            Fault::Write(_) | Fault::Descriptor(_) | Fault::Base(_) | Fault::Masked => value,
         }
     }
 
@@ -142,7 +154,7 @@ impl Registers for Wrapped {
                 }
                 Some(value)
             }
-            Fault::Read(_) | Fault::Base(_) => Some(value),
+            Fault::Read(_) | Fault::Base(_) | Fault::Masked => Some(value),
         };
         if let Some(value) = value {
             self.device.registers.write32(offset, value);
@@ -156,18 +168,36 @@ impl Registers for Wrapped {
 
 impl Dma for Wrapped {
     fn coherent(&self, bytes: usize) -> Result<Coherent, DmaError> {
-        self.device.dma.coherent(bytes)
+        let piece = self.device.dma.coherent(bytes)?;
+        self.pieces().push(piece.clone());
+        Ok(piece)
     }
 
     fn map(&self, region: &Region) -> Result<u64, DmaError> {
         let base = self.device.dma.map(region)?;
         Ok(match self.fault {
             Fault::Base(bytes) => base + bytes,
-            Fault::Write(_) | Fault::Read(_) | Fault::Descriptor(_) => base,
+            Fault::Write(_) | Fault::Read(_) | Fault::Descriptor(_) | Fault::Masked => base,
         })
     }
 
     fn was_refused(&self) -> bool {
         self.device.dma.was_refused()
+    }
+}
+
+impl Interrupt for Wrapped {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.device.interrupt.event()
+    }
+
+    fn acknowledge(&self) -> bool {
+        self.device.interrupt.acknowledge()
+    }
+
+    fn unmask(&self) {
+        if !matches!(self.fault, Fault::Masked) {
+            self.device.interrupt.unmask();
+        }
     }
 }

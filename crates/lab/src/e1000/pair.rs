@@ -26,6 +26,8 @@ pub(super) const FILE: &str = "/tmp/gateway.toml";
 const SOCKET: &str = "/tmp/gateway.sock";
 /// The far end of each wire.
 pub(crate) const FAR: &str = "far";
+/// The gateway's program in the guest.
+pub(super) const POLDER: &str = "polder";
 /// Link-layer addresses of the devices.
 pub(super) const MACS: [[u8; 6]; 2] = [[2, 0x70, 0x6f, 0, 2, 0], [2, 0x70, 0x6f, 0, 2, 1]];
 /// Time for which a gateway may take to start: the guest is slow.
@@ -42,6 +44,10 @@ pub(crate) struct Pair {
     pub(super) slots: [String; 2],
     /// The gateway's process.
     pub(crate) process: u32,
+    /// The command that is the gateway's program.
+    pub(super) polder: String,
+    /// Time within which the gateway shows what is wanted.
+    pub(super) patience: Duration,
     /// Owner of the namespaces; dropped after the guest.
     _topology: Topology,
 }
@@ -89,7 +95,8 @@ impl Pair {
         };
         let guest = Guest::boot(&kernel, &options)?;
         let slots = [const { String::new() }; 2];
-        let mut pair = Self { guest, far, slots, process: 0, _topology: topology };
+        let (polder, patience) = (POLDER.to_owned(), START);
+        let mut pair = Self { guest, far, slots, process: 0, polder, patience, _topology: topology };
         pair.find_slots()?;
         Ok(pair)
     }
@@ -105,15 +112,9 @@ impl Pair {
         self.guest.ask(&Request::Load(module.to_owned())).map(drop)
     }
 
-    fn write(&mut self, path: &str, text: &str) -> anyhow::Result<()> {
-        self.guest.ask(&Request::Write(path.to_owned(), text.to_owned())).map(drop)
-    }
-
     /// Writes the gateway's configuration: its ports, and what is behind them.
     pub(crate) fn configure(&mut self, ports: &str) -> anyhow::Result<()> {
-        let text = format!("version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\nmemory_mib = 16\n{ports}");
-        polder::ran_with("two e1000 in a guest", &text);
-        self.write(FILE, &text)
+        configure(&mut self.guest, "two e1000 in a guest", ports)
     }
 
     /// Writes the configuration of a bridge between both devices, and a third port if there is one.
@@ -141,7 +142,7 @@ impl Pair {
 
     /// Gives both devices back to the kernel's driver.
     pub(crate) fn give_back(&mut self) -> anyhow::Result<()> {
-        binding::give_back(&mut self.guest, &self.slots)
+        binding::give_back(&mut self.guest, &self.polder, &self.slots)
     }
 
     /// Names of the kernel's interfaces.
@@ -151,7 +152,8 @@ impl Pair {
 
     /// Starts the gateway, and waits until its ports are open and their links up.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
+        let line = format!("{} run --yes {FILE}", self.polder);
+        let words = line.split(' ').map(str::to_owned).collect();
         self.process = self.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
         let said = format!("/tmp/said-{}", self.process);
         let open = |ports: &[Value]| {
@@ -170,24 +172,14 @@ impl Pair {
 
     /// The ports, as the gateway shows them, once they are as wanted.
     pub(super) fn until_shown(&mut self, is_wanted: impl Fn(&[Value]) -> bool) -> anyhow::Result<Vec<Value>> {
-        let end = clock::now() + START;
-        loop {
-            let answer = self.show("ports")?;
-            let shown = serde_json::from_str::<Value>(&answer.text).ok().filter(|_| answer.ok);
-            let ports = shown.and_then(|shown| Some(shown["ports"].as_array()?.clone()));
-            match ports.filter(|ports| is_wanted(ports)) {
-                Some(ports) => return Ok(ports),
-                None if clock::now() > end => bail!("the gateway shows: {}", answer.text),
-                None => interrupt::sleep(Duration::from_millis(50))?,
-            }
-        }
+        until_shown(&mut self.guest, self.patience, is_wanted)
     }
 
     /// Packets that the gateway cannot account for, once it is quiet or does not get so.
     pub(crate) fn unaccounted(&mut self) -> anyhow::Result<i64> {
         let end = clock::now() + SETTLE;
         loop {
-            let answer = self.show("counters")?;
+            let answer = show(&mut self.guest, "counters")?;
             ensure!(answer.ok, "the gateway shows no counters: {}", answer.text);
             let shown = serde_json::from_str(&answer.text).context("the counters are no JSON")?;
             let left = polder::find(&shown, "unaccounted").and_then(Value::as_i64);
@@ -203,8 +195,34 @@ impl Pair {
     pub(crate) fn power_off(self) -> anyhow::Result<()> {
         self.guest.power_off()
     }
+}
 
-    fn show(&mut self, what: &str) -> anyhow::Result<Answer> {
-        self.guest.try_ask(&Request::run(&format!("polder show {what} --json --socket {SOCKET}")), START)
+/// Writes the configuration of a guest's gateway, which is for a measurement or test of that name.
+pub(super) fn configure(guest: &mut Guest, what: &str, ports: &str) -> anyhow::Result<()> {
+    let text = format!("version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\nmemory_mib = 16\n{ports}");
+    polder::ran_with(what, &text);
+    guest.ask(&Request::Write(FILE.to_owned(), text)).map(drop)
+}
+
+/// Ports of a guest's gateway, as it shows them, once they are as wanted.
+pub(super) fn until_shown(
+    guest: &mut Guest,
+    patience: Duration,
+    is_wanted: impl Fn(&[Value]) -> bool,
+) -> anyhow::Result<Vec<Value>> {
+    let end = clock::now() + patience;
+    loop {
+        let answer = show(guest, "ports")?;
+        let shown = serde_json::from_str::<Value>(&answer.text).ok().filter(|_| answer.ok);
+        let ports = shown.and_then(|shown| Some(shown["ports"].as_array()?.clone()));
+        match ports.filter(|ports| is_wanted(ports)) {
+            Some(ports) => return Ok(ports),
+            None if clock::now() > end => bail!("the gateway shows: {}", answer.text),
+            None => interrupt::sleep(Duration::from_millis(50))?,
+        }
     }
+}
+
+fn show(guest: &mut Guest, what: &str) -> anyhow::Result<Answer> {
+    guest.try_ask(&Request::run(&format!("{POLDER} show {what} --json --socket {SOCKET}")), START)
 }

@@ -2,7 +2,7 @@
 //! driver. Its wire ends in this process.
 
 use super::binding;
-use super::pair::START;
+use super::pair::{POLDER, START};
 use super::wire::Wire;
 use crate::guest::agent::Request;
 use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options, colons};
@@ -168,7 +168,7 @@ impl Served {
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.guest.ask(&Request::Stop(self.process))?;
         if matches!(self.driver, Driver::Polder { .. }) {
-            return binding::give_back(&mut self.guest, &self.slot);
+            return binding::give_back(&mut self.guest, POLDER, &self.slot);
         }
         let name = self.guest.interface(SERVER.0)?;
         self.guest.run(&format!("ip link set {name} down")).map(drop)

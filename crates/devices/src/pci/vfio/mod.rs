@@ -4,12 +4,15 @@
 //! |---|---|
 //! | `slot` | what the kernel says of a device: driver, IOMMU group, obstacles; giving it back |
 //! | `sys` | requests, and registers as a mapping |
+//! | `detour` | faults between driver and device, for judges; behind the feature `models` |
 //!
 //! A device has a container of its own, with the memory for descriptors and the packet memory in it and nothing else.
 //! When the process ends, however it ends, the kernel takes the device's right to transfer, then the memory.
 //!
 //! Source: Linux, Documentation/driver-api/vfio.rst.
 
+#[cfg(feature = "models")]
+pub mod detour;
 mod slot;
 mod sys;
 
@@ -185,11 +188,14 @@ pub fn open(address: Address) -> Result<Device, VfioError> {
         errno => VfioError::Request { what: "use the IOMMU", errno },
     })?;
     let vfio = Arc::new(Vfio::new(address, container, group_file)?);
-    Ok(Device {
+    let device = Device {
         registers: Arc::clone(&vfio) as Arc<dyn Registers>,
         dma: Arc::clone(&vfio) as Arc<dyn Dma>,
         interrupt: vfio,
-    })
+    };
+    #[cfg(feature = "models")]
+    let device = detour::through(device);
+    Ok(device)
 }
 
 fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<OwnedFd, VfioError> {

@@ -1,4 +1,5 @@
-//! Checks of the driver by QEMU's test protocol, of a gateway in a guest, and of the model by the kernel's driver.
+//! Checks of the driver by QEMU's test protocol, of a gateway in a guest, and of the model by the kernel's driver; and
+//! of what has a fault, by the same judges.
 
 use super::Run;
 use crate::e1000::{self, Judgement};
@@ -13,9 +14,9 @@ pub(super) const KERNEL_PASSED: &str = "e1000.kernel_driver.checks_passed";
 pub(super) const KERNEL_FAILED: &str = "e1000.kernel_driver.checks_failed";
 pub(super) const MUTANTS_CAUGHT: &str = "e1000.mutants_caught";
 
-/// Examines the driver and the model, and mutants of both.
+/// Examines the driver, the model and a gateway, and mutants of all three.
 pub(super) fn with_mutants(run: &mut Run) -> anyhow::Result<()> {
-    let verdicts = [by_qtest(run)?, by_the_kernel(run)?];
+    let verdicts = [by_qtest(run)?, by_the_kernel(run)?, in_a_guest(run)?];
     let mut mutants = verdicts.iter().flatten().filter(|verdict| !verdict.caught.is_empty()).peekable();
     if mutants.peek().is_none() || !run.wants(MUTANTS_CAUGHT) {
         return Ok(());
@@ -67,21 +68,21 @@ fn by_the_kernel(run: &mut Run) -> anyhow::Result<Option<Judgement>> {
     Ok(Some(verdict))
 }
 
-/// Examines a gateway in a guest, from `polder check` to `polder release`.
-pub(super) fn in_a_guest(run: &mut Run) -> anyhow::Result<()> {
+/// Examines a gateway in a guest, from `polder check` to `polder release`, and broken ones.
+fn in_a_guest(run: &mut Run) -> anyhow::Result<Option<Judgement>> {
     let rows = [GUEST_PASSED, GUEST_FAILED];
-    if !run.wants_any(&rows) {
-        return Ok(());
+    if !run.wants_any(&[rows[0], rows[1], MUTANTS_CAUGHT]) {
+        return Ok(None);
     }
     if let Err(reason) = e1000::guest_available() {
         run.skip(&rows, &format!("{reason:#}"));
-        return Ok(());
+        return Ok(None);
     }
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     run.place("the guest", "any", "one emulated processor");
     let verdict = e1000::examine_in_guest(&program, &|what| run.says(what))?;
     record(run, rows, &verdict);
-    Ok(())
+    Ok(Some(verdict))
 }
 
 fn record(run: &mut Run, [passed, failed]: [&str; 2], verdict: &Judgement) {

@@ -63,7 +63,6 @@ const OTHERS: [Promise; 15] = [
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     judged::with_mutants(run)?;
-    judged::in_a_guest(run)?;
     volume::measure(run)?;
     let counts = [forward::measure(run)?, service::measure(run)?];
     if let Some(unaccounted) = counts.into_iter().flatten().reduce(|one, other| one + other) {
