@@ -110,7 +110,7 @@ enum Command {
         /// The gateway's configuration.
         file: PathBuf,
     },
-    /// What a broken gateway does in place of `polder`, in a guest.
+    /// Runs in place of `polder`, with a fault, in a guest.
     #[command(hide = true)]
     BrokenGateway {
         /// Number of its fault; 0 for none.

@@ -5,6 +5,7 @@
 
 use super::Judgement;
 use super::broken;
+use super::kernel;
 use super::pair::{FAR, FILE, MACS, POLDER, Pair, START};
 use super::refused::MACHINES;
 use crate::command::{self, Running};
@@ -39,6 +40,9 @@ const INNER_SIZES: &[usize] = &[18, 511, 1421, 1422];
 /// Seconds within which five pings are answered, or a connection is.
 pub(super) const ANSWERED: u32 = 20;
 
+/// Name of the check with a controller that is damaged.
+const EEPROM: &str = "an EEPROM with a wrong checksum";
+
 /// Examines a gateway in a guest, and broken ones. `program` is `polder-lab`.
 ///
 /// # Errors
@@ -72,19 +76,14 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<J
     pair.power_off()?;
     for machine in MACHINES {
         says(machine.name);
-        let start = clock::now();
-        let result = machine.refuses(program);
-        interrupt::check()?;
-        verdict.took.push((machine.name.to_owned(), clock::now() - start));
-        match result {
-            Ok(()) => verdict.passed.push(machine.name.to_owned()),
-            Err(error) => verdict.failed.push(format!("{}: {error:#}", machine.name)),
-        }
+        verdict.hold(machine.name, || machine.refuses(program))?;
     }
+    says(EEPROM);
+    verdict.hold(EEPROM, || kernel::eeprom(program))?;
     Ok(verdict)
 }
 
-/// What has to be before a check, where it is held alone.
+/// State of devices and gateway before a check that is held alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// The kernel's driver has the devices.

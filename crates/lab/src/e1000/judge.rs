@@ -23,6 +23,25 @@ pub struct Judgement {
     pub took: Vec<(String, Duration)>,
 }
 
+impl Judgement {
+    /// Holds a check of its own.
+    pub(super) fn hold(
+        &mut self,
+        name: &str,
+        examine: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let start = clock::now();
+        let result = examine();
+        interrupt::check()?;
+        self.took.push((name.to_owned(), clock::now() - start));
+        match result {
+            Ok(()) => self.passed.push(name.to_owned()),
+            Err(error) => self.failed.push(format!("{name}: {error:#}")),
+        }
+        Ok(())
+    }
+}
+
 /// Fails where the examination cannot run.
 ///
 /// # Errors
@@ -44,15 +63,7 @@ pub fn examine() -> anyhow::Result<Judgement> {
     for chip in [Chip::I82540em, Chip::I82545em] {
         let mut bench = Bench::start(chip, None)?;
         for Check { name, examine } in CHECKS {
-            let start = clock::now();
-            let result = examine(&mut bench);
-            interrupt::check()?;
-            let name = format!("{}: {name}", chip.name());
-            verdict.took.push((name.clone(), clock::now() - start));
-            match result {
-                Ok(()) => verdict.passed.push(name),
-                Err(error) => verdict.failed.push(format!("{name}: {error:#}")),
-            }
+            verdict.hold(&format!("{}: {name}", chip.name()), || examine(&mut bench))?;
         }
     }
     for mutant in MUTANTS {

@@ -2,7 +2,7 @@
 
 use super::super::Judgement;
 use super::checks::{self, CHECKS, Check};
-use super::testbed::Testbed;
+use super::testbed::{Setup, Testbed};
 use crate::{clock, interrupt};
 use anyhow::Context as _;
 use polder_devices::e1000::model::Mutant;
@@ -40,7 +40,7 @@ const DEVIATIONS: &[Deviation] = &[
 /// When the examination itself cannot be held; what the model does wrong is in the verdict.
 pub fn examine_model(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
     says("starting the guest whose e1000 is the model");
-    let mut bed = Testbed::boot(program)?;
+    let mut bed = Testbed::boot(program, &Setup::of_the_kernel())?;
     let mut verdict = Judgement::default();
     for (name, examine) in CHECKS {
         says(name);

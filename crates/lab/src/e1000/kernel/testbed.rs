@@ -12,7 +12,7 @@ use crate::topology::{End, Namespace, Topology, is_root};
 use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
-use polder_devices::e1000::model::{self, Nic};
+use polder_devices::e1000::model::{self, FaultyDevice, Nic};
 use polder_devices::e1000::regs::{ITR, RDH, RDT, TDH, TDT};
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -36,15 +36,32 @@ pub(super) const VLAN: u16 = 7;
 const VLAN_GUEST: Ipv4Addr = Ipv4Addr::new(10, 88, 7, 1);
 const VLAN_OTHER: Ipv4Addr = Ipv4Addr::new(10, 88, 7, 9);
 /// Interfaces: the far end, and our side of it.
-const INTERFACE: &str = "far";
+pub(super) const INTERFACE: &str = "far";
 const WIRE: &str = "wire";
-/// Modules of the guest.
+/// Modules of the guest with the kernel's driver, and its programs.
 const MODULES: &[&str] = &["8021q"];
 const PROGRAMS: &[&str] = &["ip", "ping", "iperf3", "ethtool"];
 /// Longest frame of the wire.
 const MTU: u32 = 1504;
 /// Time within which what was asked for has come.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Model and guest of a testbed.
+pub(super) struct Setup<'a> {
+    /// Permanent faults of the model.
+    pub(super) faulty: FaultyDevice,
+    pub(super) iommu: Iommu,
+    /// Modules that are loaded, beside that of the kernel's driver.
+    pub(super) modules: &'a [&'a str],
+    pub(super) programs: &'a [&'a str],
+}
+
+impl Setup<'_> {
+    /// An honest model for the kernel's driver.
+    pub(super) fn of_the_kernel() -> Self {
+        Self { faulty: FaultyDevice::default(), iommu: Iommu::None, modules: MODULES, programs: PROGRAMS }
+    }
+}
 
 /// Guest, model, wire and far end.
 #[derive(Debug)]
@@ -78,7 +95,7 @@ pub fn kernel_available() -> anyhow::Result<Kernel> {
 
 impl Testbed {
     /// Boots the guest. `program` is `polder-lab`.
-    pub(super) fn boot(program: &Path) -> anyhow::Result<Self> {
+    pub(super) fn boot(program: &Path, setup: &Setup<'_>) -> anyhow::Result<Self> {
         let kernel = kernel_available()?;
         let mut topology = Topology::new()?;
         let (far, here) = (topology.namespace("far")?, topology.namespace("wire")?);
@@ -87,7 +104,9 @@ impl Testbed {
         far.ip(&["link", "set", INTERFACE, "mtu", "1500"])?;
         far.ip(&["address", "add", &format!("{FAR}/24"), "dev", INTERFACE])?;
         let socket = here.inside(|| PacketSocket::open(WIRE))?.context("cannot open a packet socket")?;
-        let nic = Nic::new(model::Options { mac: MAC, throttles: true, ..model::Options::default() })?;
+        let options =
+            model::Options { mac: MAC, throttles: true, faulty: setup.faulty, ..Default::default() };
+        let nic = Nic::new(options)?;
         let line = Arc::new(Line::new(nic.clone()));
         let wire = Arc::new(Wire::new(nic.clone(), Arc::clone(&line), socket));
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -101,12 +120,12 @@ impl Testbed {
         let options = Options {
             program,
             modules: &[],
-            spare_modules: MODULES,
-            programs: PROGRAMS,
+            spare_modules: setup.modules,
+            programs: setup.programs,
             memory_mib: 512,
             processors: 1,
             cards: &[],
-            iommu: Iommu::None,
+            iommu: setup.iommu,
         };
         let booted = Guest::boot_with(&kernel, &options, Some(&remote));
         drop(theirs);
@@ -117,7 +136,9 @@ impl Testbed {
         let pump = Pump::start(Arc::clone(&wire))?;
         let name = String::new();
         let mut testbed = Self { guest, function, pump, nic, line, wire, far, name, _topology: topology };
-        testbed.load("8021q")?;
+        for module in setup.modules {
+            testbed.load(module)?;
+        }
         Ok(testbed)
     }
 
