@@ -1,6 +1,7 @@
 //! `polder show`: views of a running gateway.
 
 use super::arguments::Show;
+use super::baseline::{Difference, Since};
 use super::screen::Screen;
 use super::{Failure, baseline};
 use crate::control::client::{Client, ClientError};
@@ -17,11 +18,8 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
         return watch(arguments, &socket, seconds);
     }
     let now = ask(&mut Client::connect(&socket)?, arguments)?;
-    let (shown, since) = match &arguments.from {
-        Some(name) => {
-            let (shown, nanos) = baseline::since(name, arguments.what, now.clone())?;
-            (shown, Some((name, nanos)))
-        }
+    let (shown, since) = match difference(arguments, &now)? {
+        Some((shown, name, nanos)) => (shown, Some((name, nanos))),
         None => (now.clone(), None),
     };
     let screen = Screen::stdout();
@@ -32,9 +30,21 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
         screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
     }
     // Put aside when it was seen: a pipe that closes leaves the old ones.
-    match &arguments.save {
-        Some(name) => baseline::save(name, arguments.what, &now),
-        None => Ok(()),
+    let last = (arguments.since == Some(Since::Last)).then(|| baseline::last(arguments.of.as_deref()));
+    let mut names = arguments.save.iter().chain(&last);
+    names.try_for_each(|name| baseline::save(name, arguments.what, &now))
+}
+
+/// The difference that is asked for; `None` for totals.
+fn difference(arguments: &Show, now: &Shown) -> Result<Option<Difference>, Failure> {
+    let what = arguments.what;
+    match (&arguments.from, arguments.since) {
+        (Some(name), _) => baseline::from(name, what, now.clone()).map(Some),
+        (None, Some(Since::Last)) => {
+            baseline::since_last(&baseline::last(arguments.of.as_deref()), what, now)
+        }
+        (None, Some(Since::Ago(time))) => baseline::since_ago(time, what, now).map(Some),
+        (None, None) => Ok(None),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::show::{Shown, What};
 use anyhow::{Context as _, anyhow, ensure};
 use clap::ValueEnum as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Environment variables with a folder for such a thing, and what is below it (XDG base directories).
@@ -21,8 +21,35 @@ pub(super) fn save(name: &str, what: What, shown: &Shown) -> Result<(), Failure>
     Ok(())
 }
 
-/// Difference to totals that were put aside, and the nanoseconds since then.
-pub(super) fn since(name: &str, what: What, shown: Shown) -> Result<(Shown, u64), Failure> {
+/// Point in time since which a view counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// The last time that the same was asked.
+    Last,
+    /// So long ago.
+    Ago(Duration),
+}
+
+impl Since {
+    /// Reads `last`, or a number of seconds, minutes, hours or days: `90s`, `10m`, `2h`, `1d`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text == "last" {
+            return Ok(Self::Last);
+        }
+        let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
+        let ago = units.iter().find_map(|(unit, seconds)| {
+            let number = text.strip_suffix(*unit)?.parse::<u64>().ok()?;
+            number.checked_mul(*seconds).map(Duration::from_secs)
+        });
+        ago.map(Self::Ago).ok_or_else(|| "take `last`, or a time as 90s, 10m, 2h or 1d".to_owned())
+    }
+}
+
+/// A view as a difference, the totals that it is the difference to, and the nanoseconds since then.
+pub(super) type Difference = (Shown, String, u64);
+
+/// Difference to totals that were put aside.
+pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, Failure> {
     let file = file(name, what)?;
     let text = fs::read(&file).map_err(|error| {
         let what = word(what);
@@ -38,17 +65,74 @@ pub(super) fn since(name: &str, what: What, shown: Shown) -> Result<(Shown, u64)
         )
         .into());
     }
-    let saved = fs::metadata(&file).and_then(|facts| facts.modified()).ok();
-    let age = saved.and_then(|saved| saved.elapsed().ok()).unwrap_or_default();
-    let nanos = shown.uptime_nanos.checked_sub(earlier.uptime_nanos);
-    match nanos.filter(|_| Duration::from_nanos(shown.uptime_nanos) >= age) {
-        Some(nanos) => Ok((shown.since(&earlier), nanos)),
+    match age(&earlier, &file, &shown) {
+        Some(nanos) => Ok((shown.since(&earlier), name.to_owned(), nanos)),
         None => {
             let gateway = shown.gateway;
             Err(anyhow!("gateway {gateway} was started after baseline {name:?} was saved: save it anew")
                 .into())
         }
     }
+}
+
+/// Difference to the totals of the last time that `name` was asked for, which these take the place of; `None` where
+/// there are none of this run of the gateway.
+pub(super) fn since_last(name: &str, what: What, shown: &Shown) -> Result<Option<Difference>, Failure> {
+    let file = file(name, what)?;
+    Ok(known(&file, shown).map(|(earlier, nanos)| (shown.clone().since(&earlier), name.to_owned(), nanos)))
+}
+
+/// Difference to those totals of this run of the gateway whose age comes nearest to `wanted`.
+pub(super) fn since_ago(wanted: Duration, what: What, shown: &Shown) -> Result<Difference, Failure> {
+    let wanted = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX);
+    let all = names(Some(what)).into_iter().filter_map(|name| {
+        let (earlier, nanos) = known(&file(&name, what).ok()?, shown)?;
+        Some((earlier, name, nanos))
+    });
+    let nearest = all.min_by_key(|(.., nanos)| nanos.abs_diff(wanted));
+    let (earlier, name, nanos) = nearest.ok_or_else(|| {
+        let what = word(what);
+        anyhow!("a gateway keeps no history, and no totals were put aside since this one started: `polder show {what} --save NAME`, or `--since last` each time")
+    })?;
+    Ok((shown.clone().since(&earlier), name, nanos))
+}
+
+/// Name of the totals of the last time that a view, or some of its rows, was asked for.
+pub(super) fn last(of: Option<&str>) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+    of.map_or_else(|| LAST.to_owned(), |of| format!("{LAST}.{}", of.chars().map(plain).collect::<String>()))
+}
+
+const LAST: &str = "last";
+
+/// Names under which totals of a view, or of any, were put aside; not those of some rows.
+pub(super) fn names(what: Option<What>) -> Vec<String> {
+    let Some(entries) = folder().ok().and_then(|folder| fs::read_dir(folder).ok()) else { return Vec::new() };
+    let name = |entry: fs::DirEntry| {
+        let file = entry.file_name().into_string().ok()?;
+        let (name, of) = file.strip_suffix(".json")?.rsplit_once('.')?;
+        let is_meant = what.is_none_or(|what| word(what) == of) && !name.starts_with(&format!("{LAST}."));
+        is_meant.then(|| name.to_owned())
+    };
+    let mut names = entries.filter_map(|entry| name(entry.ok()?)).collect::<Vec<_>>();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Totals of a file that are of this run of the gateway, and their age.
+fn known(file: &Path, shown: &Shown) -> Option<(Shown, u64)> {
+    let earlier = serde_json::from_slice::<Shown>(&fs::read(file).ok()?).ok()?;
+    let nanos = age(&earlier, file, shown).filter(|_| earlier.gateway == shown.gateway)?;
+    Some((earlier, nanos))
+}
+
+/// Nanoseconds between two views of one run of a gateway, the earlier of them in a file; `None` for two runs.
+fn age(earlier: &Shown, file: &Path, shown: &Shown) -> Option<u64> {
+    let saved = fs::metadata(file).and_then(|facts| facts.modified()).ok();
+    let age = saved.and_then(|saved| saved.elapsed().ok()).unwrap_or_default();
+    let nanos = shown.uptime_nanos.checked_sub(earlier.uptime_nanos);
+    nanos.filter(|_| Duration::from_nanos(shown.uptime_nanos) >= age)
 }
 
 fn file(name: &str, what: What) -> Result<PathBuf, anyhow::Error> {
@@ -64,14 +148,43 @@ fn file(name: &str, what: What) -> Result<PathBuf, anyhow::Error> {
             && name.chars().all(is_plain),
         "{name:?} is no name: letters and digits, then also - _ . and 64 of them at most"
     );
+    Ok(folder()?.join(format!("{name}.{}.json", word(what))))
+}
+
+fn folder() -> Result<PathBuf, anyhow::Error> {
     let folder = FOLDERS.iter().find_map(|(variable, below)| {
         let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
         Some(PathBuf::from(folder).join(below))
     });
-    let folder = folder.context("neither XDG_STATE_HOME nor HOME says where baselines are")?;
-    Ok(folder.join(format!("{name}.{}.json", word(what))))
+    folder.context("neither XDG_STATE_HOME nor HOME says where baselines are")
 }
 
 fn word(what: What) -> String {
     what.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let ago = |seconds| Ok(Since::Ago(Duration::from_secs(seconds)));
+        for (text, read) in
+            [("last", Ok(Since::Last)), ("90s", ago(90)), ("10m", ago(600)), ("2h", ago(7200))]
+        {
+            assert_eq!(Since::parse(text), read, "{text}");
+        }
+        for text in ["", "s", "10", "-1s", "1w", "99999999999999999999s", "999999999999999999d", "Last"] {
+            assert!(Since::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_have_last_times_of_their_own() {
+        assert_eq!(
+            [last(None), last(Some("lan")), last(Some("../x y"))],
+            ["last", "last.lan", "last.____x_y"]
+        );
+    }
 }

@@ -39,6 +39,7 @@ fn command() -> Command {
         // In place: the order of arguments is their meaning.
         command.mut_args(|argument| match argument.get_id().as_str() {
             "gateway" => argument.add(ArgValueCandidates::new(names)),
+            "from" => argument.add(ArgValueCandidates::new(baselines)),
             id if Some(id) == of_port => argument.add(ArgValueCandidates::new(ports)),
             _ => argument,
         })
@@ -49,6 +50,11 @@ fn command() -> Command {
 fn names() -> Vec<CompletionCandidate> {
     let name = |path: &Path| path.file_stem().map(CompletionCandidate::new);
     gateways(Path::new(DIRECTORY)).iter().filter_map(|path| name(path)).collect()
+}
+
+/// Names under which totals were put aside.
+fn baselines() -> Vec<CompletionCandidate> {
+    super::baseline::names(None).into_iter().map(CompletionCandidate::new).collect()
 }
 
 /// Ports and tunnels of all gateways that run. One that does not answer has none.

@@ -114,10 +114,22 @@ fn totals_are_compared_with_a_baseline() {
     assert!(since > 0 && since < all, "{before} {since} {all}");
     let (code, shown, said) = show(&gateway, &["--from", "before"]);
     assert!(code == Some(0) && shown.starts_with("since before, "), "{shown}{said}");
+    let (code, _, said) = show(&gateway, &["--since", "10"]);
+    assert!(code == Some(2) && said.contains("90s"), "{said}");
+    // What is nearest is the only one so far.
+    assert!(show(&gateway, &["--since", "1h"]).1.starts_with("since before, "));
+    // The first time there is nothing to compare with.
+    assert!(!show(&gateway, &["--since", "last"]).1.starts_with("since"));
+    let first = received(&["--json", "--since", "last"]);
+    assert!(first < all, "{first} of {all}");
+    assert!(show(&gateway, &["--since", "last"]).1.starts_with("since last, "));
     // Another gateway of that name, started later.
     gateway.signal(Signal::TERM);
     let (.., files) = gateway.wait();
     let gateway = Gateway::start_in(files, &[]);
     let (code, _, said) = show(&gateway, &["--from", "before"]);
     assert!(code == Some(1) && said.contains("was started after"), "{said}");
+    let (code, _, said) = show(&gateway, &["--since", "1h"]);
+    assert!(code == Some(1) && said.contains("keeps no history"), "{said}");
+    assert!(!show(&gateway, &["--since", "last"]).1.starts_with("since"), "totals of another run");
 }
