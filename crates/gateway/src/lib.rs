@@ -8,6 +8,7 @@ pub mod supervise;
 pub mod bfd;
 pub mod config;
 pub mod device;
+pub mod keepalive;
 pub mod kernel;
 pub mod runtime;
 pub mod sandbox;

@@ -6,6 +6,7 @@
 
 use super::decapsulate::Lane;
 use super::inner::Inner;
+use super::keepalive::{self, Payload};
 use super::options::{Carries, Stations};
 use super::outer::{Opened, Refused};
 use super::{ETHERNET_BYTES, lane};
@@ -29,10 +30,10 @@ pub(super) fn accept(
     (gre, ecn): (Gre<'_>, Ecn),
     lane: &mut Lane<'_>,
 ) -> Refused {
-    let is_ip = matches!(gre.protocol(), EtherType::IPV4 | EtherType::IPV6);
-    if !is_ip || !lane.tunnel.options().is_bare() {
+    let options = lane.tunnel.options();
+    let Some(payload) = Payload::of(&gre, options).filter(|_| options.is_bare()) else {
         return Refused::Drop(DropReason::TunnelBadProtocol);
-    }
+    };
     let sequence = match lane.verify(packet, &gre, (start, end)) {
         Ok(sequence) => sequence,
         Err(refused) => return refused,
@@ -40,7 +41,7 @@ pub(super) fn accept(
     // The outer IP header alone is longer than an Ethernet header.
     match u16::try_from(start + gre.header_bytes() - ETHERNET) {
         Ok(strip) => {
-            lane.bare = Some((Opened { strip, end, ecn, sequence }, gre.protocol()));
+            lane.bare = Some((Opened { strip, end, ecn, sequence }, payload));
             Refused::Bare
         }
         Err(_) => Refused::Drop(DropReason::GreTruncated),
@@ -58,7 +59,15 @@ impl Lane<'_> {
         let Carries::Packets(Stations { near, far }) = self.tunnel.options().carries else {
             return Err(DropReason::TunnelBadProtocol);
         };
-        let (opened, protocol) = self.bare.take().ok_or(DropReason::TunnelBadProtocol)?;
+        let (opened, payload) = self.bare.take().ok_or(DropReason::TunnelBadProtocol)?;
+        let protocol = match payload {
+            Payload::Packet(protocol) => protocol,
+            Payload::Keepalive => return keepalive::send_back(self, packet, &opened, context),
+            Payload::Answer => {
+                keepalive::take(self, packet, context);
+                return Ok(());
+            }
+        };
         let rest = packet.bytes_mut().get_mut(usize::from(opened.strip)..);
         let room =
             rest.and_then(|rest| rest.first_chunk_mut::<ETHERNET>()).ok_or(DropReason::GreTruncated)?;

@@ -5,7 +5,7 @@
 //! been looked at; `network_offset` is behind that header, all other offsets are unknown.
 //! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6, GRE and VXLAN,
 //! `TunnelBadProtocol`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
-//! `EcnNotCapable`, `NoBuffer`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
+//! `EcnNotCapable`, `NoBuffer`; of keepalives `TunnelNoNeighbour`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
 //! `FragmentTimeout`, `FragmentLimit`.
 //!
 //! The outer time to live is of no account: the packet has arrived (RFC 1122, 3.2.1.7), and so are flow
@@ -19,6 +19,7 @@
 
 use super::encapsulate::LOOKED_AT;
 use super::inner::merge_ecn;
+use super::keepalive::{self, Payload};
 use super::outer::{
     Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4,
     network, place,
@@ -29,7 +30,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
-use crate::wire::{Checksum, Ecn, EtherType, Gre, IpProtocol, Ipv6};
+use crate::wire::{Checksum, Ecn, EtherType, Gre, IpProtocol, Ipv6, MacAddress};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind};
 
 /// After such a silence, a sequence number that looks old is taken for a new beginning: the other
@@ -239,13 +240,15 @@ pub(super) struct Lane<'a> {
     /// The protocol type of frames; none for a tunnel of packets, which have several.
     protocol: u32,
     /// A packet that is about to be opened.
-    pub(super) bare: Option<(Opened, EtherType)>,
-    counters: &'a TunnelCounters,
+    pub(super) bare: Option<(Opened, Payload)>,
+    /// Station of answers to keepalives, in a tunnel of frames that has them.
+    probe: Option<MacAddress>,
+    pub(super) counters: &'a TunnelCounters,
     /// The highest sequence number so far.
     received: Option<u32>,
     packets: u64,
     pub(super) bytes: u64,
-    now: Nanos,
+    pub(super) now: Nanos,
 }
 
 impl<'a> Lane<'a> {
@@ -255,7 +258,8 @@ impl<'a> Lane<'a> {
         let is_bare = tunnel.options.is_bare();
         let protocol = if is_bare { u32::MAX } else { u32::from(EtherType::TRANSPARENT_ETHERNET.0) };
         let counters = state.worker(worker);
-        Self { tunnel, protocol, bare: None, counters, received, packets: 0, bytes: 0, now }
+        let probe = tunnel.options.keepalive;
+        Self { tunnel, protocol, bare: None, probe, counters, received, packets: 0, bytes: 0, now }
     }
 
     /// Checks the GRE header beside its protocol type; it is from `start` to `end` in the packet.
@@ -323,6 +327,10 @@ impl<'a> Lane<'a> {
         }
         forget_outer(packet, strip)?;
         packet.ingress = self.tunnel.options.port;
+        if self.probe.is_some_and(|probe| packet.bytes().starts_with(&probe.0)) {
+            keepalive::take(self, packet, context);
+            return Ok(());
+        }
         let headers = HeaderSummary::of(packet);
         mss::clamp(packet, headers, self.tunnel, self.counters);
         Ok(())
@@ -399,7 +407,12 @@ fn keep_inner(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
 
 /// Cuts off bytes behind the inner frame, and brings its headers into the head of a chain.
 #[cold]
-fn shape(packet: &mut Packet, strip: u16, end: usize, context: &mut Context<'_>) -> Result<(), DropReason> {
+pub(super) fn shape(
+    packet: &mut Packet,
+    strip: u16,
+    end: usize,
+    context: &mut Context<'_>,
+) -> Result<(), DropReason> {
     packet.truncate(end, context.pool).map_err(|_| DropReason::Ipv4BadTotalLength)?;
     let wanted = usize::from(strip + LOOKED_AT).min(end);
     let wanted = u16::try_from(wanted).map_err(|_| DropReason::NoBuffer)?;

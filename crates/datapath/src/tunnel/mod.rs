@@ -31,6 +31,7 @@ mod ends;
 mod fragment;
 mod image;
 mod inner;
+mod keepalive;
 mod lane;
 mod mss;
 mod options;

@@ -64,6 +64,9 @@ pub struct TunnelOptions {
     pub state: Arc<TunnelState>,
     /// Payload.
     pub carries: Carries,
+    /// Station that sends this end's keepalives; none for a tunnel that has none. Frames for it are answers and go no
+    /// further. In a tunnel of packets, GRE with protocol type 0 is an answer, and the station has no other meaning.
+    pub keepalive: Option<MacAddress>,
 }
 
 /// Payload of a tunnel.
@@ -112,6 +115,7 @@ impl TunnelOptions {
             underlay,
             state,
             carries: Carries::Frames,
+            keepalive: None,
         }
     }
 

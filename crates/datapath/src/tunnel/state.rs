@@ -80,7 +80,16 @@ impl TunnelState {
 
     /// Time at which a packet of the other end was last accepted; `None` when none has been.
     pub fn last_received(&self) -> Option<Nanos> {
-        let latest = self.blocks().map(|block| block.last_received.get()).max();
+        self.latest(|block| &block.last_received)
+    }
+
+    /// Time at which a keepalive was last answered; `None` when none has been.
+    pub fn last_keepalive(&self) -> Option<Nanos> {
+        self.latest(|block| &block.last_keepalive)
+    }
+
+    fn latest(&self, counter: impl Fn(&TunnelCounters) -> &Counter) -> Option<Nanos> {
+        let latest = self.blocks().map(|block| counter(block).get()).max();
         latest.filter(|&nanos| nanos > 0).map(Nanos)
     }
 }
@@ -257,6 +266,9 @@ tunnel_counters! {
     mss_clamped, "TCP connections whose segment size was lowered.";
     recursion, "Packets for the tunnel that were outer packets of a tunnel already.";
     no_neighbour, "Packets for the tunnel while the next hop's address was not known.";
+    keepalives_answered, "Keepalives of the other end that were sent back.";
+    keepalives_heard, "Answers to keepalives of this end.";
+    last_keepalive, "When the last of those came, on the gateway's clock, in nanoseconds; 0 for never.";
 }
 
 #[cfg(test)]

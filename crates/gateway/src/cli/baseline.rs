@@ -184,7 +184,7 @@ mod tests {
     fn rows_have_last_times_of_their_own() {
         assert_eq!(
             [last(None), last(Some("lan")), last(Some("../x y"))],
-            ["last", "last.lan", "last.____x_y"]
+            ["last", "last.lan", "last.___x_y"]
         );
     }
 }

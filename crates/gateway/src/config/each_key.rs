@@ -6,7 +6,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Draft, Key, Keyed, Reload};
 use super::lan78xx::Adapter;
-use super::liveness::Bfd;
+use super::liveness::{Bfd, Keepalive};
 use super::metrics::Metrics;
 use super::model::{Bridge, Configuration, Port, Tunnel};
 use super::modem::Modem;
@@ -79,6 +79,7 @@ fn each_key_is_written_as_it_is_read() {
         ),
         each_reads_and_writes::<Tunnel>("kind = \"vxlan\""),
         each_reads_and_writes::<Bfd>(""),
+        each_reads_and_writes::<Keepalive>(""),
         each_reads_and_writes::<Bridge>(""),
         each_reads_and_writes::<FloodLimit>(""),
         each_reads_and_writes::<Member>(""),

@@ -7,7 +7,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Key, Keyed, Reload};
 use super::lan78xx::Adapter;
-use super::liveness::Bfd;
+use super::liveness::{Bfd, Keepalive};
 use super::metrics::Metrics;
 use super::model::Configuration;
 use super::modem::Modem;
@@ -56,6 +56,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Adapter>(),
         table::<Tunnel>(),
         table::<Bfd>(),
+        table::<Keepalive>(),
         table::<Bridge>(),
         table::<FloodLimit>(),
         table::<Member>(),

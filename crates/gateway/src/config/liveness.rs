@@ -1,11 +1,14 @@
-//! `bfd` of a tunnel: how it is known that the other end lives.
+//! `bfd` and `keepalive` of a tunnel: how it is known that the other end lives.
 
 use super::keys::Draft;
 use super::keys::Reload::Live;
-use super::notation::{Boolean, Given, Inner, Integer};
+use super::notation::{Boolean, Given, Inner, Integer, Text, text};
 use super::section::Section;
+use super::values;
 use crate::bfd::{Settings, TTL};
+use crate::keepalive;
 use polder_datapath::units::Nanos;
+use std::net::IpAddr;
 
 section! {
     /// BFD between the ends of a tunnel (RFC 5880).
@@ -20,6 +23,34 @@ section! {
         multihop: Option<bool> = None, Given(Boolean) => Live, usual("`false` if `next_hop` is `remote`");
         /// With `multihop`: TTL below which control packets are refused.
         min_ttl: u8 = 1, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
+    }
+}
+
+section! {
+    /// Keepalives into a tunnel, which its other end answers.
+    #[derive(Copy)]
+    pub struct Keepalive("`keepalive`", "keepalive") {
+        keys:
+        /// Interval at which keepalives are sent.
+        interval_ms: u32 = 10_000, Integer(100..=600_000, "milliseconds") => Live;
+        /// Keepalives in a row without an answer after which the other end is down.
+        retries: u8 = 3, Integer(1..=255, "keepalives") => Live;
+        /// Address inside, behind the other end, that is asked for by ARP or neighbour discovery. For `gretap` and `vxlan` alone.
+        address: Option<IpAddr> = None, Given(INSIDE) => Live, usual("required for `gretap` and `vxlan`");
+    }
+}
+
+const INSIDE: Text<IpAddr> = text("IPv4 or IPv6 address", "a host's", values::host);
+
+/// Notation of keepalives of a tunnel.
+pub(super) const KEEPALIVE: Inner<Keepalive> =
+    Inner("write `keepalive = { interval_ms = 1000, retries = 3 }`", |_, _| true);
+
+impl Keepalive {
+    /// Values of the watch.
+    pub fn settings(&self) -> keepalive::Settings {
+        let interval = Nanos::from_millis(self.interval_ms.into());
+        keepalive::Settings { interval, retries: self.retries }
     }
 }
 

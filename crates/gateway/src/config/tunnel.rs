@@ -2,7 +2,7 @@
 
 use super::keys::Access;
 use super::keys::Reload::Live;
-use super::liveness::{BFD, Bfd};
+use super::liveness::{BFD, Bfd, KEEPALIVE, Keepalive};
 use super::model::{Configuration, Mac, number};
 use super::names::Reference;
 use super::notation::{
@@ -108,6 +108,8 @@ section! {
         tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
         /// BFD with the other end, without which the tunnel is not used; see [bfd](#bfd).
         bfd: Option<Bfd> = None, Given(BFD) => Live, usual("none");
+        /// Keepalives that the other end answers, without which the tunnel is not used; see [keepalive](#keepalive).
+        keepalive: Option<Keepalive> = None, Given(KEEPALIVE) => Live, usual("none");
     }
 }
 
@@ -178,6 +180,11 @@ impl Tunnel {
     /// True if the next hop is written: without one, that to each remote of a list is the remote.
     fn has_next_hop(&self) -> bool {
         !self.is_of_list() || self.next_hop != self.remote
+    }
+
+    /// True if it is watched, by BFD or by keepalives.
+    pub fn is_watched(&self) -> bool {
+        self.bfd.is_some() || self.keepalive.is_some()
     }
 
     fn is_gre(&self) -> bool {

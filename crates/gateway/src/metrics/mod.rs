@@ -136,6 +136,7 @@ impl Collector for Exposed {
         encode_all(ports::NIC, &rows.behind(|port| port.nic.clone()), Behind::labels, out)?;
         encode_all(traffic::TUNNEL, &rows.tunnels, traffic::tunnel_labels, out)?;
         encode_all(traffic::BFD, &rows.tunnels, traffic::tunnel_labels, out)?;
+        encode_all(traffic::KEEPALIVE, &rows.tunnels, traffic::tunnel_labels, out)?;
         encode_all(traffic::BRIDGE, &rows.bridges, traffic::bridge_labels, out)?;
         encode_all(traffic::QUEUE, &rows.queues, traffic::queue_labels, out)?;
         encode_all(traffic::FILTER, std::slice::from_ref(&rows.filters), traffic::none, out)?;

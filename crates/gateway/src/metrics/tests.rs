@@ -11,7 +11,7 @@ use crate::show::fdb::MemberRow;
 use crate::show::filters::FilterRow;
 use crate::show::nic::NicRow;
 use crate::show::path::StageRow;
-use crate::show::tunnels::BfdRow;
+use crate::show::tunnels::{BfdRow, KeepaliveRow};
 use crate::supervise::Threads;
 use listen::Bound;
 use polder_datapath::drops::DropReason;
@@ -80,6 +80,7 @@ fn full() -> Rows {
         path_mtu: Some(1),
         silent_nanos: Some(1),
         bfd: Some(BfdRow { heard_nanos: Some(1), detection_nanos: Some(1), ..BfdRow::default() }),
+        keepalive: Some(KeepaliveRow { heard_nanos: Some(1), ..KeepaliveRow::default() }),
         counters: counts(&["received", "received_bytes", "sent", "sent_bytes", "too_big"]),
         ..TunnelRow::default()
     };

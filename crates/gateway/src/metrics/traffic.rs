@@ -250,6 +250,31 @@ pub(super) const BFD: &[Family<TunnelRow>] = &[
     }),
 ];
 
+/// Families of the keepalives of tunnels.
+pub(super) const KEEPALIVE: &[Family<TunnelRow>] = &[
+    Family::gauge("tunnel_keepalive_up", NONE, "1 if the tunnel's keepalives are answered.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Value::flag(keepalive.state == "up"))
+    }),
+    Family::gauge("tunnel_keepalive_since", SECONDS, "Time since the other end's last change.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Nanos(keepalive.since_nanos))
+    }),
+    Family::gauge("tunnel_keepalive_heard", SECONDS, "Time since a keepalive was answered.", |row| {
+        row.keepalive.as_ref()?.heard_nanos.map(Nanos)
+    }),
+    Family::gauge("tunnel_keepalive_interval", SECONDS, "Interval at which keepalives are sent.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Nanos(keepalive.interval_nanos))
+    }),
+    Family::gauge("tunnel_keepalive_retries", NONE, "Keepalives without an answer that are down.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Count(keepalive.retries.into()))
+    }),
+    Family::gauge("tunnel_keepalive_unanswered", NONE, "Keepalives in a row without an answer.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Count(keepalive.unanswered.into()))
+    }),
+    Family::counter("tunnel_keepalive_sent", PACKETS, "Keepalives sent.", |row| {
+        row.keepalive.as_ref().map(|keepalive| Count(keepalive.sent))
+    }),
+];
+
 /// Counters of a tunnel that are families of their own.
 const CARRIED: [&str; 4] = ["received", "received_bytes", "sent", "sent_bytes"];
 

@@ -129,8 +129,8 @@ impl EventWatch {
 
     fn look_at_tunnels(&mut self, gateway: &Gateway, events: &Events) {
         let mut states = HashMap::new();
-        // What BFD finds out is told as it happens.
-        for tunnel in gateway.configuration.tunnels.iter().filter(|tunnel| tunnel.bfd.is_none()) {
+        // What is found out of tunnels that are watched is told as it happens.
+        for tunnel in gateway.configuration.tunnels.iter().filter(|tunnel| !tunnel.is_watched()) {
             let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
             let state = gateway.lasting.tunnels.get(&tunnel.name);
             let next_hop = state.and_then(|state| state.next_hop.address());

@@ -4,7 +4,7 @@
 
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
-use super::liveness::{Counts, SessionStatus};
+use super::liveness::{Counts, KeepaliveStatus, SessionStatus};
 use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
@@ -20,7 +20,7 @@ use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
 use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
 use crate::show::routes::Routes;
-use crate::show::tunnels::{BfdRow, TunnelRow};
+use crate::show::tunnels::{BfdRow, KeepaliveRow, TunnelRow};
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use polder_buffers::PortId;
@@ -389,7 +389,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         }
     }
     // A moment is no count.
-    let counts = sums.into_iter().filter(|(name, _)| *name != "last_received");
+    let counts = sums.into_iter().filter(|(name, _)| !matches!(*name, "last_received" | "last_keepalive"));
     let counters = counts.map(|(name, count)| (name.to_owned(), count)).collect::<BTreeMap<_, _>>();
     let path_mtu = state.and_then(|state| state.next_hop.path_mtu());
     let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
@@ -415,6 +415,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         overhead_bytes: tunnel.overhead_bytes(),
         silent_nanos: last.map(|last| gateway.clock.now().since(last).0),
         bfd: gateway.session(tunnel).map(|session| bfd_row(tunnel, session, gateway.clock.now())),
+        keepalive: gateway.keepalive(tunnel).and_then(|own| keepalive_row(tunnel, own, gateway.clock.now())),
         counters,
     }
 }
@@ -441,6 +442,23 @@ fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
         refused,
         trouble: session.trouble,
     }
+}
+
+fn keepalive_row(tunnel: &Tunnel, status: KeepaliveStatus, now: Nanos) -> Option<KeepaliveRow> {
+    let keepalive = tunnel.keepalive?;
+    let age = |at: Nanos| now.since(at).0;
+    Some(KeepaliveRow {
+        carries: status.carries(),
+        state: status.state.name().to_owned(),
+        since_nanos: age(status.changed_at),
+        heard_nanos: status.heard_at.map(age),
+        interval_nanos: keepalive.settings().interval.0,
+        retries: keepalive.retries.into(),
+        unanswered: status.unanswered.into(),
+        address: keepalive.address.map(|address| address.to_string()),
+        sent: status.sent,
+        trouble: status.trouble,
+    })
 }
 
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {

@@ -232,6 +232,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
         mtu: tunnel.mtu,
         tcp_mss,
         carries: super::tunnels::carries(tunnel),
+        keepalive: tunnel.keepalive.map(|_| super::tunnels::keepalive_station(tunnel)),
         ..TunnelOptions::new(tunnel.id, ends, tunnel.port, state)
     })
 }

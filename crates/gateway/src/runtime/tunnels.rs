@@ -22,6 +22,15 @@ pub(super) fn stations(tunnel: &Tunnel) -> Stations {
     Stations { near: station(tunnel.local, tunnel.remote), far: station(tunnel.remote, tunnel.local) }
 }
 
+/// Station of this end that sends keepalives: an address of its own for each tunnel.
+pub(super) fn keepalive_station(tunnel: &Tunnel) -> MacAddress {
+    let number = tunnel.vxlan.map(|vxlan| vxlan.vni).or(tunnel.key);
+    let [_, rest @ ..] = station([tunnel.local, tunnel.remote], number);
+    let [b, c, d, e, f] = rest;
+    // Other than the stations of tunnels of packets, whose first octet is 02.
+    MacAddress([0x0e, b, c, d, e, f])
+}
+
 /// A locally administered address made of the ends of a tunnel and its key (FNV-1a).
 fn station(ends: [IpAddr; 2], key: Option<u32>) -> [u8; 6] {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;

@@ -150,9 +150,9 @@ const CONTROL: &[Call] = calls! {
     SYS_socket if When::OneOf(0, FAMILIES), "AF_XDP and TAP ports, netlink, USB/IP, neighbours, the service manager";
     SYS_socketpair if When::OneOf(0, &[libc::AF_UNIX]), "ends of threads";
     SYS_connect, "USB/IP servers, routes to a tunnel's other end, the service manager";
-    SYS_bind, "AF_XDP and netlink sockets, BFD";
+    SYS_bind, "AF_XDP and netlink sockets, BFD and keepalives";
     SYS_accept4, "clients of the control socket";
-    SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours";
+    SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours, keepalives";
     SYS_sendmsg, "the service manager, netlink";
     SYS_sendmmsg, "questions for names of USB/IP servers";
     SYS_recvfrom, "netlink, control clients, USB/IP";

@@ -26,7 +26,7 @@ pub const RIGHTS: &[Right] = &[
     Right {
         capability: Capability::CAP_NET_RAW,
         roles: &[Role::Control],
-        reason: "AF_XDP and packet sockets of ports that are opened",
+        reason: "AF_XDP and packet sockets of ports that are opened, keepalives of GRE tunnels",
     },
     Right {
         capability: Capability::CAP_BPF,

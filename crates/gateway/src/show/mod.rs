@@ -289,7 +289,7 @@ mod tests {
                 bypassed: vec![ports::BypassedRow::default()],
                 ..ports::PortRow::default()
             }]),
-            View::Tunnels(vec![tunnels::with_bfd()]),
+            View::Tunnels(vec![tunnels::whole()]),
             View::Fdb(vec![bridge]),
             View::Routes(routes::Routes {
                 routes: vec![routes::RouteRow {

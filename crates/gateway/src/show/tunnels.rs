@@ -50,6 +50,9 @@ pub struct TunnelRow {
     /// BFD with the other end, if the tunnel has it.
     #[serde(default)]
     pub bfd: Option<BfdRow>,
+    /// Keepalives of the tunnel, if it has them.
+    #[serde(default)]
+    pub keepalive: Option<KeepaliveRow>,
     /// Counters of the tunnel.
     pub counters: BTreeMap<String, u64>,
 }
@@ -91,6 +94,31 @@ pub struct BfdRow {
     pub trouble: Option<String>,
 }
 
+/// The keepalives of a tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepaliveRow {
+    /// True if the tunnel is used: keepalives are answered, or begin.
+    pub carries: bool,
+    /// State of the other end: `up`, `down`, or `init` before it is known.
+    pub state: String,
+    /// Time since the last change of the state.
+    pub since_nanos: u64,
+    /// Time since a keepalive was answered; `null` when none ever was.
+    pub heard_nanos: Option<u64>,
+    /// Interval at which keepalives are sent.
+    pub interval_nanos: u64,
+    /// Keepalives in a row without an answer after which the other end is down.
+    pub retries: u32,
+    /// Keepalives in a row that were not answered.
+    pub unanswered: u32,
+    /// Address inside that is asked for, in a tunnel of frames.
+    pub address: Option<String>,
+    /// Keepalives sent.
+    pub sent: u64,
+    /// Reason why none can be sent.
+    pub trouble: Option<String>,
+}
+
 impl TunnelRow {
     fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
@@ -98,23 +126,26 @@ impl TunnelRow {
 
     /// The state in two words, and whether it is good.
     pub fn state(&self) -> (&'static str, bool) {
-        state(self.port_open, self.next_hop_mac.is_some(), self.bfd.as_ref(), self.silent_nanos)
+        let bfd = self.bfd.as_ref().map(|bfd| ("BFD down", bfd.carries, bfd.state.as_str()));
+        let keepalive = self.keepalive.as_ref().map(|own| ("no answer", own.carries, own.state.as_str()));
+        state(self.port_open, self.next_hop_mac.is_some(), bfd.or(keepalive), self.silent_nanos)
     }
 }
 
-/// The state of a tunnel in two words, and whether it is good: the first thing that is missing, and where the other end is
-/// watched the age of what was heard of it.
+/// The state of a tunnel in two words, and whether it is good: the first thing that is missing, and the age of what was
+/// heard of the other end. `end` is known where that is watched: words for one that is down, true if the tunnel carries,
+/// the state.
 fn state(
     port_open: bool,
     has_next_hop: bool,
-    bfd: Option<&BfdRow>,
+    end: Option<(&'static str, bool, &str)>,
     silent_nanos: Option<u64>,
 ) -> (&'static str, bool) {
-    match (port_open, has_next_hop, bfd, silent_nanos) {
+    match (port_open, has_next_hop, end, silent_nanos) {
         (false, ..) => ("port closed", false),
         (true, false, ..) => ("no next hop", false),
-        (true, true, Some(BfdRow { carries: false, .. }), _) => ("BFD down", false),
-        (true, true, Some(bfd), _) if bfd.state == "up" => ("up", true),
+        (true, true, Some((down, false, _)), _) => (down, false),
+        (true, true, Some((_, true, "up")), _) => ("up", true),
         (true, true, _, None) => ("nothing heard", false),
         (true, true, _, Some(silent)) if silent > QUIET.0 => ("quiet", true),
         (true, true, _, Some(_)) => ("up", true),
@@ -138,6 +169,26 @@ impl BfdRow {
         let why = self.trouble.as_deref().unwrap_or(why);
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         format!("BFD {} for {since}{why}; {heard}{limit}{far}; {end}", self.state)
+    }
+}
+
+impl KeepaliveRow {
+    /// The keepalives in one line.
+    fn sentence(&self) -> String {
+        let since = duration(self.since_nanos);
+        let heard = self.heard_nanos.map_or_else(
+            || "none was answered".to_owned(),
+            |heard| format!("answered {} ago", duration(heard)),
+        );
+        let Self { retries, unanswered, .. } = self;
+        let lost = match unanswered {
+            0 => String::new(),
+            unanswered => format!(", {unanswered} of {retries} missed"),
+        };
+        let why = self.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let asked = self.address.as_ref().map(|address| format!(" for {address}")).unwrap_or_default();
+        let every = duration(self.interval_nanos);
+        format!("keepalive {} for {since}{why}; {heard}{lost}; every {every}{asked}", self.state)
     }
 }
 
@@ -209,12 +260,17 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
         let mark = if bfd.carries { look.dim("·") } else { look.bad("✗") };
         table.remark(&mark, &bfd.sentence());
     }
+    if let Some(keepalive) = &row.keepalive {
+        let mark = if keepalive.carries { look.dim("·") } else { look.bad("✗") };
+        table.remark(&mark, &keepalive.sentence());
+    }
     if let Some(path_mtu) = row.path_mtu {
         let text =
             format!("the path to {} carries {path_mtu} bytes, less than {} does", row.remote, row.port);
         table.remark(&look.odd("!"), &text);
     }
-    const IN_COLUMNS: [&str; 5] = ["received", "received_bytes", "sent", "sent_bytes", "last_received"];
+    const IN_COLUMNS: [&str; 6] =
+        ["received", "received_bytes", "sent", "sent_bytes", "last_received", "last_keepalive"];
     let descriptions = TunnelCounters::default();
     for (name, description, _) in descriptions.rows().filter(|(name, ..)| !IN_COLUMNS.contains(name)) {
         let count = row.counter(name);
@@ -226,8 +282,9 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
 
 /// A row with everything that there can be in it.
 #[cfg(test)]
-pub(super) fn with_bfd() -> TunnelRow {
-    TunnelRow { bfd: Some(BfdRow::default()), ..TunnelRow::default() }
+pub(super) fn whole() -> TunnelRow {
+    let (bfd, keepalive) = (Some(BfdRow::default()), Some(KeepaliveRow::default()));
+    TunnelRow { bfd, keepalive, ..TunnelRow::default() }
 }
 
 #[cfg(test)]
@@ -257,7 +314,15 @@ mod tests {
             |carries, state: &str| Some(BfdRow { carries, state: state.to_owned(), ..BfdRow::default() });
         let up = TunnelRow { bfd: session(true, "up"), silent_nanos: None, ..quiet };
         assert_eq!(up.state(), ("up", true), "the session was heard");
-        assert_eq!(TunnelRow { bfd: session(false, "down"), ..heard }.state(), ("BFD down", false));
+        assert_eq!(TunnelRow { bfd: session(false, "down"), ..heard.clone() }.state(), ("BFD down", false));
+        let keepalive = |carries, state: &str| {
+            Some(KeepaliveRow { carries, state: state.to_owned(), ..KeepaliveRow::default() })
+        };
+        let up = TunnelRow { keepalive: keepalive(true, "up"), silent_nanos: None, ..heard.clone() };
+        assert_eq!(up.state(), ("up", true), "keepalives are answered");
+        let down = TunnelRow { keepalive: keepalive(false, "down"), ..heard.clone() };
+        assert_eq!(down.state(), ("no answer", false), "whatever else was heard");
+        assert_eq!(TunnelRow { keepalive: keepalive(true, "init"), ..heard }.state(), ("up", true));
     }
 
     #[test]

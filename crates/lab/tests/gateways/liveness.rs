@@ -138,6 +138,22 @@ fn die_and_come_back(pair: &Pair, watch: &str, [near, far]: [Gateway; 2]) {
     far.stop();
 }
 
+/// Keepalives ask for the address in front of the tunnel's other end.
+#[test]
+fn with_keepalives_a_tunnel_whose_end_stands_still_is_no_destination() {
+    if !root_or_skip("with_keepalives_a_tunnel_whose_end_stands_still_is_no_destination") {
+        return;
+    }
+    let pair = Pair::new();
+    let gateways = [0, 1].map(|end| {
+        pair.start(end, |number| {
+            let asked = inside(number, 1 - end);
+            format!("keepalive = {{ interval_ms = 200, retries = 5, address = \"{asked}\" }}")
+        })
+    });
+    die_and_come_back(&pair, "keepalive", gateways);
+}
+
 #[test]
 fn with_bfd_a_tunnel_whose_end_stands_still_is_no_destination() {
     if !root_or_skip("with_bfd_a_tunnel_whose_end_stands_still_is_no_destination") {

@@ -19,6 +19,7 @@ mod filter;
 mod hooks;
 mod host;
 mod host_end;
+mod keepalive;
 mod land;
 mod liveness;
 mod memory;

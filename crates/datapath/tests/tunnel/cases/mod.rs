@@ -4,6 +4,7 @@ mod bare;
 mod fragments;
 
 mod into;
+mod keepalive;
 mod mss;
 mod out;
 mod refusals;

@@ -23,6 +23,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
             overlap(tunnel, &draft.tunnels[earlier], shared, findings);
         }
         carrier(tunnel, draft, findings);
+        keepalives(tunnel, findings);
         let resolved = tunnel.resolved(draft.remote_ids(id));
         if let Some(first) = resolved.first() {
             size(tunnel, first, draft, findings);
@@ -229,6 +230,46 @@ fn shared_sessions(tunnels: &[Tunnel], draft: &FileDraft, findings: &Findings) {
             format!("the tunnels `{name}` and `{}` have the same ends and differ in `bfd`", tunnel.table);
         let remedy = "they share one session (RFC 5881, 2): give both the same `bfd`, or one of them none";
         findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
+    }
+}
+
+/// Keepalives that can be answered, and one way to watch a tunnel.
+fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
+    let (Some(span), Some(keepalive), Some(kind)) =
+        (tunnel.at("keepalive"), tunnel.value.keepalive, tunnel.kind())
+    else {
+        return;
+    };
+    let refuse = |message: &str, remedy: &str| {
+        findings.note(Diagnostic::error(span.clone(), message.to_owned()).remedy(remedy));
+    };
+    if tunnel.has("bfd") {
+        refuse("`keepalive` and `bfd` watch the same end", "keep one of them: `bfd` notices sooner");
+    }
+    match (kind.carries_frames(), keepalive.address) {
+        (true, None) => refuse(
+            "`keepalive` of a tunnel of frames asks for an address, and there is none",
+            "add `address = \"…\"`: that of a host or a bridge behind the other end",
+        ),
+        (false, Some(_)) => {
+            refuse(
+                "`address` is for `gretap` and `vxlan`",
+                "remove it: a `gre` tunnel's end answers by itself",
+            );
+        }
+        (true, Some(_)) | (false, None) => {}
+    }
+    if tunnel.value.sequence {
+        refuse(
+            "`keepalive` is not for a tunnel with `sequence`",
+            "take `bfd`: keepalives do not wait for numbers that workers have drawn",
+        );
+    }
+    if tunnel.has("remotes") {
+        refuse(
+            "`keepalive` asks for one address, and the tunnel has several remotes",
+            "take `bfd`, or a tunnel for each remote",
+        );
     }
 }
 

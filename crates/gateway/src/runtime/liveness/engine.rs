@@ -3,9 +3,13 @@
 //! A round takes what has arrived before it looks whether anything is missed: a thread that had no core for a while
 //! does not take its own absence for a dead tunnel.
 
+use super::keepalives::{KeepaliveStatus, Keepalives};
 use super::socket::{Datagram, Place, Receiver, sender};
 use super::{SessionKey, Wanted};
 use crate::bfd::{Diagnostic, Packet, Session, State};
+use crate::config::model::Configuration;
+use polder_buffers::PortId;
+use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -15,7 +19,7 @@ use std::sync::Arc;
 /// Datagrams of one socket that a round takes.
 const AT_ONCE: usize = 256;
 /// Time after which a socket that could not be opened is tried again.
-const RETRY: Nanos = Nanos::SECOND;
+pub(super) const RETRY: Nanos = Nanos::SECOND;
 /// Time for which a session that begins may be silent before its tunnels are taken to be dead.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
 /// Packets by which the other end is told that a session ends.
@@ -27,6 +31,7 @@ pub(super) struct Engine {
     /// Keys by our discriminator.
     discriminators: HashMap<u32, SessionKey>,
     receivers: HashMap<Place, Listening>,
+    keepalives: Keepalives,
     random: Random,
     is_stopping: bool,
     has_changed: bool,
@@ -105,6 +110,7 @@ impl Engine {
             sessions: HashMap::new(),
             discriminators: HashMap::new(),
             receivers: HashMap::new(),
+            keepalives: Keepalives::default(),
             random: Random::new(now),
             is_stopping: false,
             has_changed: false,
@@ -146,6 +152,22 @@ impl Engine {
         self.has_changed = true;
     }
 
+    /// Keeps the keepalives that tunnels ask for, and no others.
+    pub(super) fn set_keepalives(
+        &mut self,
+        configuration: &Configuration,
+        states: &HashMap<String, Arc<TunnelState>>,
+        now: Nanos,
+    ) {
+        self.keepalives.set(configuration, states, now);
+        self.has_changed = true;
+    }
+
+    /// Keepalives of the tunnel with this number.
+    pub(super) fn keepalive(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
+        self.keepalives.status(tunnel)
+    }
+
     /// Ends all sessions with the next round.
     pub(super) fn stop(&mut self) {
         self.is_stopping = true;
@@ -178,6 +200,9 @@ impl Engine {
             self.has_changed |= entry.work(key, now, &mut self.random);
             next = next.into_iter().chain(entry.next_deadline()).min();
         }
+        let (has_changed, due) = self.keepalives.round(now);
+        self.has_changed |= has_changed;
+        next = next.into_iter().chain(due).min();
         let retries = self.receivers.values().filter(|listening| listening.receiver.is_err());
         next = next.into_iter().chain(retries.map(|listening| listening.retry_at)).min();
         Round { has_changed: std::mem::take(&mut self.has_changed), is_last: false, next, receivers }

@@ -1,28 +1,36 @@
-//! BFD between the ends of tunnels: a thread of its own, on sockets of the kernel.
+//! BFD between the ends of tunnels, and keepalives: a thread of its own, on sockets of the kernel.
 //!
 //! Control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they cost
-//! the packet path nothing, pass by a worker that is overloaded, and wake none.
+//! the packet path nothing, pass by a worker that is overloaded, and wake none. Keepalives leave by sockets of the kernel,
+//! too; their answers are packets of the tunnel, which workers take and note the time of.
 //!
 //! ```text
-//! engine   sessions, sockets, one round of work; no clock
-//! socket   UDP sockets
-//! sys      TTL of what arrives
+//! engine      sessions, sockets, one round of work; no clock
+//! socket      UDP sockets
+//! sys         TTL of what arrives
+//! keepalives  tunnels with keepalives, and their sockets
+//! probe       octets of a keepalive
 //! ```
 //!
-//! Tunnels between the same ends share a session. The thread is there while a tunnel has `bfd`. It tells the control
+//! Tunnels between the same ends share a session. The thread is there while a tunnel has `bfd` or `keepalive`. It tells the control
 //! thread of changes by a descriptor; who wants to know more looks at the sessions under their lock.
 
 mod engine;
+mod keepalives;
+mod probe;
 mod socket;
 mod sys;
 
 pub use engine::{Counts, SessionStatus};
+pub use keepalives::KeepaliveStatus;
 
 use crate::bfd::Settings;
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Tunnel};
 use crate::supervise::{Loss, Thread, Threads};
 use engine::Engine;
+use polder_buffers::PortId;
+use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{read, write};
@@ -99,13 +107,15 @@ impl Liveness {
         Ok(Self { shared: Arc::new(shared), thread: None })
     }
 
-    /// Keeps the sessions that the tunnels of `configuration` ask for, and no others. Starts the thread with the first.
+    /// Keeps the sessions and keepalives that the tunnels of `configuration` ask for, and no others; `states` are those
+    /// tunnels' by name. Starts the thread with the first.
     ///
     /// # Errors
     /// When the system has no thread left.
     pub fn watch(
         &mut self,
         configuration: &Configuration,
+        states: &HashMap<String, Arc<TunnelState>>,
         clock: Clock,
         threads: &Threads,
     ) -> io::Result<()> {
@@ -116,10 +126,14 @@ impl Liveness {
             }
         }
         let ends = configuration.tunnels.iter().map(|tunnel| (tunnel.local, tunnel.remote)).collect();
-        if wanted.is_empty() && self.thread.is_none() {
+        let is_watched = configuration.tunnels.iter().any(Tunnel::is_watched);
+        if !is_watched && self.thread.is_none() {
             return Ok(());
         }
-        self.shared.lock().set(&wanted, &ends, clock.now());
+        let mut engine = self.shared.lock();
+        engine.set(&wanted, &ends, clock.now());
+        engine.set_keepalives(configuration, states, clock.now());
+        drop(engine);
         ring(&self.shared.wakeup);
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -142,6 +156,12 @@ impl Liveness {
     pub fn status(&self, key: &SessionKey, now: Nanos) -> Option<SessionStatus> {
         self.thread.as_ref()?;
         self.shared.lock().status(key, now)
+    }
+
+    /// Keepalives of the tunnel with this number.
+    pub fn keepalive(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
+        self.thread.as_ref()?;
+        self.shared.lock().keepalive(tunnel)
     }
 
     /// Ends all sessions: the other ends are told that this one is down.

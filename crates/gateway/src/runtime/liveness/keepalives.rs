@@ -1,0 +1,188 @@
+//! Tunnels with keepalives: sockets that send, and looks for answers, whose time the packet path notes.
+
+use super::engine::RETRY;
+use super::probe::{NoKeepalive, keepalive};
+use crate::config::model::{Configuration, Tunnel};
+use crate::config::tunnel::Ttl;
+use crate::keepalive::{State, Watch};
+use polder_buffers::PortId;
+use polder_datapath::tunnel::TunnelState;
+use polder_datapath::units::Nanos;
+use rustix::net::sockopt::{
+    set_ip_tos, set_ip_ttl, set_ipv6_tclass, set_ipv6_unicast_hops, set_socket_recv_buffer_size,
+};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, ipproto, sendto, socket_with};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Class selector 6, network control (RFC 2474).
+const CONTROL_CLASS: u8 = 0xc0;
+/// TTL of a keepalive where that of the tunnel is the one of packets inside.
+const USUAL_TTL: u8 = 64;
+/// Room for packets that a raw socket of GRE is given and nobody reads: the least that the kernel has.
+const UNREAD_BYTES: usize = 0;
+
+/// All tunnels with keepalives.
+#[derive(Default)]
+pub(super) struct Keepalives(HashMap<PortId, Entry>);
+
+struct Entry {
+    tunnel: Tunnel,
+    watch: Watch,
+    /// Has the time of the last answer.
+    state: Arc<TunnelState>,
+    bytes: Result<Vec<u8>, NoKeepalive>,
+    socket: Option<OwnedFd>,
+    retry_at: Nanos,
+    trouble: Option<String>,
+    sent: u64,
+}
+
+/// Keepalives of a tunnel as others see them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepaliveStatus {
+    /// State of the other end.
+    pub state: State,
+    /// Time of its last change.
+    pub changed_at: Nanos,
+    /// Time of the last answer.
+    pub heard_at: Option<Nanos>,
+    /// Keepalives in a row that were not answered.
+    pub unanswered: u8,
+    /// Keepalives sent.
+    pub sent: u64,
+    /// Reason why none can be sent.
+    pub trouble: Option<String>,
+}
+
+impl KeepaliveStatus {
+    /// True if the tunnel is to be used.
+    pub fn carries(&self) -> bool {
+        self.state != State::Down
+    }
+}
+
+impl Keepalives {
+    /// Keeps those that tunnels ask for, and no others. One whose tunnel has other ends, numbers or addresses begins anew.
+    pub(super) fn set(
+        &mut self,
+        configuration: &Configuration,
+        states: &HashMap<String, Arc<TunnelState>>,
+        now: Nanos,
+    ) {
+        let mut old = std::mem::take(&mut self.0);
+        for tunnel in &configuration.tunnels {
+            let (Some(wanted), Some(state)) = (tunnel.keepalive, states.get(&tunnel.name)) else { continue };
+            let settings = wanted.settings();
+            let bytes = keepalive(tunnel);
+            let known = old.remove(&tunnel.id).filter(|old| old.is_for(tunnel, &bytes));
+            let entry = match known {
+                Some(mut entry) => {
+                    entry.watch.set(settings);
+                    entry.state = Arc::clone(state);
+                    entry
+                }
+                None => Entry {
+                    tunnel: tunnel.clone(),
+                    watch: Watch::new(settings, now),
+                    state: Arc::clone(state),
+                    bytes,
+                    socket: None,
+                    retry_at: Nanos(0),
+                    trouble: None,
+                    sent: 0,
+                },
+            };
+            self.0.insert(tunnel.id, entry);
+        }
+    }
+
+    /// Looks for answers and sends what is due. Returns true if a state has changed, and the time of the next work.
+    pub(super) fn round(&mut self, now: Nanos) -> (bool, Option<Nanos>) {
+        let mut has_changed = false;
+        for entry in self.0.values_mut() {
+            has_changed |= entry.work(now);
+        }
+        (has_changed, self.0.values().map(|entry| entry.watch.next_deadline(now)).min())
+    }
+
+    /// Keepalives of the tunnel with this number.
+    pub(super) fn status(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
+        let Entry { watch, trouble, sent, .. } = self.0.get(&tunnel)?;
+        Some(KeepaliveStatus {
+            state: watch.state(),
+            changed_at: watch.changed_at(),
+            heard_at: watch.heard_at(),
+            unanswered: watch.unanswered(),
+            sent: *sent,
+            trouble: trouble.clone(),
+        })
+    }
+}
+
+impl Entry {
+    /// True if it may go on for that tunnel.
+    fn is_for(&self, tunnel: &Tunnel, bytes: &Result<Vec<u8>, NoKeepalive>) -> bool {
+        let Tunnel { name, local, remote, vxlan, ttl, .. } = &self.tunnel;
+        let is_same = (name, local, remote) == (&tunnel.name, &tunnel.local, &tunnel.remote);
+        is_same && (vxlan, ttl) == (&tunnel.vxlan, &tunnel.ttl) && self.bytes == *bytes
+    }
+
+    fn work(&mut self, now: Nanos) -> bool {
+        let has_risen = self.watch.look(self.state.last_keepalive(), now);
+        let (is_due, has_fallen) = self.watch.send(now);
+        if is_due {
+            self.send(now);
+        }
+        has_risen || has_fallen
+    }
+
+    fn send(&mut self, now: Nanos) {
+        let Tunnel { local, remote, .. } = self.tunnel;
+        if self.socket.is_none() && now >= self.retry_at {
+            match open(&self.tunnel) {
+                Ok(socket) => (self.socket, self.trouble) = (Some(socket), None),
+                Err(error) => {
+                    self.trouble = Some(format!("cannot send from {local} to {remote}: {error}"));
+                    self.retry_at = now + RETRY;
+                }
+            }
+        }
+        let (Some(socket), Ok(bytes)) = (&self.socket, &self.bytes) else { return };
+        let port = self.tunnel.vxlan.map_or(0, |vxlan| vxlan.udp_port);
+        match sendto(socket, bytes, SendFlags::DONTWAIT, &SocketAddr::new(remote, port)) {
+            Ok(_) => (self.sent, self.trouble) = (self.sent + 1, None),
+            // Nothing leads there: silence says the rest.
+            Err(error) => self.trouble = Some(format!("cannot send: {error}")),
+        }
+    }
+}
+
+/// A socket that sends packets of a tunnel as the kernel's own: they go by the kernel's routes, and pass the workers by.
+fn open(tunnel: &Tunnel) -> rustix::io::Result<OwnedFd> {
+    let family = if tunnel.is_v6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = match tunnel.vxlan {
+        Some(_) => socket_with(family, SocketType::DGRAM, flags, None)?,
+        None => socket_with(family, SocketType::RAW, flags, Some(ipproto::GRE))?,
+    };
+    set_socket_recv_buffer_size(&socket, UNREAD_BYTES)?;
+    let ttl = match tunnel.ttl {
+        Ttl::Inherit => USUAL_TTL,
+        Ttl::Fixed(ttl) => ttl,
+    };
+    match tunnel.local {
+        IpAddr::V4(_) => {
+            set_ip_ttl(&socket, ttl.into())?;
+            set_ip_tos(&socket, CONTROL_CLASS)?;
+        }
+        IpAddr::V6(_) => {
+            set_ipv6_unicast_hops(&socket, Some(ttl))?;
+            set_ipv6_tclass(&socket, CONTROL_CLASS.into())?;
+        }
+    }
+    bind(&socket, &SocketAddr::new(tunnel.local, 0))?;
+    Ok(socket)
+}
