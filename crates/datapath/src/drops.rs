@@ -177,7 +177,12 @@ impl DropCounters {
 
     /// Drops for one reason.
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.0[reason as usize].get()
+        self.counter(reason).get()
+    }
+
+    /// The counter of one reason.
+    pub(crate) fn counter(&self, reason: DropReason) -> &Counter {
+        &self.0[reason as usize]
     }
 
     /// Drops for all reasons.

@@ -9,7 +9,7 @@ mod recognise;
 
 pub use recognise::{Recognised, recognise};
 
-use crate::counters::Counter;
+use crate::counters::{Counter, totals};
 use crate::drops::{Context, DropReason};
 use crate::wire::{Checksum, Udp};
 use polder_buffers::{ChecksumState, Packet, PortId, Segmentation, SegmentationKind};
@@ -86,6 +86,10 @@ pub struct OutletCounters {
     pub cut: Counter,
     /// Segments that were made of those.
     pub segments: Counter,
+}
+
+totals! {
+    OutletCounters { merged_into, merged, cut, segments } [];
 }
 
 impl OutletState {

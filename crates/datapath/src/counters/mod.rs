@@ -2,10 +2,13 @@
 
 mod route;
 mod stage;
+mod totals;
 
 pub use crate::counter::Counter;
 pub use route::RouteCounters;
 pub use stage::Stage;
+pub use totals::Totals;
+pub(crate) use totals::totals;
 
 use crate::drops::{DropCounters, Ledger};
 use std::sync::Arc;

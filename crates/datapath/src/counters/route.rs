@@ -16,6 +16,10 @@ macro_rules! route_counters {
                 [$((stringify!($field), $description, self.$field.get()),)+].into_iter()
             }
         }
+
+        $crate::counters::totals! {
+            RouteCounters { $($field),+ } [];
+        }
     };
 }
 

@@ -4,7 +4,7 @@ use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridges, Member};
 use super::vlan::Tag;
-use crate::counters::Counter;
+use crate::counters::{Counter, totals};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::{FastPathPort, FastPaths, FlowKey, SeenPairs, StationPair, TagChange, Validity};
 use crate::flags::OWN_MESSAGE;
@@ -28,6 +28,10 @@ pub struct BridgeCounters {
     pub learn_failures: Counter,
     /// Frames for a group or an unknown station.
     pub flooded: Counter,
+}
+
+totals! {
+    BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [];
 }
 
 /// State that one worker keeps between batches.

@@ -18,7 +18,7 @@ pub use codel::{Codel, CodelOptions};
 pub use fifo::Fifo;
 pub use pace::Pace;
 
-use crate::counters::Counter;
+use crate::counters::{Counter, totals};
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
 
@@ -116,6 +116,10 @@ pub struct EgressCounters {
     pub waiting_bytes: Counter,
     /// Time for which the packet that left last has waited, in nanoseconds. A gauge.
     pub wait_nanos: Counter,
+}
+
+totals! {
+    EgressCounters { entered, left, left_bytes, full, delay } [];
 }
 
 /// The queue of a port: a discipline, and the rate that it keeps to.

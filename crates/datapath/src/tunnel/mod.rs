@@ -52,7 +52,7 @@ pub use ends::Ends;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use published::{OuterKey, OuterTemplate};
 pub use reassemble::ReassemblyLimits;
-pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
+pub use state::{NextHop, Sequence, TunnelCounters, TunnelNumbers, TunnelState};
 pub use table::Tunnels;
 pub use vxlan::VxlanOptions;
 

@@ -44,6 +44,28 @@ impl TunnelState {
         copy
     }
 
+    /// Numbers and next hop with which another process goes on; no worker draws any more.
+    pub fn numbers(&self) -> TunnelNumbers {
+        let Sequence { sent, identification, received } = &self.sequence;
+        // Relaxed, as all that these words order is themselves.
+        TunnelNumbers {
+            sent: sent.0.load(Ordering::Relaxed),
+            identification: identification.0.load(Ordering::Relaxed),
+            received: received.0.load(Ordering::Relaxed),
+            next_hop: self.next_hop.0.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Goes on with the numbers and the next hop of another process, before any worker draws.
+    pub fn resume(&self, numbers: TunnelNumbers) {
+        let Sequence { sent, identification, received } = &self.sequence;
+        // Relaxed: as above.
+        sent.0.store(numbers.sent, Ordering::Relaxed);
+        identification.0.store(numbers.identification, Ordering::Relaxed);
+        received.0.store(numbers.received, Ordering::Relaxed);
+        self.next_hop.0.store(numbers.next_hop, Ordering::Relaxed);
+    }
+
     /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
     ///
     /// Worker `worker` draws some more than it needs, and has them for itself; a worker without a block draws no more.
@@ -92,6 +114,19 @@ impl TunnelState {
         let latest = self.blocks().map(|block| counter(block).get()).max();
         latest.filter(|&nanos| nanos > 0).map(Nanos)
     }
+}
+
+/// Numbers of a tunnel with which another process goes on, and the word of its next hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelNumbers {
+    /// GRE sequence number of the next packet sent.
+    pub sent: u32,
+    /// The next IP identification that nobody has drawn.
+    pub identification: u32,
+    /// Highest sequence number received, with a bit that says that there is one.
+    pub received: u64,
+    /// The next hop's address and the path's MTU, as [`NextHop`] has them.
+    pub next_hop: u64,
 }
 
 /// The link-layer address of the next hop and the path's MTU: written by a control thread, read by
@@ -244,6 +279,10 @@ macro_rules! tunnel_counters {
                 [$((stringify!($field), $description, self.$field.get()),)+].into_iter()
             }
         }
+
+        $crate::counters::totals! {
+            TunnelCounters { $($field),+ } [];
+        }
     };
 }
 
@@ -339,6 +378,19 @@ mod tests {
             sequence.set_received(number);
             assert_eq!(sequence.received(), Some(number));
         }
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_numbers() {
+        let (before, after) = (TunnelState::new(1), TunnelState::new(1));
+        before.sequence.draw(70);
+        before.draw_identifications(0, 3);
+        before.sequence.set_received(9);
+        before.next_hop.set_path_mtu(Some(1400));
+        after.resume(before.numbers());
+        assert_eq!((after.sequence.next(), after.sequence.received()), (70, Some(9)));
+        assert_eq!(after.draw_identifications(0, 1), Identifications::DRAWN, "none is drawn twice");
+        assert_eq!(after.next_hop.path_mtu(), Some(1400));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::pin::{LinkKind, Pinned, PinnedLink};
 use crate::bpf::sys;
 use core::time::Duration;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A link that holds our program, or waits for it.
 #[derive(Debug)]
@@ -38,15 +38,16 @@ pub(super) fn attach(
         hook = found;
         Ok(fd)
     };
-    let attachment = take_over_or(link, (LinkKind::Xdp, on_exit), notes, attach)?;
+    let attachment = take_over_or(link, (LinkKind::Xdp, on_exit), None, notes, attach)?;
     Ok((attachment, hook))
 }
 
-/// Takes over the link of that kind that an earlier process has left pinned, or makes one. A link of another kind, or of
-/// an interface that is gone, goes when there is a new one.
+/// Takes over the link of that kind that an earlier process has left pinned or has `given`, or makes one. A link of another
+/// kind, or of an interface that is gone, goes when there is a new one.
 pub(crate) fn take_over_or(
     link: &LinkInfo,
     (kind, on_exit): (LinkKind, OnExit),
+    given: Option<OwnedFd>,
     notes: &mut Vec<String>,
     attach: impl FnOnce(&mut Vec<String>) -> Result<OwnedFd, OpenError>,
 ) -> Result<Attachment, OpenError> {
@@ -68,7 +69,8 @@ pub(crate) fn take_over_or(
         })?;
         return Ok(Attachment { link: fd, pinned: Some(pinned), inherited: true, committed: false, on_exit });
     }
-    let fd = attach(notes)?;
+    let inherited = given.is_some();
+    let fd = given.map_or_else(|| attach(notes), Ok)?;
     if let Some(stale) = stale {
         stale.unpin().map_err(|errno| step(link, "remove a stale pin", errno))?;
     }
@@ -76,7 +78,7 @@ pub(crate) fn take_over_or(
         (Some(place), OnExit::Drop) => Some(place.pin(&fd, (link.index, kind))?),
         (_, OnExit::Drop | OnExit::Kernel) => None,
     };
-    Ok(Attachment { link: fd, pinned, inherited: false, committed: false, on_exit })
+    Ok(Attachment { link: fd, pinned, inherited, committed: false, on_exit })
 }
 
 fn attach_new(
@@ -156,9 +158,11 @@ impl Attachment {
     /// Puts `program` to work in the place of the one that was attached. A link that was taken over keeps its own until
     /// [`commit`](Self::commit).
     pub(super) fn replace(&self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
-        if self.inherited {
-            return Ok(());
-        }
+        if self.inherited { Ok(()) } else { self.renew(link, program) }
+    }
+
+    /// Puts `program` to work again, whatever is attached.
+    pub(crate) fn renew(&self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         sys::update_link(self.link.as_fd(), program.as_fd())
             .map_err(|errno| step(link, "replace the program of the BPF link", errno))
     }
@@ -176,6 +180,16 @@ impl Attachment {
             pinned.unpin().map_err(|errno| step(link, "remove the pin", errno))?;
         }
         Ok(())
+    }
+
+    /// The link, for another process that goes on with it.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
+    /// Leaves the link as it is, whatever happens to this process: another one goes on with it.
+    pub(crate) fn leave(&mut self) {
+        (self.inherited, self.committed) = (true, false);
     }
 
     /// True if the link still has its interface.

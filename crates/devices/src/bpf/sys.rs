@@ -54,6 +54,26 @@ impl Map {
         Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
     }
 
+    /// A map that another process has made.
+    ///
+    /// # Errors
+    /// `INVAL` for a map of another kind or size.
+    pub(crate) fn adopt(
+        fd: OwnedFd,
+        kind: MapKind,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+    ) -> Result<Self, Errno> {
+        let info = object_info(fd.as_fd())?;
+        // `struct bpf_map_info`: type, number, sizes of key and value, entries.
+        let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        if [0, 8, 12, 16].map(number) != [kind as u32, key_bytes, value_bytes, entries] {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
+    }
+
     /// Sets the value of `key`.
     pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
         self.update(key, value, 0)
@@ -151,8 +171,19 @@ unsafe impl Sync for SharedCounters {}
 impl SharedCounters {
     /// Allocates `count` counters of zero.
     pub(crate) fn new(name: &str, count: usize) -> Result<Self, Errno> {
-        let bytes = u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)?;
-        let map = Map::new(MapKind::Shared, name, 4, bytes, 1)?;
+        Self::map(Map::new(MapKind::Shared, name, 4, bytes_of(count)?, 1)?, count)
+    }
+
+    /// The `count` counters of a map that another process has made.
+    ///
+    /// # Errors
+    /// `INVAL` for another map.
+    pub(crate) fn adopt(fd: OwnedFd, count: usize) -> Result<Self, Errno> {
+        Self::map(Map::adopt(fd, MapKind::Shared, 4, bytes_of(count)?, 1)?, count)
+    }
+
+    fn map(map: Map, count: usize) -> Result<Self, Errno> {
+        let bytes = bytes_of(count)?;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let file = map.fd.as_raw_fd();
         // SAFETY: (1) a new mapping of a descriptor that is open, at an address that the kernel chooses.
@@ -189,6 +220,10 @@ impl Drop for SharedCounters {
         // SAFETY: (1) the mapping is of this length, and nobody has a reference into it any more.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * size_of::<u64>()) };
     }
+}
+
+fn bytes_of(count: usize) -> Result<u32, Errno> {
+    u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)
 }
 
 /// The kind of a program, by where it is attached.

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use polder_datapath::drops::DropReason;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,13 +79,23 @@ impl Windows {
         Ok(Self { words: Arc::new(words), bytes })
     }
 
-    /// The window of one queue.
+    /// Windows that another process has made; its receivers are through with all that they have read.
+    ///
+    /// # Errors
+    /// `INVAL` for another map.
+    pub(crate) fn adopt(map: OwnedFd, queues: u16, bytes: u32) -> Result<Self, Errno> {
+        let words = SharedCounters::adopt(map, usize::from(queues) * WORDS)?;
+        Ok(Self { words: Arc::new(words), bytes })
+    }
+
+    /// The window of one queue, as the last receiver has left it.
     pub(crate) fn of(&self, queue: usize) -> Window {
-        let (consumed, read, completed, missing, dropped) = (0, 0, 0, None, [0; 3]);
-        let limit = bulk_bytes(self.bytes).into();
-        let credit = u64::from(self.bytes) - limit;
         let (all, first, charge) = (self.clone(), queue * WORDS, CHARGE.into());
-        let held = false;
+        // Relaxed: no other receiver writes them any more.
+        let word = |word| self.word(first + word).load(Ordering::Relaxed);
+        let (consumed, completed) = (word(CONSUMED), word(COMPLETED));
+        let (limit, credit, dropped) = (word(LIMIT), word(CREDIT), COUNTED.map(word));
+        let (read, held, missing) = (completed, false, None);
         Window { all, first, consumed, read, completed, held, missing, dropped, limit, credit, charge }
     }
 
@@ -228,6 +238,14 @@ impl Window {
         }
     }
 
+    /// Notes the drops that are counted, for a receiver that goes on with the window.
+    #[cold]
+    fn note_counted(&self) {
+        for (word, dropped) in COUNTED.into_iter().zip(self.dropped) {
+            self.all.word(self.first + word).store(dropped, Ordering::Relaxed);
+        }
+    }
+
     fn publish(&mut self, consumed: u64) {
         self.consumed = consumed;
         // Relaxed: a number that orders nothing; the program bounds by whatever it finds.
@@ -240,6 +258,9 @@ impl Window {
         // Relaxed: numbers that order nothing.
         let now = DROPS.map(|(word, _)| self.all.word(self.first + word).load(Ordering::Relaxed));
         let before = core::mem::replace(&mut self.dropped, now);
+        if now != before {
+            self.note_counted();
+        }
         core::array::from_fn(|at| now[at].wrapping_sub(before[at]))
     }
 }
@@ -278,6 +299,8 @@ const CONSUMED: usize = 16;
 const COMPLETED: usize = 17;
 const LIMIT: usize = 18;
 const CREDIT: usize = 19;
+/// Drops that the receiver has counted, as in [`DROPS`].
+const COUNTED: [usize; 3] = [20, 21, 22];
 /// The same in bytes.
 pub(crate) const ADMITTED_AT: i16 = 0;
 pub(crate) const OVERRUNS_AT: i16 = 8;
@@ -391,6 +414,27 @@ mod tests {
             windows.word(word).store(count, Ordering::Relaxed);
         }
         assert_eq!((window.dropped(), window.dropped()), ([17, 5, 3], [0; 3]));
+    }
+
+    #[test]
+    fn another_receiver_goes_on_where_one_has_ended() {
+        let Some(windows) = windows() else { return };
+        let mut window = windows.of(1);
+        windows.word(WORDS + OVERRUNS).store(7, Ordering::Relaxed);
+        windows.word(WORDS + USED).store(300, Ordering::Relaxed);
+        window.consume(3, 8000);
+        window.set_limit(Some(100));
+        window.complete();
+        assert_eq!(window.dropped(), [7, 0, 0]);
+        windows.word(WORDS + OVERRUNS).store(9, Ordering::Relaxed);
+        let map = windows.as_fd().try_clone_to_owned().expect("a descriptor can be copied");
+        assert!(Windows::adopt(map, 1, 1 << 20).is_err(), "of another number of queues");
+        let map = windows.as_fd().try_clone_to_owned().expect("a descriptor can be copied");
+        let mut next = Windows::adopt(map, 2, 1 << 20).expect("the same map").of(1);
+        let state =
+            |window: &Window| (window.consumed, window.read, window.completed, window.limit, window.credit);
+        assert_eq!(state(&next), state(&window));
+        assert_eq!(next.dropped(), [2, 0, 0], "those that nobody has counted");
     }
 
     #[test]

@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// Attaches `program` to the interface's ingress, or takes over the link that an earlier process has left pinned.
+/// Attaches `program` to the interface's ingress, or takes over the link that an earlier process has `given` or left pinned.
 pub(super) fn to_interface(
     link: &LinkInfo,
     program: &OwnedFd,
-    on_exit: OnExit,
+    (on_exit, given): (OnExit, Option<OwnedFd>),
     notes: &mut Vec<String>,
 ) -> Result<Attachment, OpenError> {
     let mut refusal = None;
@@ -28,7 +28,7 @@ pub(super) fn to_interface(
             step(link, "attach a TCX program", errno)
         })
     };
-    let attached = take_over_or(link, (LinkKind::Tcx, on_exit), notes, attach);
+    let attached = take_over_or(link, (LinkKind::Tcx, on_exit), given, notes, attach);
     attached.map_err(|error| match refusal {
         Some(errno) => OpenError::NoTcx { interface: link.name.clone(), errno },
         None => error.into(),

@@ -3,6 +3,7 @@
 use super::attach::{self, step};
 use super::error::OpenError;
 use super::options::Options;
+use super::parts::Parts;
 use super::port::{Opened, Port};
 use super::preflight;
 use super::program::{self, ToTap};
@@ -12,14 +13,16 @@ use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
+use crate::bpf::flows::Frames;
 use crate::bpf::sys::{ProgramKind, Side};
-use crate::bpf::taken::{Taken, TakenMaps};
+use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use polder_buffers::Region;
 use polder_datapath::counters::QueueCounters;
+use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -31,41 +34,75 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 1. What is asked for, and what there is.
     let link = find(options)?;
     let mut notes = Vec::new();
-    // 2. A TAP, of which a flow keeps its queue. Without that there is one queue.
     let windows = Windows::new(options.queues, options.window_bytes)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
-    let mut tap = open_tap(&link, options, options.queues, region)?;
-    if options.queues > 1
-        && let Err(error) = steer(&link, &tap)
-    {
-        notes.push(format!("one queue, because flows cannot be given theirs: {error}"));
-        drop(tap);
-        tap = open_tap(&link, options, 1, region)?;
-    }
+    // 2. A TAP, of which a flow keeps its queue, and what it carries: what comes in by the interface, and what leaves by it.
+    let tap = new_tap(&link, options, region, &mut notes)?;
     let index = tap.interface.index;
-    settings::prepare(index, &link.name, options.window_bytes)
-        .map_err(|errno| step(&link, "set up the TAP", errno))?;
-    // 3. What the TAP carries: what comes in by the interface, and what leaves by it.
     let tap_programs = tap_programs(&link, index)?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
-    // 4. What is taken; from here on packets come.
-    let maps = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    // 3. What is taken; from here on packets come.
+    let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
+    let mut opened =
+        finish(options, Pieces { link, notes, windows, tap, tap_programs, taken, flows, given: None })?;
+    opened.port.begin()?;
+    Ok(opened)
+}
+
+/// Opens an interface that another process has open, with what that has given. Its program carries on until
+/// [`Port::begin`].
+///
+/// # Errors
+/// As [`open`]; the other process can go on.
+pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened, OpenError> {
+    let link = find(options)?;
+    let refused = |errno| step(&link, "take over a port", errno);
+    let queues = u16::try_from(parts.tap.len()).map_err(|_| refused(Errno::INVAL))?;
+    let windows = Windows::adopt(parts.windows, queues, options.window_bytes).map_err(refused)?;
+    let tap = tap::adopt(parts.tap, &tap_options(options, queues), region);
+    let tap = tap.map_err(|source| OpenError::Tap { interface: link.name.clone(), source })?;
+    let taken = TakenMaps::new(&options.take).map_err(refused)?;
+    let frames = taken.taken().frames();
+    let flows = parts.flows.map(|maps| FlowTable::adopt(maps, link.index, queues, frames)).transpose();
+    let flows = flows.map_err(refused)?.map(Arc::new);
+    let (tap_programs, given) = (parts.tap_programs, Some(parts.link));
+    finish(options, Pieces { link, notes: Vec::new(), windows, tap, tap_programs, taken, flows, given })
+}
+
+/// Pieces of a port, before its program.
+struct Pieces {
+    link: LinkInfo,
+    notes: Vec<String>,
+    windows: Windows,
+    tap: Tap,
+    tap_programs: [OwnedFd; 2],
+    taken: TakenMaps,
+    flows: Option<Arc<FlowTable>>,
+    /// Link of another process.
+    given: Option<OwnedFd>,
+}
+
+/// Loads the program of a port whose pieces are there, and attaches it unless another process has `given` its link.
+fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
+    let Pieces { link, mut notes, windows, tap, tap_programs, taken: maps, flows, given } = pieces;
     let taken = maps.taken();
     let target = ToTap {
         interface: link.index,
-        tap: index,
+        tap: tap.interface.index,
         queues: u16::try_from(tap.queues.len()).unwrap_or(1),
         windows: windows.as_fd(),
         window_bytes: options.window_bytes,
         whole: whole(options, &tap),
     };
-    let flows = flows(&link, options, (taken, target.queues))?;
     let program = taken.program(&target, flows.as_deref().map(|flows| (&target, flows.maps())));
     let program = attach::load(&link, ProgramKind::Tcx, taken.name(), &program)?;
-    let mut attachment = attach::to_interface(&link, &program, options.on_exit, &mut notes)?;
-    attachment.commit(&link, &program)?;
+    // What the TAP has lost before is counted by the process that had it.
+    let lost_before =
+        if given.is_some() { settings::state(target.tap).map_or(0, |tap| tap.dropped) } else { 0 };
+    let attachment = attach::to_interface(&link, &program, (options.on_exit, given), &mut notes)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
-    // 5. What became of it.
+    // What became of it.
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
     let report = preflight::report(&link, options, Some((&tap.interface.name, notes)));
     let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
@@ -82,15 +119,18 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         taken: maps,
         flows,
         program,
-        tap: index,
+        tap: tap.interface.index,
+        tap_files: tap.files,
+        windows,
         lost: Arc::new(QueueCounters::default()),
-        lost_before: AtomicU64::new(0),
+        lost_before: AtomicU64::new(lost_before),
         link_dropped: TransmitDrops::since(&link),
         had_carrier: link.carrier,
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,
         attachment,
-        _tap_programs: tap_programs,
+        link,
+        tap_programs,
     };
     Ok(Opened { port, queues })
 }
@@ -114,15 +154,39 @@ pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
     }
 }
 
+/// A TAP with a queue for each flow to keep; without that there is one queue.
+fn new_tap(
+    link: &LinkInfo,
+    options: &Options,
+    region: &Region,
+    notes: &mut Vec<String>,
+) -> Result<Tap, OpenError> {
+    let mut tap = open_tap(link, options, options.queues, region)?;
+    if options.queues > 1
+        && let Err(error) = steer(link, &tap)
+    {
+        notes.push(format!("one queue, because flows cannot be given theirs: {error}"));
+        drop(tap);
+        tap = open_tap(link, options, 1, region)?;
+    }
+    settings::prepare(tap.interface.index, &link.name, options.window_bytes)
+        .map_err(|errno| step(link, "set up the TAP", errno))?;
+    Ok(tap)
+}
+
 fn open_tap(link: &LinkInfo, options: &Options, queues: u16, region: &Region) -> Result<Tap, OpenError> {
-    let options = tap::Options {
+    let tap = tap::open(&tap_options(options, queues), region);
+    tap.map_err(|source| OpenError::Tap { interface: link.name.clone(), source })
+}
+
+fn tap_options(options: &Options, queues: u16) -> tap::Options {
+    tap::Options {
         queues: queues.into(),
         mtu: Some(LARGEST_MTU),
         offloads: if options.segments { Offloads::Segments } else { Offloads::Checksum },
         receiving: options.receiving,
         ..tap::Options::new(NAME)
-    };
-    tap::open(&options, region).map_err(|source| OpenError::Tap { interface: link.name.clone(), source })
+    }
 }
 
 /// Protocols over IP whose super-packets the TAP takes whole.
@@ -147,12 +211,13 @@ fn steer(link: &LinkInfo, tap: &Tap) -> Result<(), OpenError> {
 fn flows(
     link: &LinkInfo,
     options: &Options,
-    (taken, queues): (Taken<'_>, u16),
+    frames: Frames,
+    queues: usize,
 ) -> Result<Option<Arc<FlowTable>>, OpenError> {
     if !options.fast_path || options.on_exit == OnExit::Drop {
         return Ok(None);
     }
-    let flows = FlowTable::new(link.index, queues, taken.frames());
+    let flows = FlowTable::new(link.index, u16::try_from(queues).unwrap_or(1), frames);
     let flows = flows.map_err(|errno| step(link, "make a BPF map", errno))?;
     Ok(Some(Arc::new(flows)))
 }

@@ -31,6 +31,7 @@ mod attach;
 mod settings;
 
 mod init;
+mod parts;
 mod port;
 
 mod copies;
@@ -49,8 +50,9 @@ pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
 pub use attach::foreign_programs;
 pub use copies::{Copies, Copy};
 pub use error::OpenError;
-pub use init::open;
+pub use init::{adopt, open};
 pub use options::Options;
+pub use parts::{LAYOUT, Parts};
 pub use port::{Opened, Port};
 pub use preflight::{Advice, advice, inspect};
 #[cfg(feature = "models")]

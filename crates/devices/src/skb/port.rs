@@ -5,10 +5,11 @@ use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::Interface;
 use crate::af_xdp::attach::Attachment;
-use crate::af_xdp::link::{self, TransmitDrops, Which};
+use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::sys;
 use crate::bpf::taken::TakenMaps;
+use crate::bpf::window::Windows;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Instruction, Where};
@@ -52,7 +53,11 @@ pub struct Port {
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
     pub(super) attachment: Attachment,
-    pub(super) _tap_programs: [OwnedFd; 2],
+    /// The interface as the program was made for it.
+    pub(super) link: LinkInfo,
+    pub(super) tap_programs: [OwnedFd; 2],
+    pub(super) tap_files: Vec<Arc<OwnedFd>>,
+    pub(super) windows: Windows,
 }
 
 impl Port {

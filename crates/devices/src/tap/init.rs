@@ -76,6 +76,8 @@ pub struct Tap {
     pub tunnel_segments: bool,
     /// The queues.
     pub queues: Vec<Queue<TapRx, TapTx>>,
+    /// Files of the queues, with which another process can go on.
+    pub files: Vec<Arc<OwnedFd>>,
 }
 
 impl Tap {
@@ -145,6 +147,29 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
         sys::attach(&file, &name, true).map_err(|error| refused(&name, error))?;
         files.push(file);
     }
+    set_up((files, name), options, region)
+}
+
+/// Goes on with the `files` of a TAP that another process has opened, a queue each.
+///
+/// # Errors
+/// As [`open`]; `Mismatch` for files of another TAP, or another number of them.
+pub fn adopt(files: Vec<OwnedFd>, options: &Options, region: &Region) -> Result<Tap, TapError> {
+    check(options)?;
+    let name = files.first().and_then(|file| sys::name(file).ok()).unwrap_or_default();
+    let is_of_pattern = options.name.ends_with("%d");
+    if files.len() != options.queues || name.is_empty() || !is_of_pattern && name != options.name {
+        return Err(TapError::Mismatch(options.name.clone()));
+    }
+    set_up((files, name), options, region)
+}
+
+/// Sets up a TAP whose files are open.
+fn set_up(
+    (files, name): (Vec<OwnedFd>, String),
+    options: &Options,
+    region: &Region,
+) -> Result<Tap, TapError> {
     let failed = |step| {
         let name = name.clone();
         move |source| TapError::Step { step, name, source }
@@ -170,15 +195,13 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     if !TapRx::can_chain(longest, region.slot_bytes()) {
         return Err(TapError::SmallSlots(region.slot_bytes()));
     }
-    let queue = |file| {
-        let file = Arc::new(file);
-        Queue {
-            rx: TapRx::new(Arc::clone(&file), (header_bytes, longest), options.receiving, region),
-            tx: TapTx::new(file, (header_bytes, link_bytes)),
-        }
+    let files = files.into_iter().map(Arc::new).collect::<Vec<_>>();
+    let queue = |file: &Arc<OwnedFd>| Queue {
+        rx: TapRx::new(Arc::clone(file), (header_bytes, longest), options.receiving, region),
+        tx: TapTx::new(Arc::clone(file), (header_bytes, link_bytes)),
     };
-    let queues = files.into_iter().map(queue).collect();
-    Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, tunnel_segments, queues })
+    let queues = files.iter().map(queue).collect();
+    Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, tunnel_segments, queues, files })
 }
 
 /// The largest network packet of the interface `name` of the calling thread's network namespace, in bytes, Ethernet

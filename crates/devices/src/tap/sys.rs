@@ -38,8 +38,14 @@ pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<S
     let flags = u16::try_from(flags).map_err(|_| Errno::INVAL)?;
     let mut request = Request::new(name, &flags.to_ne_bytes())?;
     call(file, libc::TUNSETIFF, &mut request)?;
-    let end = request.name.iter().position(|&byte| byte == 0).unwrap_or(libc::IFNAMSIZ);
-    Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
+    Ok(request.text())
+}
+
+/// The name of the TAP that the file is bound to.
+pub(super) fn name(file: impl AsFd) -> Result<String> {
+    let mut request = Request::new("", &[])?;
+    call(file, libc::TUNGETIFF, &mut request)?;
+    Ok(request.text())
 }
 
 /// Sets the size of the header in front of each packet.
@@ -100,14 +106,20 @@ impl Request {
         request.value[..value.len()].copy_from_slice(value);
         Ok(request)
     }
+
+    /// The interface's name.
+    fn text(&self) -> String {
+        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(libc::IFNAMSIZ);
+        String::from_utf8_lossy(&self.name[..end]).into_owned()
+    }
 }
 
 /// One request that reads or writes `argument`.
 #[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
 fn call<T>(file: impl AsFd, request: libc::Ioctl, argument: &mut T) -> Result<()> {
     // SAFETY: (1) every caller passes the type that its request reads and writes: `ifreq` for
-    // TUNSETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ and TUNSETSTEERINGEBPF (drivers/net/tun.c); (2) the
-    // kernel does not keep the pointer.
+    // TUNSETIFF, TUNGETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ and TUNSETSTEERINGEBPF
+    // (drivers/net/tun.c); (2) the kernel does not keep the pointer.
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, core::ptr::from_mut(argument)) })
 }
 

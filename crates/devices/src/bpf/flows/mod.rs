@@ -39,7 +39,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{FastPath, FlowKey, Forwarding, Validity};
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 /// Table of the flows that come in by one port.
@@ -96,27 +96,63 @@ pub struct Carried {
 impl FlowTable {
     /// An empty table for an interface of that number, with `queues` queues.
     pub(crate) fn new(interface: u32, queues: u16, frames: Frames) -> Result<Self, Errno> {
-        let processors = processors();
-        let key_bytes = match frames {
-            Frames::Bridged => entry::KEY,
-            Frames::Tunnelled => entry::OUTER_KEY,
-            Frames::Routed => entry::ADDRESS_KEY,
-        };
-        let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
-        let (of_key, of_value) = (of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?);
-        Ok(Self {
-            entries: Map::new(MapKind::Hash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
+        let (of_key, of_value) = sizes(frames, queues)?;
+        let maps = (
+            Map::new(MapKind::Hash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
+            SharedCounters::new("polder_valid", 2)?,
+            SharedCounters::new("polder_carried", usize::from(processors()) * PROCESSOR_WORDS)?,
+        );
+        Ok(Self::of_maps(maps, interface, queues, of_key as usize))
+    }
+
+    /// The table that another process has made of the same interface, with its entries and what was carried.
+    ///
+    /// # Errors
+    /// `INVAL` for maps of another form.
+    pub(crate) fn adopt(
+        [entries, validity, carried]: [OwnedFd; 3],
+        interface: u32,
+        queues: u16,
+        frames: Frames,
+    ) -> Result<Self, Errno> {
+        let (of_key, of_value) = sizes(frames, queues)?;
+        let maps = (
+            Map::adopt(entries, MapKind::Hash, of_key, of_value, MOST_ENTRIES)?,
+            SharedCounters::adopt(validity, 2)?,
+            SharedCounters::adopt(carried, usize::from(processors()) * PROCESSOR_WORDS)?,
+        );
+        Ok(Self::of_maps(maps, interface, queues, of_key as usize))
+    }
+
+    fn of_maps(
+        (entries, validity, carried): (Map, SharedCounters, SharedCounters),
+        interface: u32,
+        queues: u16,
+        key_bytes: usize,
+    ) -> Self {
+        Self {
+            entries,
             key_bytes,
-            validity: SharedCounters::new("polder_valid", 2)?,
-            carried: SharedCounters::new("polder_carried", usize::from(processors) * PROCESSOR_WORDS)?,
+            validity,
+            carried,
             ways: Mutex::default(),
             interface,
             queues,
-            processors,
+            processors: processors(),
             published: AtomicU64::new(0),
             reached: None,
             is_xdp: false,
-        })
+        }
+    }
+
+    /// Descriptors with which another process can go on with the table.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.entries.as_fd(), self.validity.as_fd(), self.carried.as_fd()]
+    }
+
+    /// Takes over the ways of the process that had the table before, in their order: counters go by it.
+    pub fn set_ways(&self, ways: impl IntoIterator<Item = (PortId, PortId)>) {
+        *self.ways.lock().unwrap_or_else(PoisonError::into_inner) = ways.into_iter().collect();
     }
 
     /// The same for an XDP program; one in a driver sends by interfaces alone whose drivers take frames from others. None is
@@ -286,6 +322,17 @@ pub(crate) struct FlowMaps<'f> {
     validity: BorrowedFd<'f>,
     carried: BorrowedFd<'f>,
     processors: u16,
+}
+
+/// Bytes of a key and of a value.
+fn sizes(frames: Frames, queues: u16) -> Result<(u32, u32), Errno> {
+    let key_bytes = match frames {
+        Frames::Bridged => entry::KEY,
+        Frames::Tunnelled => entry::OUTER_KEY,
+        Frames::Routed => entry::ADDRESS_KEY,
+    };
+    let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
+    Ok((of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?))
 }
 
 /// Processors that a program may run on.
