@@ -2,7 +2,7 @@
 
 use polder_datapath::units::Nanos;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The gateway's monotonic clock; all workers share its origin.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,19 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the gateway's clock starts here")]
     pub fn start() -> Self {
         Self { origin: Instant::now() }
+    }
+
+    /// Origin of the clock, in nanoseconds of `CLOCK_MONOTONIC`, for another process that goes on with it.
+    pub fn origin(&self) -> u64 {
+        monotonic().saturating_sub(self.elapsed().0)
+    }
+
+    /// The clock of another process with that [`origin`](Self::origin).
+    #[expect(clippy::disallowed_methods, reason = "the gateway's clock goes on here")]
+    pub fn since(origin: u64) -> Self {
+        let passed = Duration::from_nanos(monotonic().saturating_sub(origin));
+        let now = Instant::now();
+        Self { origin: now.checked_sub(passed).unwrap_or(now) }
     }
 
     /// The time.
@@ -41,9 +54,29 @@ impl Clock {
     }
 }
 
+/// Time since the machine started, which all processes share.
+fn monotonic() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Time of day, in nanoseconds since 1970-01-01 00:00 UTC.
 #[expect(clippy::disallowed_methods, reason = "events bear the time of day")]
 pub fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_goes_on_in_another_process() {
+        let clock = Clock::start();
+        std::thread::sleep(Duration::from_millis(20));
+        let (next, now) = (Clock::since(clock.origin()), clock.now());
+        let apart = next.now().since(now).0.max(now.since(next.now()).0);
+        assert!(now.0 > Nanos::from_millis(1020).0 && apart < Nanos::from_millis(500).0, "{apart} ns");
+    }
 }

@@ -70,6 +70,11 @@ pub(super) enum Command {
     ///
     /// An order holds until the next one, or until the port is opened again.
     Modem(ModemCommand),
+    /// Has another program go on with a running gateway: by default the one that is started so.
+    ///
+    /// Forwarding pauses for milliseconds, and nothing is lost where a device can be passed on. When the program does
+    /// not come up, the gateway goes on as if nothing had been.
+    Upgrade(Upgrade),
     /// Follows what happens: carriers, ports, stations, routes, tunnels, drops, reloads.
     ///
     /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
@@ -123,6 +128,30 @@ pub(super) struct Run {
     /// End after SECONDS, unless `polder confirm` comes before.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(super) confirm: Option<u32>,
+    /// Go on with the running gateway behind SOCKET: `polder upgrade` starts programs so.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "confirm")]
+    pub(super) take_over: Option<PathBuf>,
+    /// Do all of that but the last step, and end.
+    #[arg(long, requires = "take_over")]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Upgrade {
+    /// The program that is to go on.
+    #[arg(long, value_name = "PATH")]
+    pub(super) program: Option<PathBuf>,
+    /// Only see if it could.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Longest time for the program to come up, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub(super) within: u32,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
 }
 
 #[derive(Debug, Args)]

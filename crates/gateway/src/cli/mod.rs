@@ -25,6 +25,7 @@ mod program;
 mod release;
 mod screen;
 mod trace;
+mod upgrade;
 
 pub use arguments::Arguments;
 
@@ -38,6 +39,7 @@ use crate::supervise::LostThread;
 use arguments::Command;
 use clap::Parser as _;
 use screen::Screen;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Reason why a command has failed.
@@ -79,7 +81,10 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Run(run) => {
             journal::begin(Screen::stderr().look().colour)?;
             let consent = Consent { yes: run.yes, confirm: run.confirm };
-            Ok(crate::runtime::run::run(&run.file, consent)?)
+            match &run.take_over {
+                None => Ok(crate::runtime::run::run(&run.file, consent)?),
+                Some(socket) => take_over(&run.file, socket, run.dry_run),
+            }
         }
         Command::Check(check) => check::check(&check),
         Command::Doctor(asked) => doctor::doctor(&asked),
@@ -92,6 +97,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Diff(diff) => change::diff(&diff),
         Command::Drain(asked) => drain::drain(&asked),
         Command::Modem(command) => modem::modem(&command),
+        Command::Upgrade(asked) => upgrade::upgrade(&asked),
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),
@@ -106,6 +112,16 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         }
         Command::ManualPages { folder } => Ok(manual::write(&folder)?),
     }
+}
+
+/// Goes on with a running gateway; an error is also reported on standard output, for the one that has started this.
+fn take_over(file: &Path, socket: &Path, dry_run: bool) -> Result<(), Failure> {
+    crate::runtime::run::take_over(file, socket, dry_run).map_err(|error| {
+        let report = serde_json::json!({ "error": format!("{error:#}") });
+        // The one that has started this may have gone.
+        let _: std::io::Result<()> = Screen::stdout().write(&format!("{report}\n"));
+        error.into()
+    })
 }
 
 /// Prints an error. A report about a file speaks for itself.

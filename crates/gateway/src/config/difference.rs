@@ -196,9 +196,25 @@ fn keys<T: Keyed>(
 /// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that
 /// neither uses.
 fn renumbered(new: &Configuration, old: &Configuration) -> Configuration {
-    let tunnels = old.tunnels.iter().map(|tunnel| ((tunnel.name.as_str(), true), tunnel.id));
-    let ports = old.ports.iter().map(|port| ((port.name.as_str(), false), port.id));
-    let kept: BTreeMap<(&str, bool), PortId> = tunnels.chain(ports).collect();
+    new.with_numbers(&old.numbers())
+}
+
+impl Configuration {
+    /// Names and numbers of ports and tunnels; true for tunnels.
+    pub fn numbers(&self) -> Vec<(String, bool, u16)> {
+        let tunnels = self.tunnels.iter().map(|tunnel| (tunnel.name.clone(), true, tunnel.id.0));
+        tunnels.chain(self.ports.iter().map(|port| (port.name.clone(), false, port.id.0))).collect()
+    }
+
+    /// The configuration with `numbers` for the ports and tunnels that have one there; the others get numbers that
+    /// nobody uses.
+    pub fn with_numbers(&self, numbers: &[(String, bool, u16)]) -> Self {
+        let kept = numbers.iter().map(|(name, is_tunnel, id)| ((name.as_str(), *is_tunnel), PortId(*id)));
+        numbered(self, &kept.collect())
+    }
+}
+
+fn numbered(new: &Configuration, kept: &BTreeMap<(&str, bool), PortId>) -> Configuration {
     let used: BTreeSet<PortId> = kept.values().copied().collect();
     let mut free = (0..u16::MAX).map(PortId).filter(|id| !used.contains(id));
     let mut number = |name: &str, is_tunnel: bool| {

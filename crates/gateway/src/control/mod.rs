@@ -90,6 +90,8 @@ pub enum Ask {
         #[serde(default)]
         filter: Option<String>,
     },
+    /// To hand the gateway over to the process that asks, by messages behind the answer.
+    HandOver(HandOverRequest),
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
 }
@@ -102,6 +104,13 @@ pub enum ModemOrder {
     Connect,
     /// Disconnects them, until it is told otherwise or the port is opened again.
     Disconnect,
+}
+
+/// Request for a hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOverRequest {
+    /// Version of the messages that the other process knows.
+    pub format: u32,
 }
 
 /// Request for a reload.
@@ -180,10 +189,19 @@ pub enum Answer {
     Events(events::Read),
     /// Level of the log.
     Logging(Logging),
+    /// Messages of the hand-over follow.
+    HandingOver(HandingOver),
     /// Packets follow.
     Capturing(Capturing),
     /// The request was refused.
     Error(Refusal),
+}
+
+/// Answer to a request for a hand-over: messages follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandingOver {
+    /// Version of the messages.
+    pub format: u32,
 }
 
 /// Answer to a capture request: packets follow.

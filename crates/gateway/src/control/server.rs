@@ -8,7 +8,6 @@
 
 use super::socket::Claimed;
 use super::{Ask, Fault, MAX_REQUEST, Request, Response, parse};
-use crate::capture::CaptureRequest;
 use crate::clock::Clock;
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
@@ -35,7 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the connections to `claimed`, with answers by `answer`.
+    /// Serves the connections to `claimed`, with answers by `answer`; `take` has connections whose answer is followed by
+    /// something else.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -43,13 +43,13 @@ impl Server {
         (claimed, clock): (Claimed, Clock),
         threads: &Threads,
         answer: impl FnMut(Request) -> Response + Send + 'static,
-        capture: impl FnMut(&CaptureRequest, UnixStream) + Send + 'static,
+        take: impl FnMut(Ask, UnixStream) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         claimed.listener.set_nonblocking(true)?;
         let clients = Vec::with_capacity(MOST_CLIENTS);
         let refused_at = None;
-        let mut service = Service { claimed, stopped, clock, answer, capture, clients, refused_at };
+        let mut service = Service { claimed, stopped, clock, answer, take, clients, refused_at };
         let thread = threads.spawn("control", Loss::Ends, move || service.run())?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -72,7 +72,7 @@ struct Service<A, C> {
     stopped: UnixStream,
     clock: Clock,
     answer: A,
-    capture: C,
+    take: C,
     clients: Vec<Client>,
     /// Time at which the system last had no descriptor for a connection.
     refused_at: Option<Nanos>,
@@ -86,8 +86,8 @@ struct Client {
     /// An answer, as far as it has not been taken.
     answer: Vec<u8>,
     sent: usize,
-    /// A capture that it has asked for: the connection goes to who writes it.
-    capture: Option<CaptureRequest>,
+    /// A request whose answer is followed by something else: the connection goes to who writes that.
+    taken: Option<Ask>,
     heard_at: Nanos,
     /// True if it has had an answer.
     has_asked: bool,
@@ -102,7 +102,7 @@ enum Fate {
     Ends,
 }
 
-impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Service<A, C> {
+impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
     fn run(&mut self) {
         while let Some((accept, ready)) = self.wait() {
             let now = self.clock.now();
@@ -112,18 +112,18 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
                 let ready = ready.next().unwrap_or(false);
                 client.turn(ready, now, answer) == Fate::GoesOn
             });
-            self.hand_over_captures();
+            self.give_away();
             if accept {
                 self.accept(now);
             }
         }
     }
 
-    /// Hands connections that asked for a capture over to its writer.
-    fn hand_over_captures(&mut self) {
-        for client in self.clients.extract_if(.., |client| client.capture.is_some()) {
-            if let Some(request) = client.capture {
-                (self.capture)(&request, client.stream);
+    /// Gives connections away whose answer is followed by something else.
+    fn give_away(&mut self) {
+        for client in self.clients.extract_if(.., |client| client.taken.is_some()) {
+            if let Some(ask) = client.taken {
+                (self.take)(ask, client.stream);
             }
         }
     }
@@ -165,7 +165,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
                 request,
                 answer,
                 sent: 0,
-                capture: None,
+                taken: None,
                 heard_at: now,
                 has_asked: false,
                 ending: false,
@@ -259,8 +259,8 @@ impl Client {
         };
         let line = self.request.drain(..=end).collect::<Vec<_>>();
         match parse(&line) {
-            Ok(Request { ask: Ask::Capture(request), .. }) => {
-                self.capture = Some(request);
+            Ok(Request { ask: ask @ (Ask::Capture(_) | Ask::HandOver(_)), .. }) => {
+                self.taken = Some(ask);
                 Ok(Fate::GoesOn)
             }
             Ok(request) => self.send(&answer(request)),

@@ -11,10 +11,12 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A socket's path that this process has. Dropping it takes the path away.
@@ -30,6 +32,8 @@ pub struct Claimed {
 pub struct Place {
     path: PathBuf,
     inode: u64,
+    /// True if another process goes on with it.
+    is_left: Arc<AtomicBool>,
 }
 
 /// Reason why a path cannot be had.
@@ -105,7 +109,7 @@ pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let listener = bind_private(path).map_err(error("make the control socket", path))?;
     let inode = std::fs::symlink_metadata(path).map_err(error("look at", path))?.ino();
     drop(lock);
-    Ok(Claimed { listener, place: Place { path: path.to_owned(), inode } })
+    Ok(Claimed::inherited(listener, Place::inherited(path, inode, Arc::default())))
 }
 
 /// A file that is locked, for as long as this lives; then it goes.
@@ -198,6 +202,19 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Claimed {
+    /// A socket that listens already.
+    pub fn inherited(listener: UnixListener, place: Place) -> Self {
+        Self { listener, place }
+    }
+
+    /// Has clients see this process at the other end (`SO_PEERCRED` has the one that listened last).
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn listen_anew(listener: &impl AsFd) -> Result<(), Errno> {
+        listen(listener, BACKLOG)
+    }
+
     /// Path of the socket.
     pub fn place(&self) -> &Place {
         &self.place
@@ -205,6 +222,22 @@ impl Claimed {
 }
 
 impl Place {
+    /// The path of a socket with that inode, which is another process's while `is_left`.
+    pub fn inherited(path: &Path, inode: u64, is_left: Arc<AtomicBool>) -> Self {
+        Self { path: path.to_owned(), inode, is_left }
+    }
+
+    /// Inode of the socket.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Leaves the path as it is from here on: another process goes on with the socket.
+    pub fn leave(&self) {
+        // Relaxed: a flag that orders nothing.
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
     /// The socket's path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -212,6 +245,9 @@ impl Place {
 
     /// Takes the socket's path away.
     pub fn remove(&self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         // Another file may have come to the path since; that one is not ours to remove.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
             let _: io::Result<()> = std::fs::remove_file(&self.path);
@@ -245,6 +281,22 @@ mod tests {
         drop(first);
         assert!(!path.exists());
         claim(&path).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_another_process_goes_on_with_stays() {
+        let directory = directory("left");
+        let path = directory.join("gateway.sock");
+        let first = claim(&path).unwrap();
+        let listener = first.listener.try_clone().unwrap();
+        let next =
+            Claimed::inherited(listener, Place::inherited(&path, first.place().inode(), Arc::default()));
+        first.place().clone().leave();
+        drop(first);
+        assert!(is_alive(&path));
+        drop(next);
+        assert!(!path.exists());
         std::fs::remove_dir_all(directory).unwrap();
     }
 

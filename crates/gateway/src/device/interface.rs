@@ -12,7 +12,7 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
     self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
 };
-use polder_devices::skb::{Advice, FlowTable, advice};
+use polder_devices::skb::{Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -52,6 +52,20 @@ impl Driver for Interface<'_> {
 
     fn describe(&self) -> String {
         format!("the interface {}", self.0)
+    }
+}
+
+impl Interface<'_> {
+    /// Goes on with the interface, which another process has open through a TAP.
+    pub(super) fn adopt(
+        &self,
+        (port, configuration): (&Port, &Configuration),
+        region: &Region,
+        parts: Parts,
+    ) -> Result<OpenPort> {
+        let opened = skb::adopt(self.0, (port, configuration), region, parts)?;
+        let facts = Facts { mode_reason: choice(self.0, port).why, ..opened.facts };
+        Ok(OpenPort { facts, ..opened })
     }
 }
 

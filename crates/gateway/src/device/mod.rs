@@ -21,7 +21,7 @@ use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use crate::show::modem::ModemRow;
 use crate::show::nic::NicRow;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use polder_buffers::{PortId, Region};
 use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::counters::QueueCounters;
@@ -29,10 +29,11 @@ use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
-use polder_devices::skb::{Copies, FlowTable};
+use polder_devices::skb::{Copies, FlowTable, LAYOUT};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Properties of an open port.
@@ -115,6 +116,43 @@ pub struct AwaitedLink {
     pub had_carrier: bool,
     /// True if it is hardware, whose link may be reset when a program is attached.
     pub is_hardware: bool,
+}
+
+/// Kind of the parts with which another process goes on with an open port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartsKind {
+    /// An interface through a TAP.
+    Skb {
+        /// Version of what its program and its receivers share.
+        layout: u32,
+        /// True if its program carries flows.
+        has_flows: bool,
+    },
+    /// A TAP.
+    Tap,
+}
+
+/// Parts of a port that another process has open.
+#[derive(Debug)]
+pub struct Parts {
+    /// Their kind.
+    pub kind: PartsKind,
+    /// Descriptors of the kind.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl PartsKind {
+    /// Reason why this process cannot go on with such parts; `None` if it can.
+    pub fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Skb { layout, .. } if layout != LAYOUT => Some(format!(
+                "its program shares memory in another form (version {layout} and not {})",
+                LAYOUT
+            )),
+            Self::Skb { .. } | Self::Tap => None,
+        }
+    }
 }
 
 /// Finding about the machine and a device.
@@ -256,6 +294,30 @@ pub trait Handle: Send {
         None
     }
 
+    /// Parts with which another process can go on; `None` for a device that it has to open anew.
+    fn parts(&self) -> Option<(PartsKind, Vec<BorrowedFd<'_>>)> {
+        None
+    }
+
+    /// Puts the program of a device to work that another process has had.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    fn begin(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Puts the device's program to work again: the process that was to go on with it does not.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    fn take_back(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Leaves the device as it is when it is closed: another process goes on with it.
+    fn leave(&mut self) {}
+
     /// Row of `polder show ports` about an adapter.
     fn adapter_row(&self) -> Option<AdapterRow> {
         None
@@ -302,6 +364,26 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
 pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
     let opened = driver(&port.device).open(port, configuration, region);
     opened.with_context(|| format!("cannot open port {}", port.name))
+}
+
+/// Goes on with the device of `port`, which another process has open.
+///
+/// # Errors
+/// When the parts do not fit, or the kernel refuses; the other process can go on.
+pub fn adopt(port: &Port, configuration: &Configuration, region: &Region, parts: Parts) -> Result<OpenPort> {
+    let Parts { kind, descriptors } = parts;
+    let place = (port, configuration);
+    let adopted = match (kind, &port.device) {
+        (PartsKind::Skb { has_flows, .. }, Device::Interface(name)) => {
+            let parts = polder_devices::skb::Parts::new(has_flows, descriptors)?;
+            interface::Interface(name).adopt(place, region, parts)
+        }
+        (PartsKind::Tap, Device::Tap(name)) => tap::Tap(name).adopt(place, region, descriptors),
+        (PartsKind::Skb { .. } | PartsKind::Tap, _) => {
+            Err(anyhow!("the parts are of another kind of device"))
+        }
+    };
+    adopted.with_context(|| format!("cannot take over port {}", port.name))
 }
 
 /// Opens the device of `port` again on another thread; `None` for a device that is opened at once.

@@ -1,7 +1,7 @@
 //! Linux interfaces, through a TAP that keeps checksums, segments and VLAN tags.
 
 use super::interface::{endpoints, found_by, link_facts};
-use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, receiving, tap};
+use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, receiving, tap};
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::Region;
@@ -12,6 +12,7 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
 use polder_devices::skb::{self, Copies, FlowTable};
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Opens `interface` as `port`.
@@ -22,7 +23,25 @@ pub(super) fn open(
     region: &Region,
 ) -> Result<OpenPort> {
     let options = options(interface, port, configuration);
-    let skb::Opened { port: opened, queues } = skb::open(&options, region).map_err(plain)?;
+    let opened = skb::open(&options, region).map_err(plain)?;
+    Ok(described(opened, &options, port))
+}
+
+/// Goes on with `interface`, which another process has open.
+pub(super) fn adopt(
+    interface: &str,
+    (port, configuration): (&Port, &Configuration),
+    region: &Region,
+    parts: skb::Parts,
+) -> Result<OpenPort> {
+    let options = options(interface, port, configuration);
+    let opened = skb::adopt(&options, region, parts).map_err(plain)?;
+    Ok(described(opened, &options, port))
+}
+
+/// An open port with its facts.
+fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPort {
+    let skb::Opened { port: opened, queues } = opened;
     let interface = &opened.interface;
     let facts = Facts {
         interface: interface.name.clone(),
@@ -42,7 +61,7 @@ pub(super) fn open(
         link_addresses: None,
     };
     let handle: Box<dyn Handle> = Box::new(opened);
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+    OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) }
 }
 
 /// Obstacles on this machine to opening `interface` as `port`.
@@ -140,6 +159,23 @@ impl Handle for skb::Port {
 
     fn lost(&self) -> Option<Arc<QueueCounters>> {
         Some(Arc::clone(Self::lost(self)))
+    }
+
+    fn parts(&self) -> Option<(PartsKind, Vec<BorrowedFd<'_>>)> {
+        let kind = PartsKind::Skb { layout: skb::LAYOUT, has_flows: Self::flows(self).is_some() };
+        Some((kind, Self::parts(self)))
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        Self::begin(self).map_err(plain)
+    }
+
+    fn take_back(&self) -> Result<()> {
+        Self::take_back(self).map_err(plain)
+    }
+
+    fn leave(&mut self) {
+        Self::leave(self);
     }
 }
 

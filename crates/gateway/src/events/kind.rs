@@ -188,6 +188,16 @@ pub enum EventKind {
         /// True if elsewhere.
         draining: bool,
     },
+    /// Another process goes on with the gateway.
+    HandedOver {
+        /// Number of the process.
+        process: u32,
+    },
+    /// Another process was to go on with the gateway, and does not.
+    UpgradeFailed {
+        /// Reason.
+        why: String,
+    },
     /// The gateway runs.
     Started {
         /// The gateway.
@@ -223,6 +233,7 @@ impl EventKind {
             | Self::Reloaded { .. }
             | Self::LogLevel { .. }
             | Self::Draining { .. }
+            | Self::HandedOver { .. }
             | Self::Started { .. }
             | Self::Stopping { .. } => Level::Info,
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
@@ -231,7 +242,7 @@ impl EventKind {
             | Self::RoutesHeld { .. }
             | Self::Tunnel { up: false, .. }
             | Self::DropsBegan { .. } => Level::Warn,
-            Self::ReloadRefused { .. } => Level::Error,
+            Self::ReloadRefused { .. } | Self::UpgradeFailed { .. } => Level::Error,
         }
     }
 
@@ -293,6 +304,8 @@ impl EventKind {
             Self::LogLevel { filter } => format!("the log's level is {filter}"),
             Self::Draining { draining: true } => "not ready: packets are to be sent elsewhere".to_owned(),
             Self::Draining { draining: false } => "ready again after a drain".to_owned(),
+            Self::HandedOver { process } => format!("handed over: process {process} goes on"),
+            Self::UpgradeFailed { why } => format!("not handed over, everything goes on as before: {why}"),
             Self::Started { gateway, version } => format!("gateway {gateway} runs, polder {version}"),
             Self::Stopping { gateway } => format!("gateway {gateway} ends"),
         }

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Permissions of a UNIX socket: its owner and group connect.
 const MODE: u32 = 0o660;
@@ -21,6 +23,36 @@ pub struct Bound {
     address: String,
     /// Path and inode of a UNIX socket.
     place: Option<(PathBuf, u64)>,
+    /// True if another process goes on with it.
+    is_left: Arc<AtomicBool>,
+}
+
+/// A bound socket for another process to go on with.
+#[derive(Debug)]
+pub struct Shared {
+    socket: OwnedFd,
+    address: String,
+    place: Option<(PathBuf, u64)>,
+    is_left: Arc<AtomicBool>,
+}
+
+impl Shared {
+    /// Address, and path and inode of a UNIX socket.
+    pub fn describe(&self) -> (String, Option<(PathBuf, u64)>) {
+        (self.address.clone(), self.place.clone())
+    }
+
+    /// Leaves the path as it is: another process goes on with the socket.
+    pub fn leave(&self) {
+        // Relaxed: a flag that orders nothing.
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+}
+
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// Reason why a socket cannot be bound.
@@ -57,7 +89,7 @@ impl Bound {
             Listen::Tcp(address) => TcpListener::bind(address).and_then(|listener| {
                 let address = listener.local_addr()?.to_string();
                 listener.set_nonblocking(true)?;
-                Ok(Self { socket: listener.into(), address, place: None })
+                Ok(Self::inherited(listener.into(), address, None, Arc::default()))
             }),
             Listen::Unix(path) => {
                 clear(path, listen)?;
@@ -75,6 +107,25 @@ impl Bound {
                 None => BindError::System { listen, reason },
             }
         })
+    }
+
+    /// A socket that listens already; its path is another process's while `is_left`.
+    pub fn inherited(
+        socket: OwnedFd,
+        address: String,
+        place: Option<(PathBuf, u64)>,
+        is_left: Arc<AtomicBool>,
+    ) -> Self {
+        Self { socket, address, place, is_left }
+    }
+
+    /// The socket, for another process to go on with.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn share(&self) -> io::Result<Shared> {
+        let (address, place) = (self.address.clone(), self.place.clone());
+        Ok(Shared { socket: self.socket.try_clone()?, address, place, is_left: Arc::clone(&self.is_left) })
     }
 
     /// Address as people write it.
@@ -97,6 +148,9 @@ impl AsFd for Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         let Some((path, inode)) = &self.place else { return };
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         // Another file may have come to the path since.
         if std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
             let _: io::Result<()> = std::fs::remove_file(path);
@@ -124,11 +178,8 @@ fn bind_path(path: &Path) -> io::Result<Bound> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))?;
     listener.set_nonblocking(true)?;
     let inode = std::fs::symlink_metadata(path)?.ino();
-    Ok(Bound {
-        socket: listener.into(),
-        address: path.display().to_string(),
-        place: Some((path.to_owned(), inode)),
-    })
+    let place = Some((path.to_owned(), inode));
+    Ok(Bound::inherited(listener.into(), path.display().to_string(), place, Arc::default()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Opening the devices of ports, and devices that are not there yet.
 
 use super::preflight;
+use super::upgrade::Inheritance;
 use crate::config::model::{Configuration, Port};
 use crate::device::{self, Facts, OpenPort, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
+use std::sync::Arc;
 
 /// Opens the device of a port.
 pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
@@ -18,6 +20,8 @@ pub(super) struct Devices {
     pub(super) open: Opener,
     /// Checks for obstacles to that; returns warnings that are no obstacle.
     pub(super) probe: Prober,
+    /// Gateway whose ports are gone on with.
+    inheritance: Option<Arc<Inheritance>>,
 }
 
 /// Result of opening a port.
@@ -36,12 +40,22 @@ pub(super) enum Opening {
 impl Devices {
     /// The devices of this machine.
     pub(super) fn of_machine() -> Self {
-        Self { open: Box::new(device::open), probe: preflight::probe }
+        Self { open: Box::new(device::open), probe: preflight::probe, inheritance: None }
+    }
+
+    /// The devices of this machine, with those that another process has open.
+    pub(super) fn inherited(inheritance: &Arc<Inheritance>) -> Self {
+        let parts = Arc::clone(inheritance);
+        let open: Opener = Box::new(move |port, configuration, region| match parts.parts(&port.name) {
+            Some(parts) => device::adopt(port, configuration, region, parts),
+            None => device::open(port, configuration, region),
+        });
+        Self { open, probe: preflight::probe, inheritance: Some(Arc::clone(inheritance)) }
     }
 
     /// Devices that are opened in another way, and that nothing is known of before.
     pub(super) fn opened_by(open: Opener) -> Self {
-        Self { open, probe: |_, _| Ok(Vec::new()) }
+        Self { open, probe: |_, _| Ok(Vec::new()), inheritance: None }
     }
 
     /// Opens the device of `port`, unless it is not there.
@@ -54,6 +68,10 @@ impl Devices {
         configuration: &Configuration,
         region: &Region,
     ) -> Result<Opening> {
+        let obstacle = self.inheritance.as_ref().and_then(|inheritance| inheritance.obstacle(&port.name));
+        if let Some(trouble) = obstacle {
+            return Ok(Opening::Waiting { id: port.id, trouble });
+        }
         match (self.open)(port, configuration, region) {
             Ok(opened) => Ok(Opening::Open(opened)),
             Err(error) => match missing(&error) {

@@ -23,7 +23,7 @@ pub struct FilterSlots {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     number: u32,
-    /// Count of an earlier rule in that counter.
+    /// Count of an earlier rule in that counter, less what another process has counted for this one.
     before: (u64, u64),
 }
 
@@ -73,13 +73,30 @@ impl FilterSlots {
         });
     }
 
+    /// Packets and bytes of each rule, by its identity.
+    pub(super) fn totals(&self) -> BTreeMap<String, (u64, u64)> {
+        let total = |slot: &Slot| {
+            let (packets, bytes) = self.counts.get(slot.number);
+            (packets.wrapping_sub(slot.before.0), bytes.wrapping_sub(slot.before.1))
+        };
+        self.slots.iter().map(|(identity, slot)| (identity.clone(), total(slot))).collect()
+    }
+
+    /// Goes on with what another process has counted.
+    pub(super) fn resume(&mut self, totals: &BTreeMap<String, (u64, u64)>) {
+        for (identity, (packets, bytes)) in totals {
+            let Some(slot) = self.slots.get_mut(identity) else { continue };
+            slot.before = (slot.before.0.wrapping_sub(*packets), slot.before.1.wrapping_sub(*bytes));
+        }
+    }
+
     /// Counts of the rules of `configuration`.
     pub(super) fn show(&self, configuration: &Configuration, workers: &[Arc<WorkerCounters>]) -> Shown {
         let row = |((number, filter), identity): ((usize, &Filter), String)| {
             let slot = self.slots.get(&identity);
             let count = slot.map_or((0, 0), |slot| {
                 let (packets, bytes) = self.counts.get(slot.number);
-                (packets - slot.before.0, bytes - slot.before.1)
+                (packets.wrapping_sub(slot.before.0), bytes.wrapping_sub(slot.before.1))
             });
             FilterRow {
                 number: number + 1,

@@ -33,6 +33,7 @@ pub mod tables;
 mod threads;
 pub mod trace;
 mod tunnels;
+pub(crate) mod upgrade;
 mod views;
 pub mod wake;
 pub mod worker;

@@ -21,6 +21,7 @@ use super::manager::{Manager, NotifyState};
 use super::metrics;
 use super::service::{Service, closing, open as open_again};
 use super::silence;
+use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
 use crate::clock::Clock;
 use crate::config;
 use crate::config::model::{Configuration, Sandbox};
@@ -41,7 +42,7 @@ use polder_devices::af_xdp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,17 @@ pub struct Consent {
 /// When the file is wrong, another gateway has the control socket, a port cannot be opened, or this machine would fall
 /// silent without consent; what had been opened is closed again. [`LostThread`] when one of its threads is lost.
 pub fn run(path: &Path, consent: Consent) -> Result<()> {
-    run_on(path, None, consent)
+    run_on(path, None, consent, None)
+}
+
+/// Goes on with the running gateway behind `socket`, which `path` describes; with `dry_run` only up to the last step.
+///
+/// # Errors
+/// As [`run`], and when the gateway does not hand over; it goes on.
+pub fn take_over(path: &Path, socket: &Path, dry_run: bool) -> Result<()> {
+    // Whoever has started this may end, and its terminal with it; a leader of a session has none already.
+    let _ = rustix::process::setsid();
+    run_on(path, None, Consent { yes: true, confirm: None }, Some((socket, dry_run)))
 }
 
 /// The same with ports that the caller opens.
@@ -81,11 +92,11 @@ pub fn run(path: &Path, consent: Consent) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn run_with(path: &Path, open: Opener) -> Result<()> {
-    run_on(path, Some(open), Consent { yes: true, confirm: None })
+    run_on(path, Some(open), Consent { yes: true, confirm: None }, None)
 }
 
-fn run_on(path: &Path, open: Option<Opener>, consent: Consent) -> Result<()> {
-    let prepared = prepare(path, consent)?;
+fn run_on(path: &Path, open: Option<Opener>, consent: Consent, before: Option<(&Path, bool)>) -> Result<()> {
+    let prepared = prepare(path, consent, before)?;
     let (told, outcome) = sync_channel(2);
     let ending = Arc::new(Ending::default());
     let _: Result<(), _> = ending.socket.set(prepared.claimed.place().clone());
@@ -142,19 +153,35 @@ struct Prepared {
     confirm: Option<u32>,
     /// Interfaces that it would leave closed at the end, and that are open.
     closed: Vec<String>,
+    /// Gateway to go on with.
+    inheritance: Option<Arc<Inheritance>>,
 }
 
 /// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
-fn prepare(path: &Path, Consent { yes, confirm }: Consent) -> Result<Prepared> {
+fn prepare(
+    path: &Path,
+    Consent { yes, confirm }: Consent,
+    predecessor: Option<(&Path, bool)>,
+) -> Result<Prepared> {
     let begun = Clock::start();
-    let config::Loaded { configuration, warnings } = config::load(path)?;
+    let config::Loaded { mut configuration, warnings } = config::load(path)?;
     for warning in warnings.findings() {
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }
     let path = std::path::absolute(path).context("there is no current directory")?;
     let signals = Signals::new().context("cannot listen for signals")?;
-    let claimed = socket::claim(&configuration.gateway.control)?;
-    let metrics = configuration.metrics.listen.as_ref().map(Bound::new).transpose()?;
+    let inheritance =
+        predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;
+    let (claimed, metrics) = match &inheritance {
+        None => {
+            let metrics = configuration.metrics.listen.as_ref();
+            (socket::claim(&configuration.gateway.control)?, metrics.map(Bound::new).transpose()?)
+        }
+        Some(inheritance) => {
+            configuration = inheritance.configuration(&configuration)?;
+            (inheritance.claimed(&configuration.gateway.control)?, inheritance.metrics())
+        }
+    };
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
     silence::admit(&configuration, yes)?;
@@ -177,6 +204,7 @@ fn prepare(path: &Path, Consent { yes, confirm }: Consent) -> Result<Prepared> {
         before,
         confirm,
         closed,
+        inheritance: inheritance.map(Arc::new),
     })
 }
 
@@ -200,10 +228,12 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         before,
         confirm,
         closed,
+        inheritance,
     } = prepared;
     let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
-    let mut gateway = Gateway::start(configuration, threads, open)?;
+    let started = begin(configuration, threads, (open, inheritance.as_ref()))?;
+    let Some((mut gateway, taken)) = started else { return Ok(()) };
     gateway.before = before;
     gateway.hooks = Watch::start(threads, ports, found)
         .context("cannot start the thread that watches the kernel's hooks")?;
@@ -213,12 +243,15 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let manager = Manager::new();
     let until = |seconds: u32| clock.now() + Nanos::from_seconds(seconds.into());
     let pending = confirm.map(|seconds| Pending { until: until(seconds), back: Back::End, closed });
-    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path, pending));
+    let heritage = heritage(&claimed, metrics.as_ref(), &signals).context("cannot prepare a hand-over")?;
+    let giver = Arc::new(Giver::new(Arc::clone(&gateway), heritage));
+    let service = Service::new(Arc::clone(&gateway), manager, path, Arc::clone(&giver), pending);
+    let service = Arc::new(service);
     let answering = Arc::clone(&service);
-    let capturing = Arc::clone(&service);
-    let capture = move |request: &_, stream| capturing.capture(request, stream);
+    let taking = Arc::clone(&service);
+    let take = move |ask, stream| taking.take(ask, stream);
     let answer = move |request| answering.answer(request);
-    let server = Server::start((claimed, clock), threads, answer, capture)
+    let server = Server::start((claimed, clock), threads, answer, take)
         .context("cannot start the control socket's thread")?;
     let metrics = serve_metrics(metrics, &gateway, threads)?;
     let ended = match wait_for_links(&gateway, &mut signals, supervisor) {
@@ -228,18 +261,55 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
                 tracing::warn!("it ends in {seconds} s unless `polder confirm` comes");
             }
             manager.tell(&[NotifyState::Ready]);
+            taken.iter().try_for_each(report)?;
             attend(&mut signals, &service, manager, supervisor)
         }
         Ok(false) => Ok(None),
         Err(lost) => Err(lost),
     };
-    manager.tell(&[NotifyState::Stopping]);
-    note_end(&gateway);
+    if giver.successor().is_none() {
+        manager.tell(&[NotifyState::Stopping]);
+        note_end(&gateway);
+    }
     // The socket's thread has the gateway too; it goes first.
     drop((server, metrics));
     // So do captures, which end with what they have.
     drop(service);
     stop(&gateway, &control, ended, confirm)
+}
+
+/// Starts a gateway, or goes on with one and says how; `None` for a dry run.
+fn begin(
+    configuration: Configuration,
+    threads: &Threads,
+    (open, inheritance): (Option<Opener>, Option<&Arc<Inheritance>>),
+) -> Result<Option<(Gateway, Option<TakenOver>)>> {
+    let Some(before) = inheritance else {
+        return Ok(Some((Gateway::start(configuration, threads, open)?, None)));
+    };
+    let Some((gateway, pause_us)) = Gateway::inherit(configuration, threads, before)? else {
+        report(&before.report(0))?;
+        return Ok(None);
+    };
+    Ok(Some((gateway, Some(before.report(pause_us)))))
+}
+
+/// Tells the process that has started this one what has become of it.
+fn report(taken: &TakenOver) -> Result<()> {
+    let line = serde_json::to_string(taken)?;
+    // It may have gone.
+    let _: std::io::Result<()> = writeln!(std::io::stdout(), "{line}");
+    Ok(())
+}
+
+/// Sockets for a process that goes on with the gateway.
+fn heritage(claimed: &Claimed, metrics: Option<&Bound>, signals: &Signals) -> std::io::Result<Heritage> {
+    Ok(Heritage {
+        listener: claimed.listener.try_clone()?,
+        place: claimed.place().clone(),
+        metrics: metrics.map(Bound::share).transpose()?,
+        end: signals.ender.try_clone()?,
+    })
 }
 
 /// Stops the gateway, and says why where that was not asked for.
@@ -422,6 +492,8 @@ fn attend(
 /// The signals that a gateway obeys, each a byte in a pipe.
 struct Signals {
     end: UnixStream,
+    /// Written to end the gateway without a signal.
+    ender: UnixStream,
     reload: UnixStream,
 }
 
@@ -445,7 +517,7 @@ impl Signals {
         }
         pipe::register(SIGHUP, reload_writer)?;
         reload.set_nonblocking(true)?;
-        Ok(Self { end, reload })
+        Ok(Self { end, ender: end_writer, reload })
     }
 
     /// Waits for a signal. `None` when `timeout` has passed without one.

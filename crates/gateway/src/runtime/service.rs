@@ -7,10 +7,10 @@ use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
-use crate::capture::CaptureRequest;
+use super::upgrade::Giver;
 use crate::control::{
-    Answer, Ask, Confirmed, Draining, Fault, Logging, ModemOrder, Refusal, ReloadRequest, Reloaded, Request,
-    Response,
+    Answer, Ask, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, Refusal, ReloadRequest,
+    Reloaded, Request, Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
@@ -19,7 +19,7 @@ use crate::show::modem::ModemRow;
 use polder_datapath::units::Nanos;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod change;
 
@@ -32,6 +32,7 @@ pub(super) struct Service {
     path: PathBuf,
     captures: Captures,
     tracer: Tracer,
+    giver: Arc<Giver>,
     /// Locked before the gateway.
     confirmation: Mutex<Confirmation>,
 }
@@ -42,12 +43,13 @@ impl Service {
         gateway: SharedGateway,
         manager: Manager,
         path: PathBuf,
+        giver: Arc<Giver>,
         pending: Option<Pending>,
     ) -> Self {
         let mut confirmation = Confirmation::default();
         pending.into_iter().for_each(|pending| confirmation.wait(pending));
         let (captures, tracer) = (Captures::default(), Tracer::default());
-        Self { gateway, manager, path, captures, tracer, confirmation: Mutex::new(confirmation) }
+        Self { gateway, manager, path, captures, tracer, giver, confirmation: Mutex::new(confirmation) }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {
@@ -71,9 +73,37 @@ impl Service {
         self.confirmation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a capture for the client at the other end of `stream`.
-    pub(super) fn capture(&self, request: &CaptureRequest, stream: UnixStream) {
-        self.captures.begin(&self.gateway, request, stream);
+    /// Answers a request of the client at the other end of `stream` whose answer is followed by something else.
+    pub(super) fn take(&self, ask: Ask, stream: UnixStream) {
+        match ask {
+            Ask::Capture(request) => self.captures.begin(&self.gateway, &request, stream),
+            Ask::HandOver(request) => self.hand_over(request, stream),
+            Ask::Show { .. }
+            | Ask::Reload(_)
+            | Ask::Confirm
+            | Ask::Diff
+            | Ask::Drain { .. }
+            | Ask::Trace(_)
+            | Ask::Events { .. }
+            | Ask::Log { .. }
+            | Ask::Modem { .. } => {}
+        }
+    }
+
+    /// Hands the gateway over to the process at the other end of `stream`.
+    fn hand_over(&self, request: HandOverRequest, stream: UnixStream) {
+        let waits = self.confirmation().pending().is_some();
+        let differs = match self.compare() {
+            _ if waits => Some("a change waits to be confirmed: `polder confirm` keeps it".to_owned()),
+            Ok(compared) if compared.changes.is_empty() => None,
+            Ok(compared) => Some(format!(
+                "an upgrade changes the program alone, and {} differs from what runs: `polder diff` says how, and \
+                 `polder reload` applies it",
+                compared.file
+            )),
+            Err(refusal) => Some(refusal.message),
+        };
+        self.giver.begin(request, stream, differs);
     }
 
     /// Answers a request of the control socket.
@@ -97,8 +127,10 @@ impl Service {
                 let traced = self.tracer.trace(&self.gateway, &request);
                 traced.map(|trace| Answer::Traced(Box::new(trace)))
             }
-            // The server hands these to `capture`.
-            Ask::Capture(_) => Err(refusal(Fault::Request, "not to be captured here".to_owned())),
+            // The server hands these to `take`.
+            Ask::Capture(_) | Ask::HandOver(_) => {
+                Err(refusal(Fault::Request, "not to be asked here".to_owned()))
+            }
         };
         Response::new(answer.unwrap_or_else(Answer::Error))
     }

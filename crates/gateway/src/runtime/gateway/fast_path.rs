@@ -42,6 +42,11 @@ pub(super) struct FlowUpkeep {
 }
 
 impl FlowUpkeep {
+    /// Upkeep whose first tables have that version.
+    pub(super) fn from_version(version: u64) -> Self {
+        Self { version: version.saturating_sub(1), ..Self::default() }
+    }
+
     /// True if a capture is to see all packets of a port or tunnel.
     fn is_captured(&self, port: PortId) -> bool {
         self.captures.values().any(|&captured| captured == port)
@@ -178,6 +183,21 @@ impl Gateway {
     pub(super) fn end_all_flows(&mut self) {
         self.flows.version += 1;
         self.end_flows();
+    }
+
+    /// Version of the tables by which flows are carried.
+    pub(in crate::runtime) fn table_version(&self) -> u64 {
+        self.flows.version
+    }
+
+    /// Goes on with entries that were made by tables of `version`, which are the same as the present ones; ends them if
+    /// they are not.
+    pub(super) fn go_by_tables(&mut self, version: u64) -> Result<()> {
+        if version == self.flows.version {
+            return Ok(());
+        }
+        self.flows.version = self.flows.version.max(version);
+        self.renew_fast_paths()
     }
 
     /// Ends all entries that were made by other tables than the present ones.

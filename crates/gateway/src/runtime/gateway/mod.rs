@@ -12,6 +12,7 @@ mod share;
 mod start;
 mod taps;
 mod tunnels;
+mod upgrade;
 mod upkeep;
 mod worker_lifecycle;
 

@@ -57,6 +57,15 @@ impl Gateway {
         if self.lasting.routing.ask_neighbours(now) { pause.min(RETRY_GATEWAY) } else { pause }
     }
 
+    /// Passes changes on that were found while everything was opened, but for the end of flows: the process that has
+    /// had them knows of the same changes.
+    pub(super) fn take_route_news(&mut self) {
+        if self.lasting.routing.ear().is_some() {
+            self.lasting.routing.take_news();
+            self.open_doors();
+        }
+    }
+
     /// Passes changes on to the workers and the XDP programs.
     fn pass_on(&mut self) -> bool {
         for news in self.lasting.routing.take_hold_news() {

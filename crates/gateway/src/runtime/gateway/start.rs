@@ -3,7 +3,7 @@
 use super::fast_path::FlowUpkeep;
 use super::share::{divide, with_queue};
 use super::upkeep::RETRY_PORT;
-use super::worker_lifecycle::begin;
+use super::worker_lifecycle::{Waiting, begin};
 use super::{Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
@@ -18,6 +18,7 @@ use crate::runtime::path::Paths;
 use crate::runtime::routing::AttachedPort;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
+use crate::runtime::upgrade::Inheritance;
 use crate::supervise::Threads;
 use anyhow::{Context as _, Result};
 use polder_buffers::BufferManager;
@@ -44,7 +45,37 @@ impl Gateway {
         let clock = Clock::start();
         let memory = Memory::new(&configuration, clock, threads)?;
         let devices = open.map_or_else(Devices::of_machine, Devices::opened_by);
-        Self::start_with(configuration, memory, (clock, threads.clone()), devices)
+        let (gateway, waiting) = Self::prepare(configuration, memory, (clock, threads.clone()), devices, 0)?;
+        Ok(gateway.set_off(waiting))
+    }
+
+    /// Goes on with the gateway of another process, and says for how many microseconds no worker ran; without that for a
+    /// dry run.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`], and when the other process does not hand over; it goes on.
+    pub(in crate::runtime) fn inherit(
+        configuration: Configuration,
+        threads: &Threads,
+        inheritance: &Arc<Inheritance>,
+    ) -> Result<Option<(Self, u64)>> {
+        let clock = inheritance.clock();
+        let memory = Memory::new(&configuration, clock, threads)?;
+        let (devices, tables) = (Devices::inherited(inheritance), inheritance.tables());
+        let (mut gateway, waiting) =
+            Self::prepare(configuration, memory, (clock, threads.clone()), devices, tables)?;
+        let asked = clock.now();
+        if !inheritance.take(&mut gateway)? {
+            gateway.leave_devices();
+            return Ok(None);
+        }
+        begin(waiting);
+        let pause = clock.now().since(asked);
+        inheritance.await_end();
+        let now = gateway.clock.now();
+        gateway.ports.iter_mut().for_each(|state| state.retry_at = now);
+        gateway.tick();
+        Ok(Some((gateway, pause.0 / 1000)))
     }
 
     /// The same with shared packet memory, and with ports that the caller opens, such as the ends of
@@ -54,15 +85,27 @@ impl Gateway {
     /// As [`Gateway::start`].
     pub fn start_on(configuration: Configuration, memory: &Arc<BufferManager>, open: Opener) -> Result<Self> {
         let (memory, devices) = (Memory::of(Arc::clone(memory)), Devices::opened_by(open));
-        Self::start_with(configuration, memory, (Clock::start(), Threads::default()), devices)
+        let clock = (Clock::start(), Threads::default());
+        let (gateway, waiting) = Self::prepare(configuration, memory, clock, devices, 0)?;
+        Ok(gateway.set_off(waiting))
     }
 
-    fn start_with(
+    /// Lets the workers begin.
+    fn set_off(mut self, waiting: Waiting) -> Self {
+        begin(waiting);
+        self.watch_tunnels();
+        self.tick();
+        self
+    }
+
+    /// Opens the ports and prepares the workers; tables begin with version `tables`.
+    fn prepare(
         configuration: Configuration,
         memory: Memory,
         (clock, threads): (Clock, Threads),
         devices: Devices,
-    ) -> Result<Self> {
+        version: u64,
+    ) -> Result<(Self, Waiting)> {
         let (report, reports) = channel();
         let links = Arc::new(all_links());
         let mut lasting = Lasting::default();
@@ -103,7 +146,7 @@ impl Gateway {
             sweeps: HashMap::new(),
             looked_at: Nanos(0),
             seen: HashMap::new(),
-            flows: FlowUpkeep::default(),
+            flows: FlowUpkeep::from_version(version),
             configuration,
         };
         let new_workers = gateway.prepare_workers(&gateway.configuration)?;
@@ -112,10 +155,7 @@ impl Gateway {
             gateway.take_in(port);
         }
         gateway.renew_fast_paths()?;
-        begin(waiting);
-        gateway.watch_tunnels();
-        gateway.tick();
-        Ok(gateway)
+        Ok((gateway, waiting))
     }
 
     /// Attaches a port that is open, or begins to wait for its device.

@@ -42,6 +42,9 @@ struct NewWorker {
     go: Sender<Worker>,
 }
 
+/// Workers that begin when [`begin`] says so, each with the channel by which its thread gets it.
+pub(super) type Waiting = Vec<(Worker, Sender<Worker>)>;
+
 impl Gateway {
     /// Finds the workers of a configuration. Whatever can fail about them fails here; those that there
     /// are notice nothing.
@@ -86,10 +89,7 @@ impl Gateway {
     }
 
     /// Takes workers in place of those that there were. They begin when [`begin`] says so.
-    pub(super) fn start_workers(
-        &mut self,
-        NewWorkers { new_workers }: NewWorkers,
-    ) -> Vec<(Worker, Sender<Worker>)> {
+    pub(super) fn start_workers(&mut self, NewWorkers { new_workers }: NewWorkers) -> Waiting {
         self.workers.clear();
         let mut waiting = Vec::new();
         for (number, NewWorker { worker, handle, engine_counters, go }) in new_workers.into_iter().enumerate()
@@ -121,6 +121,16 @@ impl Gateway {
     pub(super) fn replace_workers(&mut self, new_workers: NewWorkers) {
         let start = self.clock.now();
         let (before, after) = (self.workers.len(), new_workers.new_workers.len());
+        let ports = self.take_queues(after);
+        self.go_on_with(new_workers, ports);
+        let pause = self.clock.now().since(start);
+        tracing::info!(before, after, pause_us = pause.0 / 1000, "other workers go on");
+    }
+
+    /// Has all workers stop, finishes the packets that they have, and takes their queues. What waits in front of a port
+    /// stays with queues of workers below `after`.
+    pub(super) fn take_queues(&mut self, after: usize) -> BTreeMap<PortId, Pieces> {
+        let start = self.clock.now();
         let mut leaving = self.call_back();
         let finish =
             |workers: &mut [Worker]| workers.iter_mut().fold(false, |busy, worker| busy | worker.finish_up());
@@ -137,14 +147,17 @@ impl Gateway {
                 .for_each(|(port, number, rx)| ports.entry(port).or_default().rx.push((number, rx)));
             tx.into_iter().for_each(|(port, path)| ports.entry(port).or_default().tx.push((number, path)));
         }
+        ports
+    }
+
+    /// Lets workers go on with queues that others had.
+    pub(super) fn go_on_with(&mut self, new_workers: NewWorkers, ports: BTreeMap<PortId, Pieces>) {
         let waiting = self.start_workers(new_workers);
         for (port, pieces) in ports {
             self.give_back(port, pieces);
         }
         // Not before everybody has everything: a port without a way to send is one that is closed.
         begin(waiting);
-        let pause = self.clock.now().since(start);
-        tracing::info!(before, after, pause_us = pause.0 / 1000, "other workers go on");
     }
 
     /// Has all workers stop between two rounds. Gives what they are.
@@ -177,7 +190,7 @@ impl Gateway {
 }
 
 /// Lets workers begin.
-pub(super) fn begin(waiting: Vec<(Worker, Sender<Worker>)>) {
+pub(super) fn begin(waiting: Waiting) {
     for (worker, go) in waiting {
         if go.send(worker).is_err() {
             tracing::error!("a worker's thread has ended before it began");

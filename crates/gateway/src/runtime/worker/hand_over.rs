@@ -6,7 +6,7 @@
 
 use super::{SendPath, Worker};
 use polder_buffers::PortId;
-use polder_datapath::port::RxQueue;
+use polder_datapath::port::{Armed, RxQueue};
 
 /// State that a worker hands over.
 #[derive(Default)]
@@ -64,7 +64,19 @@ impl Worker {
                 own @ (SendPath::Own(_) | SendPath::Queued(_)) => hand_over.tx.push((port, own)),
             }
         }
+        if !stays {
+            // Nothing waits any more: programs of devices are to know that all was sent.
+            hand_over.rx.iter_mut().for_each(|(_, _, rx)| complete(&mut **rx));
+        }
         self.counters.cached_frames.set(0);
         hand_over
     }
+}
+
+/// Has a device's program know that all packets of a queue were sent.
+fn complete(rx: &mut dyn RxQueue) {
+    if let Some(control) = rx.control() {
+        control.hold_completed(false);
+    }
+    let _: Armed = rx.arm();
 }

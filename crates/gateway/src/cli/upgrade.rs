@@ -1,0 +1,214 @@
+//! `polder upgrade`: another program goes on with a running gateway.
+//!
+//! The program is started here and not by the gateway, whose confinement it would inherit. It gets the gateway's
+//! environment, log, network namespace and control group.
+
+use super::Failure;
+use super::arguments::Upgrade;
+use super::ask::odd;
+use super::screen::Screen;
+use crate::control::client::Client;
+use crate::control::{Answer, Ask};
+use crate::runtime::upgrade::TakenOver;
+use crate::show::look::duration;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::Deserialize;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Longest time for a program to say which arguments it takes.
+const PROBE: Duration = Duration::from_secs(10);
+
+pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
+    let socket = std::path::absolute(arguments.gateway.socket()?)?;
+    let mut client = Client::connect(&socket)?;
+    let process = client.process()?;
+    let answer = client.ask(Ask::Diff)?;
+    let Answer::Compared(compared) = answer else { return Err(odd(&answer)) };
+    drop(client);
+    let program = match &arguments.program {
+        Some(program) => std::path::absolute(program)?,
+        None => std::env::current_exe().context("cannot find this program")?,
+    };
+    probe(&program)?;
+    let mut command = Command::new(&program);
+    command.args(["run", "--yes", "--take-over"]).arg(&socket).arg(&compared.file);
+    if arguments.dry_run {
+        command.arg("--dry-run");
+    }
+    let log =
+        like(process, &mut command).with_context(|| format!("cannot start it as process {process} was"))?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+    let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
+    let joined = join_group(process, child.id());
+    if let Err(error) = joined {
+        Screen::stderr()
+            .write(&format!("warning: it is in another control group than the gateway: {error:#}\n"))?;
+    }
+    let line = first_line(&mut child, Duration::from_secs(arguments.within.into()));
+    let taken = line.and_then(|line| understood(line.as_deref(), &mut child));
+    let taken = taken.with_context(|| format!("{} goes on as before", compared.gateway))?;
+    let screen = Screen::stdout();
+    let text = if arguments.json {
+        format!("{}\n", serde_json::to_string_pretty(&taken)?)
+    } else {
+        describe(&compared.gateway, &taken)
+    };
+    Ok(screen.write(&text)?)
+}
+
+/// Makes sure that a program can take over.
+fn probe(program: &Path) -> Result<()> {
+    let told = program.display();
+    let mut child = Command::new(program)
+        .args(["run", "--help"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {told}"))?;
+    let help = within(&mut child, PROBE, |mut out| {
+        let mut text = Vec::new();
+        out.read_to_end(&mut text).map(|_| text)
+    });
+    // One that still runs has been killed.
+    let _ = child.wait();
+    let help = help.with_context(|| format!("{told} does not say which arguments it takes"))?;
+    let takes = String::from_utf8_lossy(&help).contains("--take-over");
+    ensure!(
+        takes,
+        "{told} cannot take over a gateway: it is no polder, or an older one; restart the gateway with it"
+    );
+    Ok(())
+}
+
+/// Has `command` run as the gateway's process does; gives the gateway's log.
+fn like(process: u32, command: &mut Command) -> Result<Stdio> {
+    let environment =
+        std::fs::read(format!("/proc/{process}/environ")).context("cannot read its environment")?;
+    command.env_clear();
+    for variable in environment.split(|&byte| byte == 0) {
+        let Some(at) = variable.iter().position(|&byte| byte == b'=') else { continue };
+        let (name, value) = (OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
+        // The watchdog is another process's from here on.
+        if name != "WATCHDOG_PID" {
+            command.env(name, value);
+        }
+    }
+    command.current_dir("/");
+    enter(process, "net", LinkNameSpaceType::Network)?;
+    let log: OwnedFd = {
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw).context("no process")?;
+        let handle = pidfd_open(pid, PidfdFlags::empty())?;
+        pidfd_getfd(handle, std::io::stderr().as_fd().as_raw_fd(), PidfdGetfdFlags::empty())?
+    };
+    Ok(Stdio::from(log))
+}
+
+/// Enters a namespace of the gateway, unless this is there already: what is started here is there, too.
+fn enter(process: u32, name: &str, kind: LinkNameSpaceType) -> Result<()> {
+    let (own, other) = (format!("/proc/self/ns/{name}"), format!("/proc/{process}/ns/{name}"));
+    if std::fs::metadata(own)?.ino() == std::fs::metadata(&other)?.ino() {
+        return Ok(());
+    }
+    let namespace = File::open(other)?;
+    move_into_link_name_space(namespace.as_fd(), Some(kind)).context("cannot enter its network namespace")
+}
+
+/// Moves a process to the control group of the gateway, so that its service manager knows it.
+fn join_group(gateway: u32, process: u32) -> Result<()> {
+    let group = |process: u32| -> Result<OsString> {
+        let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup"))?;
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+        Ok(own.context("there is no control group of the second version")?.into())
+    };
+    let wanted = group(gateway)?;
+    if group(process)? == wanted {
+        return Ok(());
+    }
+    let members = Path::new("/sys/fs/cgroup").join(wanted).join("cgroup.procs");
+    std::fs::write(&members, process.to_string())
+        .with_context(|| format!("cannot write to {}", members.display()))
+}
+
+/// The first line that a program writes; `None` if it ends without one.
+fn first_line(child: &mut Child, limit: Duration) -> Result<Option<String>> {
+    let line = within(child, limit, |out| {
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).map(|_| line)
+    })?;
+    Ok(Some(line).filter(|line| !line.is_empty()))
+}
+
+/// Reads what a program writes; kills it when that takes too long.
+fn within<T: Send + 'static>(
+    child: &mut Child,
+    limit: Duration,
+    read: impl FnOnce(std::process::ChildStdout) -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let out = child.stdout.take().context("its output is not piped")?;
+    let (send, came) = channel();
+    std::thread::spawn(move || {
+        // Whoever waited has gone when it is too late.
+        let _ = send.send(read(out));
+    });
+    match came.recv_timeout(limit) {
+        Ok(read) => Ok(read?),
+        Err(RecvTimeoutError::Timeout) => {
+            child.kill()?;
+            child.wait()?;
+            bail!("the new program did not come up within {} s, and was ended", limit.as_secs())
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(anyhow!("its output cannot be read")),
+    }
+}
+
+/// Report of a program.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Report {
+    Taken(TakenOver),
+    Failed { error: String },
+}
+
+fn understood(line: Option<&str>, child: &mut Child) -> Result<TakenOver> {
+    let Some(line) = line else {
+        bail!("the new program has ended without having taken over ({}); the log may say why", child.wait()?);
+    };
+    match serde_json::from_str(line) {
+        Ok(Report::Taken(taken)) => Ok(taken),
+        Ok(Report::Failed { error }) => {
+            child.wait()?;
+            bail!("{error}")
+        }
+        Err(_) => {
+            child.kill()?;
+            child.wait()?;
+            bail!("the new program says something that is no report: {}", line.trim_end())
+        }
+    }
+}
+
+fn describe(gateway: &str, taken: &TakenOver) -> String {
+    let TakenOver { before, version, dry_run, pause_us, anew } = taken;
+    let mut text = if *dry_run {
+        format!("{gateway}: polder {version} could go on in place of {before}; this was a dry run\n")
+    } else {
+        let pause = duration(pause_us * 1000);
+        format!("{gateway}: polder {version} goes on in place of {before}; workers stood still for {pause}\n")
+    };
+    for (port, why) in anew {
+        text.push_str(&format!("port {port} is opened anew: {why}\n"));
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! Hand-over to another process, and from one: workers stand still, state is read or taken over, devices stay as they are.
+
+use super::Gateway;
+use super::share::Pieces;
+use crate::device::PartsKind;
+use crate::runtime::upgrade::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
+use anyhow::{Context as _, Result};
+use polder_buffers::PortId;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::forward::{FdbKey, FdbTime};
+use polder_devices::skb::Carried;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Queues of a gateway whose workers stand still.
+pub(in crate::runtime) struct Parked(BTreeMap<PortId, Pieces>);
+
+impl Gateway {
+    /// Copies of the descriptors with which another process goes on with ports that are open.
+    pub(in crate::runtime) fn parts(&self) -> Vec<(String, (PartsKind, Vec<OwnedFd>))> {
+        let parts = |state: &super::PortState| {
+            let (kind, parts) = state.handle()?.parts()?;
+            let copies =
+                parts.into_iter().map(|part| part.try_clone_to_owned()).collect::<Result<_, _>>().ok()?;
+            Some((state.configuration.name.clone(), (kind, copies)))
+        };
+        self.ports.iter().filter(|state| state.open).filter_map(parts).collect()
+    }
+
+    /// Stops the workers. Packets that come meanwhile wait in their devices; those under way are finished first.
+    pub(in crate::runtime) fn park(&mut self) -> Parked {
+        Parked(self.take_queues(0))
+    }
+
+    /// Goes on after all.
+    ///
+    /// # Errors
+    /// When no workers can be started any more.
+    pub(in crate::runtime) fn go_on(&mut self, Parked(ports): Parked) -> Result<()> {
+        for state in &self.ports {
+            if let Some(handle) = &state.handle
+                && let Err(error) = handle.take_back()
+            {
+                tracing::error!("port {}: {error:#}", state.configuration.name);
+            }
+        }
+        let workers = self.prepare_workers(&self.configuration);
+        self.go_on_with(workers.context("the workers cannot go on")?, ports);
+        Ok(())
+    }
+
+    /// Lets go of all ports: another process goes on with those that could be passed.
+    pub(in crate::runtime) fn leave(&mut self, parked: Parked) {
+        self.count_carried();
+        self.leave_devices();
+        drop(parked);
+        self.workers.clear();
+        for state in std::mem::take(&mut self.ports) {
+            self.retired.extend(state.counters.iter().map(Arc::clone));
+        }
+    }
+
+    /// Leaves all devices as they are when they are closed.
+    pub(in crate::runtime) fn leave_devices(&mut self) {
+        self.ports.iter_mut().filter_map(|state| state.handle.as_mut()).for_each(|handle| handle.leave());
+    }
+
+    /// State of a gateway whose workers stand still.
+    pub(in crate::runtime) fn state(&mut self) -> State {
+        self.count_carried();
+        let mut state = State {
+            tables: self.table_version(),
+            filters: self.lasting.filters.totals(),
+            reloads: (self.reloads.generation, self.reloads.applied, self.reloads.refused),
+            draining: self.draining,
+            ..State::default()
+        };
+        for (counters, bridging) in &self.engine_counters {
+            let mut worker = WorkerTotals::default();
+            totals(&**counters, &mut worker.counters);
+            totals(&**bridging, &mut worker.bridging);
+            state.workers.push(worker);
+        }
+        self.retired.iter().for_each(|counters| totals(&**counters, &mut state.retired));
+        let ports = self.ports.iter().map(|port| (port.configuration.name.clone(), port_totals(port)));
+        state.ports = ports.collect();
+        for (name, tunnel) in &self.lasting.tunnels {
+            let numbers = tunnel.numbers();
+            let mut of_tunnel = TunnelTotals {
+                sent: numbers.sent,
+                identification: numbers.identification,
+                received: numbers.received,
+                next_hop: numbers.next_hop,
+                ..TunnelTotals::default()
+            };
+            of_tunnel.workers = tunnel.counters.iter().map(read).collect();
+            totals(&tunnel.carried, &mut of_tunnel.carried);
+            state.tunnels.insert(name.clone(), of_tunnel);
+        }
+        for (name, outlet) in &self.lasting.outlets {
+            state.outlets.insert(name.clone(), outlet.counters.iter().map(read).collect());
+        }
+        for (name, fdb) in &self.lasting.fdbs {
+            let learnt = fdb.entries().filter(|entry| !entry.is_static);
+            let learnt = learnt.map(|entry| (entry.address.0, entry.vlan, entry.port.0, entry.seen));
+            state.bridges.insert(name.clone(), BridgeTotals(learnt.collect()));
+        }
+        state
+    }
+
+    /// Goes on with the state of another process, before workers begin, and puts the programs of ports to work.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program.
+    pub(in crate::runtime) fn resume(&mut self, state: State) -> Result<()> {
+        for (number, worker) in state.workers.iter().enumerate() {
+            if number == self.engine_counters.len() {
+                self.engine_counters.push(Default::default());
+            }
+            let (counters, bridging) = &self.engine_counters[number];
+            add(&**counters, &worker.counters);
+            add(&**bridging, &worker.bridging);
+        }
+        let retired = QueueCounters::default();
+        add(&retired, &state.retired);
+        self.retired.push(Arc::new(retired));
+        self.reloads.generation = state.reloads.0.max(1);
+        (self.reloads.applied, self.reloads.refused) = (state.reloads.1, state.reloads.2);
+        self.draining = state.draining;
+        self.lasting.filters.resume(&state.filters);
+        self.resume_tunnels(&state);
+        for (name, totals) in &state.outlets {
+            let Some(outlet) = self.lasting.outlets.get(name) else { continue };
+            outlet.counters.iter().zip(totals).for_each(|(block, totals)| add(block, totals));
+        }
+        for (name, BridgeTotals(stations)) in &state.bridges {
+            let Some(fdb) = self.lasting.fdbs.get(name) else { continue };
+            for &(address, vlan, port, second) in stations {
+                let time = FdbTime { second, ageing: u32::MAX };
+                fdb.learn(FdbKey::new(polder_datapath::wire::MacAddress(address), vlan), PortId(port), time);
+            }
+        }
+        for port in &mut self.ports {
+            if let Some(totals) = state.ports.get(&port.configuration.name) {
+                resume_port(port, totals);
+            }
+        }
+        // All of that is known to the process before, too: the decisions of both are the same.
+        self.take_route_news();
+        self.go_by_tables(state.tables)?;
+        for port in &mut self.ports {
+            if let Some(handle) = &mut port.handle {
+                handle.begin()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resume_tunnels(&self, state: &State) {
+        for (name, totals) in &state.tunnels {
+            let Some(tunnel) = self.lasting.tunnels.get(name) else { continue };
+            tunnel.resume(totals.numbers());
+            for (block, totals) in tunnel.counters.iter().zip(&totals.workers) {
+                add(block, totals);
+            }
+            add(&tunnel.carried, &totals.carried);
+        }
+    }
+}
+
+fn read(block: &impl polder_datapath::counters::Totals) -> BTreeMap<String, u64> {
+    let mut values = BTreeMap::new();
+    totals(block, &mut values);
+    values
+}
+
+fn port_totals(port: &super::PortState) -> PortTotals {
+    let mut of_port = PortTotals { openings: port.openings, ..PortTotals::default() };
+    let queues = port.counters.iter().filter(|counters| !Arc::ptr_eq(counters, &port.carried));
+    queues.for_each(|counters| totals(&**counters, &mut of_port.queues));
+    totals(&*port.carried, &mut of_port.carried);
+    let way =
+        |((from, to), carried): &((PortId, PortId), Carried)| (from.0, to.0, carried.packets, carried.bytes);
+    of_port.ways = port.carried_before.iter().map(way).collect();
+    of_port.egress = port.queues.iter().map(|queue| (queue.worker, read(&*queue.counters))).collect();
+    of_port
+}
+
+fn resume_port(port: &mut super::PortState, totals: &PortTotals) {
+    let queues = QueueCounters::default();
+    add(&queues, &totals.queues);
+    port.counters.push(Arc::new(queues));
+    add(&*port.carried, &totals.carried);
+    port.openings += totals.openings;
+    for (worker, totals) in &totals.egress {
+        if let Some(queue) = port.queues.iter().find(|queue| queue.worker == *worker) {
+            add(&*queue.counters, totals);
+        }
+    }
+    let Some(flows) = port.handle.as_ref().and_then(|handle| handle.flows()) else { return };
+    let ways = totals.ways.iter().map(|&(from, to, ..)| (PortId(from), PortId(to)));
+    flows.set_ways(ways.clone());
+    let counted = totals.ways.iter().map(|&(.., packets, bytes)| Carried { packets, bytes });
+    port.carried_before = ways.zip(counted).collect();
+}

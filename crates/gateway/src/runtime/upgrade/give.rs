@@ -1,0 +1,206 @@
+//! The running gateway's side: offers, stops, and goes on if the other process does not.
+
+use super::{FORMAT, Message, Offer, PortOffer, READY, STEP, TAKE, wire::Channel};
+use crate::control::socket::Place;
+use crate::control::{Answer, Fault, HandOverRequest, HandingOver, Refusal, Response};
+use crate::events::EventKind;
+use crate::metrics::listen::Shared;
+use crate::runtime::gateway::Gateway;
+use crate::runtime::manager::{Manager, NotifyState};
+use crate::runtime::run::{SharedGateway, lock};
+use crate::supervise::Loss;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Sockets that the other process goes on with.
+pub(in crate::runtime) struct Heritage {
+    /// Listening control socket.
+    pub(in crate::runtime) listener: UnixListener,
+    /// Its path.
+    pub(in crate::runtime) place: Place,
+    /// Socket of the metrics.
+    pub(in crate::runtime) metrics: Option<Shared>,
+    /// Written when the gateway is to end.
+    pub(in crate::runtime) end: UnixStream,
+}
+
+/// Hands the gateway over when it is asked to.
+pub(in crate::runtime) struct Giver {
+    gateway: SharedGateway,
+    heritage: Heritage,
+    is_busy: AtomicBool,
+    /// Process that goes on.
+    successor: OnceLock<u32>,
+}
+
+impl Giver {
+    /// One for a gateway with these sockets.
+    pub(in crate::runtime) fn new(gateway: SharedGateway, heritage: Heritage) -> Self {
+        Self { gateway, heritage, is_busy: AtomicBool::new(false), successor: OnceLock::new() }
+    }
+
+    /// Process that goes on with the gateway, if it was handed over.
+    pub(in crate::runtime) fn successor(&self) -> Option<u32> {
+        self.successor.get().copied()
+    }
+
+    /// Hands the gateway over to the process at the other end of `stream`, on a thread of its own. `differs` says how the
+    /// configuration file differs from what runs.
+    pub(in crate::runtime) fn begin(
+        self: &Arc<Self>,
+        request: HandOverRequest,
+        mut stream: UnixStream,
+        differs: Option<String>,
+    ) {
+        let answer = match self.admit(request, &stream, differs) {
+            Ok(()) => Answer::HandingOver(HandingOver { format: FORMAT }),
+            Err(error) => Answer::Error(Refusal { kind: Fault::Runtime, message: format!("{error:#}") }),
+        };
+        let admitted = matches!(answer, Answer::HandingOver(_));
+        let threads = lock(&self.gateway).threads.clone();
+        let giver = Arc::clone(self);
+        let thread = threads.spawn("hand-over", Loss::Repaired, move || {
+            // Who asked may have gone; then the first message fails.
+            let _: io::Result<()> = say(&mut stream, answer);
+            if admitted {
+                let _busy = Busy(&giver.is_busy);
+                giver.note(giver.hand_over(stream));
+            }
+        });
+        if let Err(error) = thread {
+            tracing::error!(%error, "cannot start the thread that hands the gateway over");
+            self.is_busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn admit(&self, request: HandOverRequest, stream: &UnixStream, differs: Option<String>) -> Result<()> {
+        let HandOverRequest { format } = request;
+        ensure!(
+            format == FORMAT,
+            "this gateway hands over in form {FORMAT}, and the other program takes form {format}: restart the gateway"
+        );
+        let peer = socket_peercred(stream).context("cannot find out who asks")?;
+        ensure!(
+            peer.uid == geteuid() || peer.uid.is_root(),
+            "only this gateway's own user and root may upgrade it"
+        );
+        if let Some(differs) = differs {
+            bail!("{differs}");
+        }
+        ensure!(self.successor().is_none(), "the gateway has been handed over already");
+        // Relaxed: a flag that orders nothing.
+        ensure!(!self.is_busy.swap(true, Ordering::Relaxed), "another upgrade is under way");
+        Ok(())
+    }
+
+    fn note(&self, outcome: Result<bool>) {
+        let gateway = lock(&self.gateway);
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => tracing::info!("another program could take over, and does not: it was a dry run"),
+            Err(error) => gateway.events.note(EventKind::UpgradeFailed { why: format!("{error:#}") }),
+        }
+    }
+
+    /// Hands the gateway over; false if the other process only wanted to see if it could.
+    fn hand_over(&self, stream: UnixStream) -> Result<bool> {
+        let process = socket_peercred(&stream).context("cannot find out who asks")?.pid;
+        let process = process.as_raw_nonzero().get().unsigned_abs();
+        let channel = Channel::new(stream, STEP)?;
+        let begun = channel.receive(STEP).context("the new program has not begun")?.0;
+        ensure!(matches!(begun, Message::Begin), "the new program begins with {begun:?}");
+        self.offer(&channel).context("cannot offer the gateway to the new program")?;
+        let ready = channel.receive(READY).map_err(ended).context("the new program did not come up")?.0;
+        if matches!(ready, Message::Enough) {
+            return Ok(false);
+        }
+        ensure!(matches!(ready, Message::Ready), "the new program says {ready:?} when it is to be ready");
+        let mut gateway = lock(&self.gateway);
+        let parked = gateway.park();
+        let took = self.give_state(&channel, &mut gateway);
+        if let Err(error) = took {
+            // Before anything else: the other process is not to touch the ports any more.
+            let _: io::Result<()> = channel.stream().shutdown(std::net::Shutdown::Both);
+            gateway.go_on(parked)?;
+            return Err(error.context("the new program did not take over"));
+        }
+        gateway.leave(parked);
+        self.heritage.place.leave();
+        self.heritage.metrics.iter().for_each(Shared::leave);
+        let _: Result<(), u32> = self.successor.set(process);
+        gateway.events.note(EventKind::HandedOver { process });
+        Manager::tell_any(&[NotifyState::MainPid(process)]);
+        // It goes on without this, too.
+        let _: io::Result<()> = channel.send(&Message::Gone, &[]);
+        let _: io::Result<usize> = (&self.heritage.end).write(&[0]);
+        Ok(true)
+    }
+
+    fn offer(&self, channel: &Channel) -> Result<()> {
+        let gateway = lock(&self.gateway);
+        let ports = gateway.parts();
+        let Heritage { listener, place, metrics, .. } = &self.heritage;
+        let mut descriptors = vec![listener.as_fd()];
+        descriptors.extend(metrics.iter().map(|metrics| metrics.as_fd()));
+        let offer = Offer {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            origin: gateway.clock.origin(),
+            numbers: gateway.configuration.numbers(),
+            tables: gateway.table_version(),
+            socket: place.inode(),
+            metrics: metrics.as_ref().map(Shared::describe),
+            ports: ports.len(),
+        };
+        channel.send(&Message::Offer(Box::new(offer)), &descriptors)?;
+        for (name, (kind, parts)) in ports {
+            channel.send(&Message::Port(PortOffer { name, kind }), &borrowed(&parts))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the state of a gateway whose workers stand still, and waits until the other process goes on.
+    fn give_state(&self, channel: &Channel, gateway: &mut Gateway) -> Result<()> {
+        channel.send(&Message::State(Box::new(gateway.state())), &[])?;
+        let took = channel.receive(TAKE).map_err(ended)?.0;
+        ensure!(matches!(took, Message::Took), "it says {took:?}");
+        Ok(())
+    }
+}
+
+/// An upgrade that is under way.
+struct Busy<'a>(&'a AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+    descriptors.iter().map(|descriptor| descriptor.as_fd()).collect()
+}
+
+/// The end of the other process, in words.
+fn ended(error: io::Error) -> anyhow::Error {
+    if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+        return anyhow!("it has ended");
+    }
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return anyhow!("it took too long");
+    }
+    error.into()
+}
+
+fn say(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(STEP))?;
+    let mut line = serde_json::to_vec(&Response::new(answer)).map_err(io::Error::other)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

@@ -1,0 +1,86 @@
+//! Upgrade: a gateway hands its ports and its state to a process of another program, and ends.
+//!
+//! ```text
+//!  new process                                    running gateway
+//!  asks for a hand-over by the control socket ──▶ offers descriptors of its sockets and ports
+//!  opens everything, starts no worker ──Ready───▶ stops its workers
+//!  takes over counters, stations, numbers ◀─State─
+//!  puts its programs to work, starts its workers
+//!                                  ──Took───▶ lets go of its devices
+//!  opens devices that could not be passed ◀─Gone── and ends
+//! ```
+//!
+//! Until `Took` the running gateway can go on as if nothing had been, and does when the other process ends, is late or
+//! refuses. `docs/adr/0058-upgrade.md` says why it is done so.
+
+mod give;
+mod state;
+mod take;
+mod wire;
+
+pub(super) use give::{Giver, Heritage};
+pub(super) use state::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
+pub(super) use take::Inheritance;
+pub(crate) use take::TakenOver;
+
+use crate::device::PartsKind;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Version of the messages and of [`State`].
+const FORMAT: u32 = 1;
+/// Longest time for the other process to open everything.
+const READY: Duration = Duration::from_secs(60);
+/// Longest time for which workers stand still before the gateway takes back what it has given.
+const TAKE: Duration = Duration::from_secs(2);
+/// Longest time for any other message.
+const STEP: Duration = Duration::from_secs(10);
+
+/// Messages of both sides.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "kebab-case")]
+enum Message {
+    /// The new process waits for the offer.
+    Begin,
+    /// Offer of a gateway, with the descriptors of its sockets.
+    Offer(Box<Offer>),
+    /// A port that can be passed, with its descriptors.
+    Port(PortOffer),
+    /// The new process has opened everything.
+    Ready,
+    /// The new process only wanted to see if it could.
+    Enough,
+    /// State of the gateway, whose workers stand still.
+    State(Box<State>),
+    /// The new process goes on.
+    Took,
+    /// The gateway has let go of its devices.
+    Gone,
+}
+
+/// A gateway as the process sees it that is to go on with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// Version of the program.
+    pub(super) version: String,
+    /// Origin of the gateway's clock, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) origin: u64,
+    /// Names and numbers of ports and tunnels; true for tunnels.
+    pub(super) numbers: Vec<(String, bool, u16)>,
+    /// Version of the tables by which flows are carried.
+    pub(super) tables: u64,
+    /// Inode of the control socket.
+    pub(super) socket: u64,
+    /// Address of the metrics, and path and inode of a UNIX socket.
+    pub(super) metrics: Option<(String, Option<(PathBuf, u64)>)>,
+    /// Number of port messages that follow.
+    pub(super) ports: usize,
+}
+
+/// A port that can be passed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PortOffer {
+    name: String,
+    kind: PartsKind,
+}

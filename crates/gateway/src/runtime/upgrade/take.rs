@@ -1,0 +1,212 @@
+//! The new process's side: takes the offer, and goes on where the gateway has stopped.
+
+use super::{FORMAT, Message, Offer, PortOffer, STEP, TAKE, wire::Channel};
+use crate::clock::Clock;
+use crate::config::model::Configuration;
+use crate::control::client::{Client, ClientError};
+use crate::control::socket::{Claimed, Place};
+use crate::control::{Answer, Ask, Fault, HandOverRequest};
+use crate::device::Parts;
+use crate::metrics::listen::Bound;
+use crate::runtime::gateway::Gateway;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// A gateway to go on with.
+pub(in crate::runtime) struct Inheritance {
+    channel: Channel,
+    offer: Offer,
+    /// Listening control socket, until it is served.
+    listener: Mutex<Option<OwnedFd>>,
+    metrics: Mutex<Option<OwnedFd>>,
+    /// Parts of ports, until they are opened.
+    parts: Mutex<BTreeMap<String, Parts>>,
+    /// Ports that are opened anew, and the reason.
+    anew: Mutex<BTreeMap<String, String>>,
+    /// Listening control socket, once it is served.
+    served: OnceLock<OwnedFd>,
+    /// True while paths of sockets are the gateway's.
+    is_left: Arc<AtomicBool>,
+    /// True once the gateway has let go of its devices.
+    is_gone: AtomicBool,
+    /// True if nothing is to be taken over after all.
+    dry_run: bool,
+}
+
+/// Report on standard output of a process that has taken over, for the one that has started it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub(crate) struct TakenOver {
+    /// Version of the program before.
+    pub(crate) before: String,
+    /// Version of the program that goes on.
+    pub(crate) version: String,
+    /// True if it was a dry run, and the gateway goes on.
+    pub(crate) dry_run: bool,
+    /// Time for which no worker ran, in microseconds; 0 for a dry run.
+    pub(crate) pause_us: u64,
+    /// Ports that are opened anew, each with the reason.
+    pub(crate) anew: BTreeMap<String, String>,
+}
+
+impl Inheritance {
+    /// Asks the gateway behind `socket` to hand over.
+    ///
+    /// # Errors
+    /// When it refuses or is too old.
+    pub(in crate::runtime) fn receive(socket: &Path, dry_run: bool) -> Result<Self> {
+        let mut client = Client::connect(socket)?;
+        let answer = client.ask(Ask::HandOver(HandOverRequest { format: FORMAT })).map_err(older)?;
+        let Answer::HandingOver(_) = answer else { bail!("the gateway answers {answer:?}") };
+        let channel = Channel::new(client.into_stream()?.into_inner(), STEP)?;
+        channel.send(&Message::Begin, &[])?;
+        let (message, sockets) = channel.receive(STEP).context("the gateway offers nothing")?;
+        let Message::Offer(offer) = message else { bail!("the gateway offers {message:?}") };
+        let mut sockets = sockets.into_iter();
+        let (listener, metrics) = (sockets.next(), sockets.next());
+        ensure!(listener.is_some(), "the gateway has passed no control socket");
+        let (mut parts, mut anew) = (BTreeMap::new(), BTreeMap::new());
+        for _ in 0..offer.ports {
+            let (message, descriptors) = channel.receive(STEP).context("a port is missing in the offer")?;
+            let Message::Port(PortOffer { name, kind }) = message else { bail!("a port is {message:?}") };
+            match kind.obstacle() {
+                None => drop(parts.insert(name, Parts { kind, descriptors })),
+                Some(obstacle) => drop(anew.insert(name, obstacle)),
+            }
+        }
+        Ok(Self {
+            channel,
+            offer: *offer,
+            listener: Mutex::new(listener),
+            metrics: Mutex::new(metrics),
+            parts: Mutex::new(parts),
+            anew: Mutex::new(anew),
+            served: OnceLock::new(),
+            is_left: Arc::new(AtomicBool::new(true)),
+            is_gone: AtomicBool::new(false),
+            dry_run,
+        })
+    }
+
+    /// The configuration with the gateway's numbers of ports and tunnels.
+    ///
+    /// # Errors
+    /// When it has others than the gateway.
+    pub(in crate::runtime) fn configuration(&self, configuration: &Configuration) -> Result<Configuration> {
+        let renumbered = configuration.with_numbers(&self.offer.numbers);
+        let mut own = renumbered.numbers();
+        let mut offered = self.offer.numbers.clone();
+        own.sort();
+        offered.sort();
+        ensure!(
+            own == offered,
+            "the gateway has other ports or tunnels than the file: `polder diff` names them"
+        );
+        Ok(renumbered)
+    }
+
+    /// The gateway's clock, which goes on.
+    pub(in crate::runtime) fn clock(&self) -> Clock {
+        Clock::since(self.offer.origin)
+    }
+
+    /// Version of the tables by which the gateway carries flows.
+    pub(in crate::runtime) fn tables(&self) -> u64 {
+        self.offer.tables
+    }
+
+    /// The control socket at `path`.
+    ///
+    /// # Errors
+    /// When it was taken already.
+    pub(in crate::runtime) fn claimed(&self, path: &Path) -> Result<Claimed> {
+        let listener = lock(&self.listener).take().ok_or_else(|| anyhow!("there is no control socket"))?;
+        let _: Result<(), OwnedFd> = self.served.set(listener.try_clone()?);
+        let place = Place::inherited(path, self.offer.socket, Arc::clone(&self.is_left));
+        Ok(Claimed::inherited(UnixListener::from(listener), place))
+    }
+
+    /// The socket of the metrics, if the gateway has one.
+    pub(in crate::runtime) fn metrics(&self) -> Option<Bound> {
+        let (address, place) = self.offer.metrics.clone()?;
+        Some(Bound::inherited(lock(&self.metrics).take()?, address, place, Arc::clone(&self.is_left)))
+    }
+
+    /// Parts of a port, once.
+    pub(in crate::runtime) fn parts(&self, port: &str) -> Option<Parts> {
+        lock(&self.parts).remove(port)
+    }
+
+    /// Reason why a port cannot be opened before the gateway has let go of it; `None` if it can.
+    pub(in crate::runtime) fn obstacle(&self, port: &str) -> Option<String> {
+        if self.is_gone.load(Ordering::Relaxed) || lock(&self.parts).contains_key(port) {
+            return None;
+        }
+        let why = lock(&self.anew).entry(port.to_owned()).or_insert_with(|| NOT_PASSED.to_owned()).clone();
+        Some(format!("the program before has it until it ends: {why}"))
+    }
+
+    /// Has the gateway stop, and goes on with its state. Workers may begin when this returns; false for a dry run.
+    ///
+    /// # Errors
+    /// When the gateway does not hand over after all; it goes on.
+    pub(in crate::runtime) fn take(&self, gateway: &mut Gateway) -> Result<bool> {
+        if self.dry_run {
+            self.channel.send(&Message::Enough, &[])?;
+            return Ok(false);
+        }
+        self.channel.send(&Message::Ready, &[])?;
+        let (message, _) = self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let Message::State(state) = message else { bail!("the gateway hands over {message:?}") };
+        let taken = gateway.resume(*state).and_then(|()| Ok(self.channel.send(&Message::Took, &[])?));
+        if taken.is_err() {
+            gateway.leave_devices();
+        }
+        taken?;
+        self.is_left.store(false, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Waits until the gateway has let go of its devices.
+    pub(in crate::runtime) fn await_end(&self) {
+        // One that ends without a word has let go as well.
+        if let Err(error) = self.channel.receive::<Message>(TAKE) {
+            tracing::warn!(%error, "the program before has not said that it let go of its devices");
+        }
+        self.is_gone.store(true, Ordering::Relaxed);
+        if let Some(Err(error)) = self.served.get().map(Claimed::listen_anew) {
+            tracing::warn!(%error, "clients of the control socket see the process before");
+        }
+    }
+
+    /// Report for the process that has started this one.
+    pub(in crate::runtime) fn report(&self, pause_us: u64) -> TakenOver {
+        TakenOver {
+            before: self.offer.version.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dry_run: self.dry_run,
+            pause_us,
+            anew: lock(&self.anew).clone(),
+        }
+    }
+}
+
+/// Reason why a port is opened anew that the gateway has not offered.
+const NOT_PASSED: &str = "a device of its kind cannot be passed to another process";
+
+fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A gateway that does not know the question.
+fn older(error: ClientError) -> anyhow::Error {
+    if matches!(error, ClientError::Refused { kind: Fault::Request, .. }) {
+        return anyhow!("the gateway is of a version that cannot hand over: restart it");
+    }
+    error.into()
+}
