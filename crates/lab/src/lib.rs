@@ -18,6 +18,7 @@ pub mod services;
 pub mod topology;
 pub mod traffic;
 pub mod tunnels;
+pub mod upgrade;
 pub mod usb;
 pub mod vxlan;
 

@@ -1,6 +1,8 @@
 //! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
 //! is noticed, and what a restart of FRR loses.
 
+mod upgrade;
+
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
@@ -55,6 +57,11 @@ const PROMISES: &[Promise] = &[
     Promise { name: FLAPS, unit: "times", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: LINTIAN, unit: "errors", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: REPRODUCIBLE, unit: "programs", better: Better::Higher, goal: Goal::Value(1.0) },
+    upgrade::PROMISES[0],
+    upgrade::PROMISES[1],
+    upgrade::PROMISES[2],
+    upgrade::PROMISES[3],
+    upgrade::PROMISES[4],
 ];
 
 /// Ports of the gateway.
@@ -74,6 +81,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     if run.wants_any(&[DETECT, UNWATCHED, FLAPS]) {
         detects(run)?;
     }
+    upgrade::measure(run)?;
     restarts(run)?;
     packaged(run)
 }

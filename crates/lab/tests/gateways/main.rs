@@ -40,6 +40,7 @@ mod silent;
 mod supervise;
 mod top;
 mod tunnel;
+mod upgrade;
 mod usb;
 mod vxlan;
 mod walk;

@@ -1,0 +1,84 @@
+//! A gateway that another program goes on with: how long forwarding pauses, and what is lost at half load.
+
+use super::super::{Goal, Promise, Run};
+use crate::meters::statistics::Samples;
+use crate::report::Better;
+use crate::upgrade::{Carrier, Change, Process, Site};
+use anyhow::ensure;
+use std::time::Duration;
+
+const PAUSE: &str = "operate.upgrade.pause_ms";
+const LOST: &str = "operate.upgrade.lost";
+const PAUSE_CARRIED: &str = "operate.upgrade.pause_ms.carried";
+const LOST_CARRIED: &str = "operate.upgrade.lost.carried";
+const RESTARTED: &str = "operate.upgrade.lost.restarted";
+
+/// Time for the end of a program that was gone on from.
+const END: Duration = Duration::from_secs(10);
+
+pub(super) const PROMISES: [Promise; 5] = [
+    Promise { name: PAUSE, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
+    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: PAUSE_CARRIED, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
+    Promise { name: LOST_CARRIED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: RESTARTED, unit: "packets", better: Better::Lower, goal: Goal::None },
+];
+
+/// Measures upgrades of a bridge of two ports, and its restart.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if run.wants_any(&[PAUSE, LOST, RESTARTED]) {
+        let restarted = Some(RESTARTED);
+        rows(run, Carrier::Workers, [PAUSE, LOST], restarted)?;
+    }
+    if run.wants_any(&[PAUSE_CARRIED, LOST_CARRIED]) {
+        rows(run, Carrier::Programs, [PAUSE_CARRIED, LOST_CARRIED], None)?;
+    }
+    Ok(())
+}
+
+fn rows(
+    run: &mut Run,
+    carrier: Carrier,
+    [pause, lost]: [&'static str; 2],
+    restarted: Option<&'static str>,
+) -> anyhow::Result<()> {
+    let site = Site::lay(carrier, "")?;
+    let mut first = site.start()?;
+    let rate = site.half_load()?;
+    let rounds = run.quick_or(2, 10);
+    let (mut pauses, mut losses, mut of_restarts) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let mut said = String::new();
+    for round in 1..=rounds {
+        run.says(&format!("an upgrade at half load, round {round} of {rounds}"));
+        let crossed = site.cross(rate, Change::Upgrade)?;
+        let unaccounted = site.term("unaccounted")?;
+        ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for after an upgrade");
+        ensure!(
+            crossed.arrivals.reordered == 0,
+            "packets of one flow were reordered: {:?}",
+            crossed.arrivals
+        );
+        pauses.push(crossed.longest.as_secs_f64() * 1e3);
+        losses.push(crossed.arrivals.lost as f64);
+        let still = crossed.stood_still.unwrap_or_default();
+        said = format!(
+            "longest one-way time of {} packets at {:.0}/s, half of what the path carries; workers stood still for {:.1} ms",
+            crossed.arrivals.sent,
+            crossed.rate,
+            still.as_secs_f64() * 1e3
+        );
+        if restarted.is_some() {
+            let crossed = site.cross(rate, Change::Restart)?;
+            ensure!(crossed.arrivals.lost > 0, "a restart loses nothing by this meter");
+            of_restarts.push(crossed.arrivals.lost as f64);
+        }
+    }
+    drop(Process::behind(&site.socket())?);
+    ensure!(first.wait(END)?.success(), "the first program ended badly: {}", first.said());
+    run.record(pause, &pauses);
+    run.record(lost, &losses);
+    run.remark(pause, said);
+    restarted.iter().for_each(|row| run.record(row, &of_restarts));
+    Ok(())
+}
