@@ -7,8 +7,9 @@
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
-use crate::peers::polder::{program, ran_with};
+use crate::peers::polder::{find, program, ran_with};
 use crate::topology::{End, Namespace, Topology};
+use crate::upgrade::Process;
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -71,8 +72,29 @@ impl Pair {
         Running::start("polder", command.args(["run", "--yes"]).arg(&file))
     }
 
-    fn socket(&self, number: usize) -> PathBuf {
+    /// Control socket of a gateway, 0 for the near one.
+    pub fn socket(&self, number: usize) -> PathBuf {
         self.topology.directory().join(format!("detect{number}.sock"))
+    }
+
+    /// Has the program go on with itself as a gateway, and gives the process that does.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn upgrade(&self, number: usize) -> anyhow::Result<Process> {
+        command::run(Command::new(program()?).args(["upgrade", "--socket"]).arg(self.socket(number)))?;
+        Process::behind(&self.socket(number))
+    }
+
+    /// A value of the near gateway's tunnel.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn shown(&self, name: &str) -> anyhow::Result<Value> {
+        let mut command = Command::new(program()?);
+        let said = command::run(command.args(["show", "tunnels", "--json", "--socket"]).arg(self.socket(0)))?;
+        let shown = serde_json::from_str::<Value>(&said)?;
+        find(&shown, name).cloned().with_context(|| format!("no {name} in {shown}"))
     }
 
     /// Waits until the session is up.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -83,7 +83,7 @@ impl Process {
     ///
     /// # Errors
     /// When there is none.
-    pub fn behind(socket: &std::path::Path) -> anyhow::Result<Self> {
+    pub fn behind(socket: &Path) -> anyhow::Result<Self> {
         Ok(Self(socket_peercred(UnixStream::connect(socket)?)?.pid))
     }
 
@@ -91,12 +91,22 @@ impl Process {
     pub fn id(&self) -> u32 {
         self.0.as_raw_nonzero().get().unsigned_abs()
     }
+
+    /// Sends the process a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(self.0, signal)?)
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // One that has ended already needs no end.
         let _ = kill_process(self.0, Signal::TERM);
+        // One that is stopped ends when it goes on.
+        let _ = kill_process(self.0, Signal::CONT);
         let gone = format!("/proc/{}/stat", self.id());
         let end = clock::now() + PATIENCE;
         let runs = || fs::read_to_string(&gone).is_ok_and(|stat| !stat.contains(") Z "));
@@ -208,6 +218,16 @@ impl Site {
         let said = self.ask(&[&["upgrade", "--json"], arguments].concat())?;
         let pause = find(&serde_json::from_str::<Value>(&said)?, "pause_us").and_then(Value::as_u64);
         Ok(Duration::from_micros(pause.context("an upgrade does not say how long it took")?))
+    }
+
+    /// Starts a process that is to go on with the gateway behind `socket`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn successor(&self, socket: &Path) -> anyhow::Result<Running> {
+        let mut command = self.gateway.command(program()?);
+        command.args(["run", "--yes", "--take-over"]).arg(socket).arg(self.file());
+        Running::start("polder", &mut command)
     }
 
     fn restart(&self) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ mod packet;
 mod session;
 
 pub use packet::{Diagnostic, Malformed, Packet, State};
-pub use session::{Refused, Session, Settings};
+pub use session::{Handed, Refused, Session, Settings};
 
 /// UDP port of control packets over one hop (RFC 5881, 4).
 pub const SINGLE_HOP_PORT: u16 = 3784;

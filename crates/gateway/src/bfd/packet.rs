@@ -65,7 +65,8 @@ impl fmt::Display for Diagnostic {
 }
 
 /// A control packet without authentication. Times are in microseconds, as on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Packet {
     /// Reason of the sender's last change of state.
     pub diagnostic: Diagnostic,

@@ -5,6 +5,7 @@
 
 use super::packet::{Diagnostic, Packet, State};
 use polder_datapath::units::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// Interval below which nothing is sent unless the session is up (RFC 5880, 6.8.3).
 const SLOW: Nanos = Nanos::SECOND;
@@ -29,6 +30,22 @@ pub enum Refused {
     /// It has the discriminator of another session.
     #[error("discriminator of another session")]
     OtherDiscriminator,
+}
+
+/// State of a session for another process, which goes on with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handed {
+    /// State of this end.
+    pub state: State,
+    /// Reason of its last change.
+    pub diagnostic: Diagnostic,
+    /// Time of that, in nanoseconds of the gateway's clock.
+    pub changed_at: u64,
+    /// True if it has been up since it began.
+    pub has_been_up: bool,
+    /// The other end, by a packet that it might have sent to this one.
+    pub remote: Packet,
 }
 
 /// One end of a session. Names of fields are those of RFC 5880, 6.8.1, where it has them.
@@ -81,6 +98,18 @@ impl Remote {
         multiplier: 0,
         demand: false,
     };
+
+    fn of(packet: &Packet) -> Self {
+        Self {
+            discriminator: packet.my_discriminator,
+            state: packet.state,
+            diagnostic: packet.diagnostic,
+            min_rx: micros(packet.required_min_rx),
+            desired_min_tx: micros(packet.desired_min_tx),
+            multiplier: packet.multiplier,
+            demand: packet.demand,
+        }
+    }
 }
 
 impl Session {
@@ -105,6 +134,35 @@ impl Session {
             sent_at: None,
             jitter: 0,
         }
+    }
+
+    /// A session that another process has had. Silence counts from `now` on: what came before was not for this process.
+    pub fn resumed(settings: Settings, handed: &Handed, now: Nanos) -> Self {
+        let Handed { state, diagnostic, changed_at, has_been_up, remote } = handed;
+        let mut session = Self::new(settings, remote.your_discriminator, now);
+        session.remote = Remote::of(remote);
+        session.heard_at = (remote.multiplier > 0).then_some(now);
+        (session.state, session.diagnostic, session.changed_at) = (*state, *diagnostic, Nanos(*changed_at));
+        session.has_been_up = *has_been_up;
+        session.take_intervals();
+        session
+    }
+
+    /// Its state for another process.
+    pub fn handed(&self) -> Handed {
+        let remote = Packet {
+            diagnostic: self.remote.diagnostic,
+            state: self.remote.state,
+            demand: self.remote.demand,
+            multiplier: self.remote.multiplier,
+            my_discriminator: self.remote.discriminator,
+            your_discriminator: self.local_discriminator,
+            desired_min_tx: in_micros(self.remote.desired_min_tx),
+            required_min_rx: in_micros(self.remote.min_rx),
+            ..Packet::default()
+        };
+        let &Self { state, diagnostic, changed_at, has_been_up, .. } = self;
+        Handed { state, diagnostic, changed_at: changed_at.0, has_been_up, remote }
     }
 
     /// Its state.
@@ -168,15 +226,7 @@ impl Session {
             known if known != self.local_discriminator => return Err(Refused::OtherDiscriminator),
             _ => {}
         }
-        self.remote = Remote {
-            discriminator: packet.my_discriminator,
-            state: packet.state,
-            diagnostic: packet.diagnostic,
-            min_rx: micros(packet.required_min_rx),
-            desired_min_tx: micros(packet.desired_min_tx),
-            multiplier: packet.multiplier,
-            demand: packet.demand,
-        };
+        self.remote = Remote::of(packet);
         if self.is_polling && packet.is_final {
             (self.is_polling, self.held_tx, self.held_rx) = (false, None, None);
         }

@@ -386,6 +386,16 @@ pub fn adopt(port: &Port, configuration: &Configuration, region: &Region, parts:
     adopted.with_context(|| format!("cannot take over port {}", port.name))
 }
 
+/// Reason why another process opens a device anew that was not passed to it.
+pub fn why_not_passed(device: &Device) -> &'static str {
+    match device {
+        Device::Interface(_) => "it is not open, or by AF_XDP, whose rings are in memory of one process",
+        Device::Tap(_) => "it is not open",
+        Device::Pci(_) => "the adapter writes to memory of one process",
+        Device::Lan78xx(_) | Device::Usb(_) => "transfers of USB belong to one process",
+    }
+}
+
 /// Opens the device of `port` again on another thread; `None` for a device that is opened at once.
 pub fn slow_opening(port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
     driver(&port.device).slow_opening(port, configuration)

@@ -277,12 +277,7 @@ impl EventKind {
                 grouped(*ipv6)
             ),
             Self::RoutesHeld { protocol, held, routes } => held_routes(protocol, *held, *routes),
-            Self::RoutesSynchronized { settled: true } => {
-                "routes: all of the kernel's tables are known".to_owned()
-            }
-            Self::RoutesSynchronized { settled: false } => {
-                "routes: the kernel's tables are read again".to_owned()
-            }
+            Self::RoutesSynchronized { settled } => synchronized(*settled).to_owned(),
             Self::Tunnel { tunnel, state, .. } => format!("tunnel {tunnel}: {state}"),
             Self::DropsBegan { reason, stage, packets } => {
                 format!("drops began: {reason} ({stage}), {} in a second", grouped(*packets))
@@ -309,6 +304,14 @@ impl EventKind {
             Self::Started { gateway, version } => format!("gateway {gateway} runs, polder {version}"),
             Self::Stopping { gateway } => format!("gateway {gateway} ends"),
         }
+    }
+}
+
+fn synchronized(settled: bool) -> &'static str {
+    if settled {
+        "routes: all of the kernel's tables are known"
+    } else {
+        "routes: the kernel's tables are read again"
     }
 }
 

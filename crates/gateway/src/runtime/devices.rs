@@ -68,7 +68,7 @@ impl Devices {
         configuration: &Configuration,
         region: &Region,
     ) -> Result<Opening> {
-        let obstacle = self.inheritance.as_ref().and_then(|inheritance| inheritance.obstacle(&port.name));
+        let obstacle = self.inheritance.as_ref().and_then(|inheritance| inheritance.obstacle(port));
         if let Some(trouble) = obstacle {
             return Ok(Opening::Waiting { id: port.id, trouble });
         }

@@ -3,17 +3,26 @@
 use crate::machines::until;
 use crate::support::{polder, root_or_skip};
 use polder_lab::command::Running;
+use polder_lab::detect::Pair;
 use polder_lab::upgrade::{Carrier, Change, Process, Site};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Packets a second of a stream that any machine carries.
-const RATE: f64 = 5_000.0;
+/// Packets a second of a stream that a machine carries that does something else for half a second.
+const RATE: f64 = 1_000.0;
 
 /// Asserts that every packet of both processes is accounted for.
 fn assert_conserved(site: &Site) {
@@ -205,9 +214,12 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     drop(ends);
     bench.site.reach().unwrap();
     bench.goes_on();
-    let (_hangs, _) = Successor::stop_workers(&socket);
+    let (mut hangs, _) = Successor::stop_workers(&socket);
     bench.goes_on();
     until("the gateway notes the hang", || bench.gateway.said().contains("it took too long"));
+    let mut rest = Vec::new();
+    hangs.0.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty(), "the connection ends, and there is no leave to go on");
     // It can be handed over after all.
     bench.site.upgrade(&[]).unwrap();
     let next = Process::behind(&socket).unwrap();
@@ -217,4 +229,126 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     assert!(bench.gateway.wait(Duration::from_secs(10)).unwrap().success());
     drop(next);
     assert!(!socket.exists());
+}
+
+/// Forwards what comes until either end goes, octet by octet, so that descriptors stay with theirs; `took` comes after `pause`.
+fn forward(from: &UnixStream, to: &UnixStream, pause: Duration) {
+    const MOST: usize = 253;
+    let (mut octet, mut last) = ([0], [0; 4]);
+    loop {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let came = recvmsg(from, &mut [IoSliceMut::new(&mut octet)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        if came.map_or(0, |came| came.bytes) == 0 {
+            break;
+        }
+        let mut files = Vec::<OwnedFd>::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                files.extend(rights);
+            }
+        }
+        last = [last[1], last[2], last[3], octet[0]];
+        if &last == b"took" {
+            std::thread::sleep(pause);
+        }
+        let files = files.iter().map(|file| file.as_fd()).collect::<Vec<_>>();
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(&files)));
+        if sendmsg(to, &[IoSlice::new(&octet)], &mut control, SendFlags::NOSIGNAL).is_err() {
+            break;
+        }
+    }
+    // An end that has gone needs no shutdown.
+    let _ = [from, to].map(|end| end.shutdown(Shutdown::Both));
+}
+
+/// Starts a program that takes over by a connection on which `took` comes late.
+fn successor_by_relay(site: &Site, pause: Duration) -> Running {
+    let (path, gateway) = (site.socket().with_extension("relay"), site.socket());
+    let listener = UnixListener::bind(&path).unwrap();
+    let running = site.successor(&path).unwrap();
+    std::thread::spawn(move || {
+        let (successor, _) = listener.accept().unwrap();
+        std::fs::remove_file(path).unwrap();
+        let gateway = UnixStream::connect(gateway).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| forward(&gateway, &successor, Duration::ZERO));
+            forward(&successor, &gateway, pause);
+        });
+    });
+    running
+}
+
+/// The gateway has taken back what it gave when the other program is through: one of them goes on, and not both.
+#[test]
+fn a_program_that_is_late_does_not_go_on() {
+    if !root_or_skip("a_program_that_is_late_does_not_go_on") {
+        return;
+    }
+    let mut bench = Bench::new();
+    let mut late = successor_by_relay(&bench.site, Duration::from_secs(4));
+    let status = late.wait(Duration::from_secs(20)).unwrap();
+    let said = late.said();
+    assert!(!status.success() && said.contains("takes back what it has given"), "{said}");
+    assert!(!said.contains("pause_us"), "{said}");
+    assert!(bench.gateway.said().contains("it took too long"), "{}", bench.gateway.said());
+    bench.goes_on();
+    // By the same connection, in time.
+    let next = successor_by_relay(&bench.site, Duration::ZERO);
+    until("it goes on", || next.said().contains("pause_us"));
+    assert!(bench.gateway.wait(Duration::from_secs(10)).unwrap().success());
+    bench.site.reach().unwrap();
+    assert_conserved(&bench.site);
+}
+
+#[test]
+fn a_port_that_cannot_be_passed_is_opened_anew_and_named() {
+    if !root_or_skip("a_port_that_cannot_be_passed_is_opened_anew_and_named") {
+        return;
+    }
+    let site = Site::lay(Carrier::Workers, "mode = \"native\"\n").unwrap();
+    let mut first = site.start().unwrap();
+    let said = site.ask(&["upgrade"]).unwrap();
+    let next = Process::behind(&site.socket()).unwrap();
+    for port in ["near", "far"] {
+        let line = said.lines().find(|line| line.starts_with(&format!("port {port} is opened anew: ")));
+        assert!(line.is_some_and(|line| line.contains("AF_XDP")), "{said}");
+    }
+    assert!(first.wait(Duration::from_secs(10)).unwrap().success(), "{}", first.said());
+    site.reach().unwrap();
+    assert_conserved(&site);
+    drop(next);
+}
+
+/// Neither end sees a change, and a tunnel that is dead stays so.
+#[test]
+fn sessions_of_bfd_go_on() {
+    if !root_or_skip("sessions_of_bfd_go_on") {
+        return;
+    }
+    const A_WHILE: Duration = Duration::from_secs(1);
+    let mut pair = Pair::start("bfd = { interval_ms = 200, multiplier = 3 }").unwrap();
+    pair.wait_until_up().unwrap();
+    let before = pair.changes().unwrap();
+    let far = pair.upgrade(1).unwrap();
+    std::thread::sleep(A_WHILE);
+    assert_eq!(pair.changes().unwrap(), before, "the near end has noticed");
+    let discriminators =
+        || ["local_discriminator", "remote_discriminator"].map(|name| pair.shown(name).unwrap());
+    let known = discriminators();
+    let near = pair.upgrade(0).unwrap();
+    std::thread::sleep(A_WHILE);
+    assert!(pair.changes().unwrap().is_empty(), "a session that was up is no news");
+    assert_eq!((pair.shown("state").unwrap(), discriminators()), ("up".into(), known));
+    far.signal(Signal::STOP).unwrap();
+    until("it is dead", || pair.changes().unwrap().last().is_some_and(|(_, up)| !up));
+    let next = pair.upgrade(0).unwrap();
+    std::thread::sleep(A_WHILE);
+    assert!(pair.changes().unwrap().is_empty(), "it is still dead, and that is no news");
+    assert_eq!(pair.shown("state").unwrap(), "down");
+    far.signal(Signal::CONT).unwrap();
+    until("it lives again", || pair.changes().unwrap().last().is_some_and(|(_, up)| *up));
+    drop((near, next, far));
 }

@@ -202,10 +202,11 @@ impl FlowTable {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Makes entries of tables of another version invalid.
+    /// Makes entries of tables of another version invalid. A version below the present one changes nothing: another process
+    /// that has the table, too, has newer tables.
     pub fn set_version(&self, version: u64) {
         // Release: whoever publishes under this version has seen the tables.
-        self.validity.get(0).store(version, Ordering::Release);
+        self.validity.get(0).fetch_max(version, Ordering::Release);
     }
 
     /// Present validity of entries.

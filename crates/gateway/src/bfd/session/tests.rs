@@ -1,7 +1,7 @@
 //! Two sessions on a link in virtual time, and single ones against the letter of the RFC.
 
 use super::super::packet::{Diagnostic, Packet, State};
-use super::{Refused, Session, Settings, next};
+use super::{Handed, Refused, Session, Settings, next};
 use polder_datapath::units::Nanos;
 use proptest::prelude::*;
 
@@ -156,6 +156,54 @@ fn silence_is_noticed_after_the_detection_time_and_not_before() {
     assert_eq!(link.states(), [State::Down; 2]);
     assert_eq!(link.ends[1].diagnostic(), Diagnostic::NEIGHBOR_DOWN);
     link.lost[1] = false;
+    link.run(4000);
+    assert_eq!(link.states(), [State::Up; 2], "and it heals");
+}
+
+/// Between the two processes of an upgrade there is a pause, in which packets come to nobody.
+#[test]
+fn a_session_that_another_process_goes_on_with_stays_up() {
+    let both = settings(50, 3);
+    let mut link = Link::up([both, both]);
+    let changed = link.ends.each_ref().map(Session::changed_at);
+    let handed = serde_json::to_string(&link.ends[0].handed()).expect("text");
+    link.lost = [true, true];
+    link.run(90);
+    link.lost = [false, false];
+    let handed = serde_json::from_str::<Handed>(&handed).expect("a session");
+    link.ends[0] = Session::resumed(both, &handed, link.now);
+    link.run(2000);
+    assert_eq!(link.states(), [State::Up; 2]);
+    assert_eq!(link.ends.each_ref().map(Session::changed_at), changed, "nobody has noticed");
+    assert_eq!(link.ends[0].discriminators(), (11, 22));
+    assert_eq!(link.ends[0].detection_time(), Some(Nanos(150 * MILLISECOND)));
+    link.lost = [true, true];
+    link.run(160);
+    assert_eq!(link.states(), [State::Down; 2], "and silence is noticed");
+    // A process that begins anew is another session: the other end goes down.
+    let mut link = Link::up([both, both]);
+    link.ends[0] = Session::new(both, 33, link.now);
+    link.flying.clear();
+    link.lost[1] = true;
+    link.run(100);
+    assert_ne!(link.ends[1].state(), State::Up);
+}
+
+/// One that is down is down at once in the next process, too, and is known to have been up.
+#[test]
+fn a_session_that_is_down_is_handed_over_as_it_is() {
+    let both = settings(50, 3);
+    let mut link = Link::up([both, both]);
+    link.lost = [true, true];
+    link.run(500);
+    let before = link.ends[0].clone();
+    link.ends[0] = Session::resumed(both, &before.handed(), link.now);
+    let after = &link.ends[0];
+    assert_eq!((after.state(), after.diagnostic()), (State::Down, Diagnostic::TIME_EXPIRED));
+    assert_eq!((after.changed_at(), after.has_been_up()), (before.changed_at(), true));
+    link.run(2000);
+    assert_eq!(link.states(), [State::Down; 2]);
+    link.lost = [false, false];
     link.run(4000);
     assert_eq!(link.states(), [State::Up; 2], "and it heals");
 }

@@ -72,6 +72,7 @@ impl Gateway {
         begin(waiting);
         let pause = clock.now().since(asked);
         inheritance.await_end();
+        gateway.watch_tunnels();
         let now = gateway.clock.now();
         gateway.ports.iter_mut().for_each(|state| state.retry_at = now);
         gateway.tick();

@@ -9,7 +9,7 @@ use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::forward::{FdbKey, FdbTime};
 use polder_devices::skb::Carried;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -45,6 +45,11 @@ impl Gateway {
                 tracing::error!("port {}: {error:#}", state.configuration.name);
             }
         }
+        // The other process may have raised the version that entries are valid by.
+        let newest = self.flow_tables().map(|(_, table)| table.validity().version).max();
+        if let Some(Err(error)) = newest.map(|version| self.go_by_tables(version)) {
+            tracing::error!("flows are not carried by programs: {error:#}");
+        }
         let workers = self.prepare_workers(&self.configuration);
         self.go_on_with(workers.context("the workers cannot go on")?, ports);
         Ok(())
@@ -53,6 +58,7 @@ impl Gateway {
     /// Lets go of all ports: another process goes on with those that could be passed.
     pub(in crate::runtime) fn leave(&mut self, parked: Parked) {
         self.count_carried();
+        self.liveness.leave();
         self.leave_devices();
         drop(parked);
         self.workers.clear();
@@ -74,8 +80,10 @@ impl Gateway {
             filters: self.lasting.filters.totals(),
             reloads: (self.reloads.generation, self.reloads.applied, self.reloads.refused),
             draining: self.draining,
+            sessions: self.liveness.handed(),
             ..State::default()
         };
+        (state.dead, state.alive) = (self.names(&self.lasting.dead), self.names(&self.lasting.alive));
         for (counters, bridging) in &self.engine_counters {
             let mut worker = WorkerTotals::default();
             totals(&**counters, &mut worker.counters);
@@ -109,10 +117,10 @@ impl Gateway {
         state
     }
 
-    /// Goes on with the state of another process, before workers begin, and puts the programs of ports to work.
+    /// Takes the state of another process over, before workers begin.
     ///
     /// # Errors
-    /// When the kernel refuses a program.
+    /// When tables cannot be built.
     pub(in crate::runtime) fn resume(&mut self, state: State) -> Result<()> {
         for (number, worker) in state.workers.iter().enumerate() {
             if number == self.engine_counters.len() {
@@ -130,6 +138,7 @@ impl Gateway {
         self.draining = state.draining;
         self.lasting.filters.resume(&state.filters);
         self.resume_tunnels(&state);
+        self.resume_sessions(&state);
         for (name, totals) in &state.outlets {
             let Some(outlet) = self.lasting.outlets.get(name) else { continue };
             outlet.counters.iter().zip(totals).for_each(|(block, totals)| add(block, totals));
@@ -148,13 +157,41 @@ impl Gateway {
         }
         // All of that is known to the process before, too: the decisions of both are the same.
         self.take_route_news();
-        self.go_by_tables(state.tables)?;
-        for port in &mut self.ports {
-            if let Some(handle) = &mut port.handle {
-                handle.begin()?;
+        self.go_by_tables(state.tables)
+    }
+
+    /// Puts the programs of ports to work that another process has had. Where the kernel refuses that, the program of that
+    /// process goes on.
+    pub(in crate::runtime) fn put_programs_to_work(&mut self) {
+        for state in &mut self.ports {
+            if let Some(Err(error)) = state.handle.as_mut().map(|handle| handle.begin()) {
+                let port = &state.configuration.name;
+                tracing::error!("port {port}: the program before goes on there: {error:#}");
             }
         }
-        Ok(())
+    }
+
+    /// Names of tunnels.
+    fn names(&self, tunnels: &HashSet<PortId>) -> Vec<String> {
+        let of_set = self.configuration.tunnels.iter().filter(|tunnel| tunnels.contains(&tunnel.id));
+        of_set.map(|tunnel| tunnel.name.clone()).collect()
+    }
+
+    /// Goes on with BFD sessions, and without tunnels that are dead.
+    fn resume_sessions(&mut self, state: &State) {
+        for tunnel in &self.configuration.tunnels {
+            if state.dead.contains(&tunnel.name) {
+                self.lasting.dead.insert(tunnel.id);
+                self.links.set(tunnel.id, false);
+            }
+            if state.alive.contains(&tunnel.name) {
+                self.lasting.alive.insert(tunnel.id);
+            }
+        }
+        if !self.lasting.dead.is_empty() && self.ear().is_some() {
+            self.follow();
+        }
+        self.liveness.go_on_with(&state.sessions);
     }
 
     fn resume_tunnels(&self, state: &State) {

@@ -3,6 +3,7 @@
 //! A round takes what has arrived before it looks whether anything is missed: a thread that had no core for a while
 //! does not take its own absence for a dead tunnel.
 
+use super::handed::HandedSession;
 use super::keepalives::{KeepaliveStatus, Keepalives};
 use super::socket::{Datagram, Place, Receiver, sender};
 use super::{SessionKey, Wanted};
@@ -11,6 +12,7 @@ use crate::config::model::Configuration;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, UdpSocket};
@@ -32,9 +34,20 @@ pub(super) struct Engine {
     discriminators: HashMap<u32, SessionKey>,
     receivers: HashMap<Place, Listening>,
     keepalives: Keepalives,
+    /// Sessions of another process that are not begun.
+    before: HashMap<SessionKey, HandedSession>,
     random: Random,
-    is_stopping: bool,
+    ending: Option<Ending>,
     has_changed: bool,
+}
+
+/// End of all sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The other ends hear that this one is down.
+    Told,
+    /// The other ends hear nothing.
+    Silent,
 }
 
 struct Entry {
@@ -42,6 +55,8 @@ struct Entry {
     least_ttl: u8,
     begun: Nanos,
     sender: Option<UdpSocket>,
+    /// Port that its packets came from before.
+    source: Option<u16>,
     retry_at: Nanos,
     trouble: Option<String>,
     counts: Counts,
@@ -53,7 +68,8 @@ struct Listening {
 }
 
 /// Packets of one session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Packets sent.
     pub sent: u64,
@@ -111,8 +127,9 @@ impl Engine {
             discriminators: HashMap::new(),
             receivers: HashMap::new(),
             keepalives: Keepalives::default(),
+            before: HashMap::new(),
             random: Random::new(now),
-            is_stopping: false,
+            ending: None,
             has_changed: false,
         }
     }
@@ -138,11 +155,16 @@ impl Engine {
                 entry.least_ttl = least_ttl;
                 continue;
             }
-            let discriminator = self.draw_discriminator();
-            self.discriminators.insert(discriminator, *key);
-            let session = Session::new(settings, discriminator, now);
-            self.sessions.insert(*key, Entry::new(session, least_ttl, now));
+            let entry = match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
+                Some(before) => {
+                    Entry::resumed(&before, Session::resumed(settings, &before.session, now), least_ttl)
+                }
+                None => Entry::new(Session::new(settings, self.draw_discriminator(), now), least_ttl, now),
+            };
+            self.discriminators.insert(entry.session.discriminators().0, *key);
+            self.sessions.insert(*key, entry);
         }
+        self.before.clear();
         let places = wanted.keys().map(SessionKey::place).collect::<HashSet<_>>();
         self.receivers.retain(|place, _| places.contains(place));
         for place in places {
@@ -169,14 +191,27 @@ impl Engine {
     }
 
     /// Ends all sessions with the next round.
-    pub(super) fn stop(&mut self) {
-        self.is_stopping = true;
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.ending = Some(ending);
+    }
+
+    /// All sessions, for another process.
+    pub(super) fn handed(&self) -> Vec<HandedSession> {
+        self.sessions.iter().map(|(key, entry)| entry.handed(*key)).collect()
+    }
+
+    /// Takes sessions that the next [`set`](Self::set) begins with.
+    pub(super) fn go_on_with(&mut self, sessions: &[HandedSession]) {
+        self.before = sessions.iter().map(|session| (session.key, session.clone())).collect();
     }
 
     /// Takes what has arrived, notices what is missed, sends what is due.
     pub(super) fn round(&mut self, now: Nanos) -> Round {
-        if self.is_stopping {
-            self.sessions.values_mut().for_each(|entry| entry.say_farewell(State::Down, now));
+        if let Some(ending) = self.ending {
+            if ending == Ending::Told {
+                self.sessions.values_mut().for_each(|entry| entry.say_farewell(State::Down, now));
+            }
+            (self.sessions, self.receivers) = (HashMap::new(), HashMap::new());
             return Round { has_changed: false, is_last: true, next: None, receivers: Vec::new() };
         }
         self.open(now);
@@ -273,17 +308,36 @@ impl Engine {
         loop {
             let [a, b, c, d, ..] = self.random.draw().to_le_bytes();
             let drawn = u32::from_le_bytes([a, b, c, d]);
-            if drawn != 0 && !self.discriminators.contains_key(&drawn) {
+            if self.is_free(drawn) {
                 return drawn;
             }
         }
+    }
+
+    fn is_free(&self, discriminator: u32) -> bool {
+        discriminator != 0 && !self.discriminators.contains_key(&discriminator)
     }
 }
 
 impl Entry {
     fn new(session: Session, least_ttl: u8, now: Nanos) -> Self {
-        let counts = Counts::default();
-        Self { session, least_ttl, begun: now, sender: None, retry_at: Nanos(0), trouble: None, counts }
+        let (counts, source) = (Counts::default(), None);
+        let retry_at = Nanos(0);
+        Self { session, least_ttl, begun: now, sender: None, source, retry_at, trouble: None, counts }
+    }
+
+    /// The session of another process.
+    fn resumed(before: &HandedSession, session: Session, least_ttl: u8) -> Self {
+        let &HandedSession { source, begun, counts, .. } = before;
+        let source = Some(source).filter(|source| *source != 0);
+        Self { source, counts, ..Self::new(session, least_ttl, Nanos(begun)) }
+    }
+
+    fn handed(&self, key: SessionKey) -> HandedSession {
+        let source = self.sender.as_ref().and_then(|sender| sender.local_addr().ok());
+        let source = source.map_or(0, |source| source.port());
+        let (session, counts) = (self.session.handed(), self.counts);
+        HandedSession { key, session, source, begun: self.begun.0, counts }
     }
 
     /// Notices silence and sends what is due. Returns true if its state, or the use of its tunnels, has changed.
@@ -295,7 +349,7 @@ impl Entry {
         }
         if self.sender.is_none() && now >= self.retry_at {
             let [low, high, ..] = random.draw().to_le_bytes();
-            match sender(key, u16::from_le_bytes([low, high])) {
+            match sender(key, self.source.take().unwrap_or(u16::from_le_bytes([low, high]))) {
                 Ok(socket) => (self.sender, self.trouble) = (Some(socket), None),
                 Err(error) => {
                     let SessionKey { local, remote, .. } = key;

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! engine      sessions, sockets, one round of work; no clock
+//! handed      a session for another process
 //! socket      UDP sockets
 //! sys         TTL of what arrives
 //! keepalives  tunnels with keepalives, and their sockets
@@ -16,24 +17,27 @@
 //! thread of changes by a descriptor; who wants to know more looks at the sessions under their lock.
 
 mod engine;
+mod handed;
 mod keepalives;
 mod probe;
 mod socket;
 mod sys;
 
 pub use engine::{Counts, SessionStatus};
+pub use handed::HandedSession;
 pub use keepalives::KeepaliveStatus;
 
 use crate::bfd::Settings;
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Tunnel};
 use crate::supervise::{Loss, Thread, Threads};
-use engine::Engine;
+use engine::{Ending, Engine};
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{read, write};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -46,7 +50,7 @@ const LONGEST_PAUSE: Nanos = Nanos::SECOND;
 const NICE: i32 = -15;
 
 /// Both ends of a session, ours first, and how far apart they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionKey {
     /// Our address.
     pub local: IpAddr,
@@ -164,10 +168,29 @@ impl Liveness {
         self.shared.lock().keepalive(tunnel)
     }
 
+    /// All sessions, for another process.
+    pub fn handed(&self) -> Vec<HandedSession> {
+        self.shared.lock().handed()
+    }
+
+    /// Goes on with sessions of another process, from the next [`watch`](Self::watch) on.
+    pub fn go_on_with(&self, sessions: &[HandedSession]) {
+        self.shared.lock().go_on_with(sessions);
+    }
+
+    /// Closes the sockets, and tells nobody: another process goes on with the sessions.
+    pub fn leave(&mut self) {
+        self.end(Ending::Silent);
+    }
+
     /// Ends all sessions: the other ends are told that this one is down.
     pub fn stop(&mut self) {
+        self.end(Ending::Told);
+    }
+
+    fn end(&mut self, ending: Ending) {
         let Some(thread) = self.thread.take() else { return };
-        self.shared.lock().stop();
+        self.shared.lock().end(ending);
         ring(&self.shared.wakeup);
         if thread.join().is_none() {
             tracing::error!("the thread of BFD was lost");

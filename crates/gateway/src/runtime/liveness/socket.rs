@@ -72,7 +72,8 @@ impl Receiver {
     }
 }
 
-/// A socket that sends to the other end of a session, from a port of its own (RFC 5881, 4).
+/// A socket that sends to the other end of a session, from a port of its own (RFC 5881, 4): that of the number, if it is
+/// one that is allowed and free.
 ///
 /// # Errors
 /// Error of the kernel.
@@ -80,7 +81,7 @@ pub(super) fn sender(key: &SessionKey, mut random: u16) -> io::Result<UdpSocket>
     let (first, last) = (*SOURCE_PORTS.start(), *SOURCE_PORTS.end());
     let mut tries = 0;
     let socket = loop {
-        let port = first + random % (last - first + 1);
+        let port = if random < first { first + random % (last - first + 1) } else { random };
         match UdpSocket::bind(SocketAddr::new(key.local, port)) {
             Ok(socket) => break socket,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {

@@ -164,12 +164,13 @@ impl Giver {
         Ok(())
     }
 
-    /// Gives the state of a gateway whose workers stand still, and waits until the other process goes on.
+    /// Gives the state of a gateway whose workers stand still to the other process, and leave to go on once it has taken
+    /// that in time. After an error the other process may not go on.
     fn give_state(&self, channel: &Channel, gateway: &mut Gateway) -> Result<()> {
         channel.send(&Message::State(Box::new(gateway.state())), &[])?;
         let took = channel.receive(TAKE).map_err(ended)?.0;
         ensure!(matches!(took, Message::Took), "it says {took:?}");
-        Ok(())
+        channel.send(&Message::Granted, &[]).map_err(ended)
     }
 }
 
@@ -188,7 +189,8 @@ fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
 
 /// The end of the other process, in words.
 fn ended(error: io::Error) -> anyhow::Error {
-    if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    if matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe) {
         return anyhow!("it has ended");
     }
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {

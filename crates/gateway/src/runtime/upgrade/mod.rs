@@ -5,13 +5,14 @@
 //!  asks for a hand-over by the control socket ──▶ offers descriptors of its sockets and ports
 //!  opens everything, starts no worker ──Ready───▶ stops its workers
 //!  takes over counters, stations, numbers ◀─State─
-//!  puts its programs to work, starts its workers
-//!                                  ──Took───▶ lets go of its devices
+//!                                  ──Took───▶ does not go on from here on
+//!  puts its programs to work, starts its workers ◀─Granted─ lets go of its devices
 //!  opens devices that could not be passed ◀─Gone── and ends
 //! ```
 //!
-//! Until `Took` the running gateway can go on as if nothing had been, and does when the other process ends, is late or
-//! refuses. `docs/adr/0058-upgrade.md` says why it is done so.
+//! Until `Granted` the running gateway can go on as if nothing had been, and does when the other process ends, is late or
+//! refuses. Before it does, it ends the connection: the new process begins by `Granted` alone, so never do both run.
+//! `docs/adr/0058-upgrade.md` says why it is done so.
 
 mod give;
 mod state;
@@ -53,8 +54,10 @@ enum Message {
     Enough,
     /// State of the gateway, whose workers stand still.
     State(Box<State>),
-    /// The new process goes on.
+    /// The new process has taken the state over, and waits for leave to go on.
     Took,
+    /// The new process goes on; the gateway does not any more.
+    Granted,
     /// The gateway has let go of its devices.
     Gone,
 }

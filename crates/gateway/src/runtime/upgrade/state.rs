@@ -1,5 +1,6 @@
 //! State of a gateway whose workers stand still, for the process that goes on with it.
 
+use crate::runtime::liveness::HandedSession;
 use polder_datapath::counters::{Counter, Totals};
 use polder_datapath::tunnel::TunnelNumbers;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,12 @@ pub(in crate::runtime) struct State {
     pub(in crate::runtime) reloads: (u64, u64, u64),
     /// True if packets are to be sent elsewhere.
     pub(in crate::runtime) draining: bool,
+    /// BFD sessions.
+    pub(in crate::runtime) sessions: Vec<HandedSession>,
+    /// Names of tunnels that are known to be dead.
+    pub(in crate::runtime) dead: Vec<String>,
+    /// Names of tunnels of which it was said that they live.
+    pub(in crate::runtime) alive: Vec<String>,
 }
 
 /// Counters of a worker and of its bridge stage.

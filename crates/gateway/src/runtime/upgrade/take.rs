@@ -2,11 +2,11 @@
 
 use super::{FORMAT, Message, Offer, PortOffer, STEP, TAKE, wire::Channel};
 use crate::clock::Clock;
-use crate::config::model::Configuration;
+use crate::config::model::{Configuration, Port};
 use crate::control::client::{Client, ClientError};
 use crate::control::socket::{Claimed, Place};
 use crate::control::{Answer, Ask, Fault, HandOverRequest};
-use crate::device::Parts;
+use crate::device::{Parts, why_not_passed};
 use crate::metrics::listen::Bound;
 use crate::runtime::gateway::Gateway;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -17,6 +17,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// A gateway to go on with.
 pub(in crate::runtime) struct Inheritance {
@@ -143,15 +144,17 @@ impl Inheritance {
     }
 
     /// Reason why a port cannot be opened before the gateway has let go of it; `None` if it can.
-    pub(in crate::runtime) fn obstacle(&self, port: &str) -> Option<String> {
-        if self.is_gone.load(Ordering::Relaxed) || lock(&self.parts).contains_key(port) {
+    pub(in crate::runtime) fn obstacle(&self, port: &Port) -> Option<String> {
+        if self.is_gone.load(Ordering::Relaxed) || lock(&self.parts).contains_key(&port.name) {
             return None;
         }
-        let why = lock(&self.anew).entry(port.to_owned()).or_insert_with(|| NOT_PASSED.to_owned()).clone();
+        let mut anew = lock(&self.anew);
+        let why = anew.entry(port.name.clone()).or_insert_with(|| why_not_passed(&port.device).to_owned());
         Some(format!("the program before has it until it ends: {why}"))
     }
 
-    /// Has the gateway stop, and goes on with its state. Workers may begin when this returns; false for a dry run.
+    /// Has the gateway stop, and takes its state over. Once it has given leave, puts the programs of ports to work, and
+    /// workers may begin; false for a dry run.
     ///
     /// # Errors
     /// When the gateway does not hand over after all; it goes on.
@@ -161,15 +164,25 @@ impl Inheritance {
             return Ok(false);
         }
         self.channel.send(&Message::Ready, &[])?;
-        let (message, _) = self.channel.receive(STEP).context("the gateway does not hand over")?;
-        let Message::State(state) = message else { bail!("the gateway hands over {message:?}") };
-        let taken = gateway.resume(*state).and_then(|()| Ok(self.channel.send(&Message::Took, &[])?));
-        if taken.is_err() {
+        if let Err(error) = self.take_state(gateway) {
             gateway.leave_devices();
+            return Err(error);
         }
-        taken?;
+        gateway.put_programs_to_work();
         self.is_left.store(false, Ordering::Relaxed);
         Ok(true)
+    }
+
+    fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
+        let (message, _) = self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let Message::State(state) = message else { bail!("the gateway hands over {message:?}") };
+        gateway.resume(*state)?;
+        self.channel.send(&Message::Took, &[])?;
+        // Without a limit: the gateway that runs ends the connection, and nothing else says that it does not go on.
+        let (message, _) =
+            self.channel.receive(None::<Duration>).context("the gateway takes back what it has given")?;
+        ensure!(matches!(message, Message::Granted), "the gateway gives leave by {message:?}");
+        Ok(())
     }
 
     /// Waits until the gateway has let go of its devices.
@@ -195,9 +208,6 @@ impl Inheritance {
         }
     }
 }
-
-/// Reason why a port is opened anew that the gateway has not offered.
-const NOT_PASSED: &str = "a device of its kind cannot be passed to another process";
 
 fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)

@@ -54,12 +54,15 @@ impl Channel {
         (&self.0).write_all(&text)
     }
 
-    /// Receives a message, whose first byte comes within `limit`.
+    /// Receives a message, whose first byte comes within `limit`, if there is one.
     ///
     /// # Errors
     /// When nothing comes in time, the other end is gone, or it is no message.
-    pub(super) fn receive<T: DeserializeOwned>(&self, limit: Duration) -> io::Result<(T, Vec<OwnedFd>)> {
-        self.0.set_read_timeout(Some(limit))?;
+    pub(super) fn receive<T: DeserializeOwned>(
+        &self,
+        limit: impl Into<Option<Duration>>,
+    ) -> io::Result<(T, Vec<OwnedFd>)> {
+        self.0.set_read_timeout(limit.into())?;
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
