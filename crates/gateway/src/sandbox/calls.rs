@@ -152,12 +152,8 @@ const CONTROL: &[Call] = calls! {
     SYS_connect, "USB/IP servers, routes to a tunnel's other end, the service manager";
     SYS_bind, "AF_XDP and netlink sockets, BFD and keepalives";
     SYS_accept4, "clients of the control socket";
-<<<<<<< HEAD
-    SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours, keepalives";
-=======
     SYS_listen, "a control socket that another process has listened on";
-    SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours";
->>>>>>> b1d95439 (gateway: polder upgrade replaces the program of a running gateway; its ports, accounts and tunnels go to the successor)
+    SYS_sendto, "netlink, wake-ups of AF_XDP, questions for neighbours, keepalives";
     SYS_sendmsg, "the service manager, netlink";
     SYS_sendmmsg, "questions for names of USB/IP servers";
     SYS_recvfrom, "netlink, control clients, USB/IP";

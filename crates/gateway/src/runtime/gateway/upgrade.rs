@@ -30,7 +30,15 @@ impl Gateway {
 
     /// Stops the workers. Packets that come meanwhile wait in their devices; those under way are finished first.
     pub(in crate::runtime) fn park(&mut self) -> Parked {
-        Parked(self.take_queues(0))
+        let mut ports = self.take_queues(0);
+        // What a worker can use does not bound what may wait for the next one.
+        for (_, rx) in ports.values_mut().flat_map(|pieces| &mut pieces.rx) {
+            if let Some(control) = rx.control() {
+                control.set_waiting_limit(None);
+                control.set_posted_limit(u32::MAX);
+            }
+        }
+        Parked(ports)
     }
 
     /// Goes on after all.
