@@ -16,6 +16,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Packages that carry the programs the lab calls.
 const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
+    ("mbimcli", "libmbim-utils"),
     ("ethtool", "ethtool"),
     ("ping", "iputils-ping"),
     ("taskset", "util-linux"),

@@ -60,6 +60,11 @@ pub trait Model: Send {
     /// Takes the device away: every URB ends, and none is taken any more.
     fn unplug(&mut self);
 
+    /// True if frames from the wire are taken.
+    fn has_link(&self) -> bool {
+        true
+    }
+
     /// True if frames take their time on the wire.
     fn is_paced(&self) -> bool;
 

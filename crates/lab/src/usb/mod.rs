@@ -1,5 +1,5 @@
-//! Linux as judge of USB: its own network gadgets of our CDC driver, exported by its own `usbip-host` (here), and its drivers
-//! of our CDC model ([`kernel`]).
+//! Linux as judge of USB: its own network gadgets of our CDC driver, exported by its own `usbip-host` (here), its
+//! drivers of our CDC model ([`kernel`]), and `mbimcli` of our modem ([`mbim`]).
 //!
 //! ```text
 //!  this process                                  the guest
@@ -11,6 +11,7 @@
 //! check finds what it is for.
 
 mod bed;
+mod bus;
 mod checks;
 pub mod export;
 mod forwards;
@@ -18,6 +19,7 @@ pub mod gadget;
 mod inside;
 mod judge;
 pub mod kernel;
+pub mod mbim;
 mod mutants;
 mod served;
 mod station;
@@ -25,6 +27,7 @@ mod testbed;
 mod turns;
 mod verdict;
 
+pub use bus::Bus;
 pub use judge::{available, examine};
 pub use served::{Door, Served};
 pub use verdict::Judgement;

@@ -218,6 +218,36 @@ members = ["vx", "inner"]
     polder.stop();
 }
 
+#[test]
+fn a_gateway_starts_without_its_adapter_and_takes_it_when_it_comes() {
+    if !root_or_skip("a_gateway_starts_without_its_adapter_and_takes_it_when_it_comes") {
+        return;
+    }
+    let desk = Desk::new();
+    let path = desk.topology.directory().join("usbip.sock");
+    let text = format!(
+        "[port.usb]\nlan78xx = {{ usbip = \"{}\", busid = \"1-1\" }}\n[port.host]\ntap = \"host0\"\n\
+         [bridge.br0]\nmembers = [\"usb\", \"host\"]\n",
+        path.display()
+    );
+    let polder = Gateway::start(&desk.topology, &desk.gateway, &text);
+    let row = port(&polder);
+    let trouble = row["trouble"].as_str().unwrap_or_default();
+    assert!(row["open"] == false && row["openings"] == 0, "{row:#}");
+    assert!(trouble.contains("cannot reach the USB/IP server"), "{trouble}");
+    for key in ["interface", "mode", "queues", "driver"] {
+        assert!(!trouble.contains(&format!("`{key}`")), "{trouble} names a key of interfaces");
+    }
+    desk.gateway.ip(&["link", "set", "host0", "up"]).unwrap();
+    address(&desk.gateway, "host0", HOST, 24);
+    let shown = desk.plug_in(socket(&path));
+    let row = wait_until_open(&polder, true);
+    assert_eq!(row["openings"], 1, "{row:#}");
+    assert_reaches(&desk.station, HOST);
+    polder.stop();
+    drop(shown);
+}
+
 fn socket(path: &Path) -> Door {
     let _ = std::fs::remove_file(path);
     Door::Unix(UnixListener::bind(path).unwrap())
@@ -231,7 +261,7 @@ fn a_local_socket_will_do_with_any_techniques() {
     let off = ", poll_cycle = false, urb_pools = false, pending_queue = false, resubmit_in_cycle = false, \
                frame_is_unit = false, vlan_offload = true";
     let desk = Desk::new();
-    let path: PathBuf = desk.topology.directory().join("usbip.sock");
+    let path = desk.topology.directory().join("usbip.sock");
     let server = path.display().to_string();
     let shown = desk.plug_in(socket(&path));
     for more in [off, ""] {
@@ -249,7 +279,7 @@ fn what_stands_in_the_way_of_an_adapter_is_told() {
         return;
     }
     let desk = Desk::new();
-    let path: PathBuf = desk.topology.directory().join("usbip.sock");
+    let path = desk.topology.directory().join("usbip.sock");
     let check = |place: &str| {
         let file = desk.topology.directory().join("check.toml");
         let text = format!(

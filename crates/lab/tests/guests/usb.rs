@@ -1,4 +1,5 @@
-//! Linux judges USB network functions: its gadgets our driver, its drivers our model. What is honest passes, and what is broken does not.
+//! Linux judges USB network functions: its gadgets our driver, its drivers and
+//! `mbimcli` our models. What is honest passes, and what is broken does not.
 
 use crate::{program, says};
 use polder_devices::cdc::Subclass;
@@ -46,4 +47,10 @@ fn the_kernels_cdc_ncm_judges_the_model() {
 fn the_kernels_cdc_ether_judges_the_model() {
     let examine = |says: &dyn Fn(&str)| usb::kernel::examine(program(), Subclass::Ecm, says);
     judged("the_kernels_cdc_ether_judges_the_model", usb::kernel::available(), examine, 6);
+}
+
+#[test]
+fn mbimcli_judges_the_modem() {
+    let examine = |says: &dyn Fn(&str)| usb::mbim::examine(program(), says);
+    judged("mbimcli_judges_the_modem", usb::mbim::available(), examine, 9);
 }

@@ -320,6 +320,10 @@ impl Model for Adapter {
         self.unplug();
     }
 
+    fn has_link(&self) -> bool {
+        self.has_link()
+    }
+
     fn is_paced(&self) -> bool {
         self.options.timing.paced
     }

@@ -20,7 +20,7 @@ const URBS: u32 = 20_000;
 const BYTES: usize = 64;
 
 /// Time of the submitting thread for each URB: submitting, waiting, taking back.
-pub(super) fn of_a_urb() -> anyhow::Result<Nanos> {
+pub(in crate::scenarios) fn of_a_urb() -> anyhow::Result<Nanos> {
     let path = std::env::temp_dir().join(format!("polder-urb-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).context("cannot listen for USB/IP")?;

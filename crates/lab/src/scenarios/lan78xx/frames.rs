@@ -16,7 +16,7 @@ const NUMBER: usize = 8;
 
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(in crate::scenarios) enum Protocol {
     /// Datagrams, sent as fast as the link carries them.
     Udp,
     /// Segments, and an acknowledgement for every second one.

@@ -14,11 +14,15 @@ use anyhow::{Context as _, anyhow, ensure};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::port::{Armed, Budget, Turn};
 use polder_datapath::units::Nanos;
-use polder_devices::lan78xx::model::{self, Adapter, Bench, Timing};
-use polder_devices::lan78xx::{self, Lan78xx, Techniques};
-use polder_devices::usb::Speed;
-use polder_devices::usb::local::{Clock, Host, connect};
+use polder_devices::AnyQueue;
+use polder_devices::lan78xx::model::{self, Adapter, Timing};
+use polder_devices::lan78xx::{self, Techniques};
+use polder_devices::usb::local::{Clock, Host, Local, connect};
+use polder_devices::usb::model::{Bench, Model};
+use polder_devices::usb::{PortStatus, Speed};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -40,7 +44,7 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::scenarios) enum Way {
     /// To the driver.
     Receive,
     /// From the driver.
@@ -49,36 +53,36 @@ pub(super) enum Way {
 
 /// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
-    pub(super) protocol: Protocol,
-    pub(super) way: Way,
-    pub(super) techniques: Techniques,
+pub(in crate::scenarios) struct Setting {
+    pub(in crate::scenarios) protocol: Protocol,
+    pub(in crate::scenarios) way: Way,
+    pub(in crate::scenarios) techniques: Techniques,
     /// Cost of a URB to the driver's thread.
-    pub(super) urb: Nanos,
-    pub(super) time: Duration,
-    pub(super) cores: [usize; 2],
+    pub(in crate::scenarios) urb: Nanos,
+    pub(in crate::scenarios) time: Duration,
+    pub(in crate::scenarios) cores: [usize; 2],
     /// Between two packets, instead of as many as there is room for.
-    pub(super) pause: Option<Duration>,
+    pub(in crate::scenarios) pause: Option<Duration>,
 }
 
 /// Result of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outcome {
+pub(in crate::scenarios) struct Outcome {
     /// Payload that arrived, each byte once.
-    pub(super) mbit: f64,
+    pub(in crate::scenarios) mbit: f64,
     /// Packets that the driver received or sent.
-    pub(super) packets: f64,
+    pub(in crate::scenarios) packets: f64,
     /// Of the frames of the flow, those that did not arrive.
-    pub(super) loss_percent: f64,
+    pub(in crate::scenarios) loss_percent: f64,
     /// Time of the driver's thread.
-    pub(super) cpu: Duration,
+    pub(in crate::scenarios) cpu: Duration,
     /// Mean fill of bulk-out transfers.
-    pub(super) fill_percent: Option<f64>,
+    pub(in crate::scenarios) fill_percent: Option<f64>,
     /// Mean time from the driver's port to the end of the wire.
-    pub(super) latency_us: f64,
+    pub(in crate::scenarios) latency_us: f64,
     /// Time for which the model's thread was held up and then caught up, and for how long at a time.
-    pub(super) held: Duration,
-    pub(super) longest: Duration,
+    pub(in crate::scenarios) held: Duration,
+    pub(in crate::scenarios) longest: Duration,
 }
 
 /// State that the threads share.
@@ -145,12 +149,36 @@ fn now() -> Nanos {
     Clock::Monotonic.now()
 }
 
-/// Runs one flow.
-pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
-    let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
+/// An open port of any USB function.
+pub(in crate::scenarios) struct Port<S> {
+    pub(in crate::scenarios) status: Arc<PortStatus<S>>,
+    pub(in crate::scenarios) queue: AnyQueue,
+}
+
+/// Runs one flow through a model of the adapter.
+pub(in crate::scenarios) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
     let speed = Speed::Super;
     let options = model::Options { speed, timing: Timing::real(speed), ..model::Options::default() };
-    let bench = Bench::new(Adapter::new(options), None, region.pool());
+    run_on(setting, Adapter::new(options), |local| {
+        // Pause frames would hide what is lost.
+        let options = lan78xx::Options {
+            techniques: setting.techniques,
+            flow_control: false,
+            ..lan78xx::Options::default()
+        };
+        let port = lan78xx::open(Box::new(local), &options)?;
+        Ok(Port { status: port.status, queue: port.queue })
+    })
+}
+
+/// Runs one flow through that model, with the port that `open` opens.
+pub(in crate::scenarios) fn run_on<M: Model, S: Debug + Default + Send + Sync>(
+    setting: &Setting,
+    model: M,
+    open: impl FnOnce(Local) -> anyhow::Result<Port<S>> + Send,
+) -> anyhow::Result<Outcome> {
+    let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
+    let bench = Bench::new(model, None, region.pool());
     let (local, host) = connect(bench, Clock::Monotonic, setting.urb).context("cannot make an event")?;
     let shared = Shared::default();
     let sends = setting.way == Way::Receive;
@@ -161,16 +189,8 @@ pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
             anyhow::Ok(())
         });
         let driver = scope.spawn(|| {
-            let result = pin_here(setting.cores[0]).and_then(|()| {
-                // Pause frames would hide what is lost.
-                let options = lan78xx::Options {
-                    techniques: setting.techniques,
-                    flow_control: false,
-                    ..lan78xx::Options::default()
-                };
-                let port = lan78xx::open(Box::new(local), &options)?;
-                near(port, region.pool(), setting, &shared)
-            });
+            let result =
+                pin_here(setting.cores[0]).and_then(|()| near(open(local)?, region.pool(), setting, &shared));
             shared.stop.store(true, RELAXED);
             result
         });
@@ -181,7 +201,7 @@ pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
 }
 
 /// The hardware: model, wire and link partner.
-fn far(mut host: Host<Adapter>, mut end: End, shared: &Shared) {
+fn far<M: Model>(mut host: Host<M>, mut end: End, shared: &Shared) {
     let mut time = now();
     while !shared.stop.load(RELAXED) {
         let clock = now();
@@ -200,7 +220,7 @@ fn far(mut host: Host<Adapter>, mut end: End, shared: &Shared) {
 }
 
 /// Lets the hardware run until `time`.
-fn advance(host: &mut Host<Adapter>, end: &mut End, shared: &Shared, time: Nanos) {
+fn advance<M: Model>(host: &mut Host<M>, end: &mut End, shared: &Shared, time: Nanos) {
     host.step(time);
     let go = shared.go.load(RELAXED);
     let adapter = &mut host.bench.adapter;
@@ -211,7 +231,7 @@ fn advance(host: &mut Host<Adapter>, end: &mut End, shared: &Shared, time: Nanos
         }
         end.hear(&frame, time);
     }
-    while adapter.has_link() && adapter.wire_free_at() <= time {
+    while adapter.has_link() && !adapter.holds_partner() && adapter.wire_free_at() <= time {
         let Some(frame) = end.next(time, go) else { break };
         adapter.wire_in(frame, adapter.wire_free_at().max(time - STEP));
     }
@@ -229,8 +249,8 @@ struct Reading {
 }
 
 /// The driver's end.
-struct Near<'a> {
-    port: Lan78xx,
+struct Near<'a, S> {
+    port: Port<S>,
     pool: Pool,
     end: End,
     shared: &'a Shared,
@@ -242,9 +262,8 @@ struct Near<'a> {
     packets: u64,
 }
 
-fn near(port: Lan78xx, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow::Result<Outcome> {
-    let status = port.status.clone();
-    ensure!(status.facts().link.up, "the adapter has no link");
+fn near<S>(port: Port<S>, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow::Result<Outcome> {
+    let status = Arc::clone(&port.status);
     let mut near = Near {
         port,
         pool,
@@ -257,6 +276,9 @@ fn near(port: Lan78xx, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow
         next_at: Duration::ZERO,
         packets: 0,
     };
+    // A function tells its link when data flow.
+    near.work(SETTLE, false);
+    ensure!(status.connection().link.up, "the adapter has no link");
     shared.go.store(true, RELAXED);
     near.work(WARM_UP, true);
     let (sent_bytes, sent_room) = (status.sent_bytes.get(), status.sent_room.get());
@@ -272,7 +294,7 @@ fn near(port: Lan78xx, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow
     Ok(near.outcome(setting, first, last, filled))
 }
 
-impl Near<'_> {
+impl<S> Near<'_, S> {
     fn work(&mut self, time: Duration, go: bool) {
         let end = clock::now() + time;
         while clock::now() < end {

@@ -1,9 +1,9 @@
 //! The LAN78xx driver on a model of the adapter: source A's table, technique by technique.
 
-mod cost;
+pub(super) mod cost;
 mod flow;
-mod frames;
-mod harness;
+pub(super) mod frames;
+pub(super) mod harness;
 mod merging;
 mod output;
 mod rrul;

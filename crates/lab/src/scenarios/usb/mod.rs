@@ -1,4 +1,8 @@
-//! USB network functions: Linux as judge of drivers and models.
+//! USB network functions: Linux as judge of drivers and models, frames through NCM, and signalling beside data.
+
+mod packing;
+mod signalling;
+mod volume;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
@@ -19,6 +23,8 @@ const CDC_NCM: Rows =
     ["usb.cdc_ncm.checks_passed", "usb.cdc_ncm.checks_failed", "usb.cdc_ncm.mutants_caught"];
 const CDC_ETHER: Rows =
     ["usb.cdc_ether.checks_passed", "usb.cdc_ether.checks_failed", "usb.cdc_ether.mutants_caught"];
+const CDC_MBIM: Rows =
+    ["usb.cdc_mbim.checks_passed", "usb.cdc_mbim.checks_failed", "usb.cdc_mbim.mutants_caught"];
 
 const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
     Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
@@ -27,7 +33,7 @@ const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "usb",
-    about: "Linux judges USB drivers and models",
+    about: "Linux judges USB drivers and models; frames through NCM; signalling beside data",
     needs_root: false,
     promises: &[
         promise(NCM[0], Better::Higher, 20.0),
@@ -42,18 +48,32 @@ pub(super) const SCENARIO: Scenario = Scenario {
         promise(CDC_ETHER[0], Better::Higher, 20.0),
         promise(CDC_ETHER[1], Better::Lower, 0.0),
         promise(CDC_ETHER[2], Better::Higher, 6.0),
+        promise(CDC_MBIM[0], Better::Higher, 20.0),
+        promise(CDC_MBIM[1], Better::Lower, 0.0),
+        promise(CDC_MBIM[2], Better::Higher, 6.0),
+        volume::LOST,
+        packing::FILL,
+        packing::RATIO,
+        packing::NANOS[0],
+        packing::NANOS[1],
+        signalling::RATIO[0],
+        signalling::RATIO[1],
     ],
     measure,
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
+    volume::measure(run)?;
+    packing::measure(run)?;
+    signalling::measure(run)?;
     let gadget = |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::examine(program, subclass, says);
     let kernel =
         |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::kernel::examine(program, subclass, says);
     judge(run, NCM, usb::available().map(drop), gadget(Subclass::Ncm))?;
     judge(run, ECM, usb::available().map(drop), gadget(Subclass::Ecm))?;
     judge(run, CDC_NCM, usb::kernel::available().map(drop), kernel(Subclass::Ncm))?;
-    judge(run, CDC_ETHER, usb::kernel::available().map(drop), kernel(Subclass::Ecm))
+    judge(run, CDC_ETHER, usb::kernel::available().map(drop), kernel(Subclass::Ecm))?;
+    judge(run, CDC_MBIM, usb::mbim::available().map(drop), usb::mbim::examine)
 }
 
 /// Lets one judge examine what is honest and what is broken.

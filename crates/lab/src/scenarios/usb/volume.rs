@@ -1,0 +1,205 @@
+//! Many frames both ways through NCM, each compared. Driver and model in one thread.
+
+use super::packing;
+use crate::interrupt;
+use crate::report::Better;
+use crate::scenarios::{Goal, Promise, Run};
+use anyhow::ensure;
+use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_datapath::port::Budget;
+use polder_datapath::units::Nanos;
+use polder_devices::AnyQueue;
+use polder_devices::cdc;
+use polder_devices::cdc::model::Device;
+use polder_devices::usb::local::{Clock, Host, Local, connect};
+use polder_devices::usb::model::{Bench, Model};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Frames that are neither where they went nor counted as lost.
+pub(super) const LOST: Promise = Promise {
+    name: "usb.ncm.lost_unaccounted",
+    unit: "frames",
+    better: Better::Lower,
+    goal: Goal::Value(0.0),
+};
+
+/// Shortest and longest frame.
+const SHORTEST: usize = 60;
+const LONGEST: usize = 1514;
+/// Offset of a frame's number.
+const NUMBER_AT: usize = 14;
+/// Frames of a turn.
+const TURN: usize = 64;
+/// Time between two turns, and turns until the link is up.
+const STEP: Nanos = Nanos(500_000);
+const START_TURNS: u32 = 10_000;
+/// Turns in which nothing moves before all has ended.
+const CALM: u32 = 50;
+
+/// Fills the rows.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if run.wants(LOST.name) {
+        let frames = run.quick_or(100_000, 1_000_000);
+        run.says(&format!("{frames} frames each way through NCM"));
+        let volume = through_ncm(frames)?;
+        run.record_one(LOST.name, f64::from(volume.unaccounted));
+        let Volume { arrived: [out, back], .. } = volume;
+        run.remark(
+            LOST.name,
+            format!("{frames} frames each way between driver and model in memory; {out} and {back} arrived as they were sent"),
+        );
+    }
+    Ok(())
+}
+
+/// A driver and its model in this thread, on a clock of their own.
+struct Pair<M: Model> {
+    host: Arc<Mutex<Host<M>>>,
+    clock: Clock,
+    queue: AnyQueue,
+    pool: Pool,
+    _region: Region,
+}
+
+impl<M: Model + 'static> Pair<M> {
+    fn new(model: M, open: impl FnOnce(Local) -> anyhow::Result<AnyQueue>) -> anyhow::Result<Self> {
+        let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
+        let clock = Clock::at_zero();
+        let bench = Bench::new(model, None, region.pool());
+        let (local, host) = connect(bench, clock.clone(), Nanos(0))?;
+        let host = Arc::new(Mutex::new(host));
+        let queue = open(local.pumped(Arc::clone(&host)))?;
+        let mut pair = Self { host, clock, queue, pool: region.pool(), _region: region };
+        for _ in 0..START_TURNS {
+            pair.clock.pass(STEP);
+            pair.turn(&mut |_| Ok(()))?;
+        }
+        Ok(pair)
+    }
+
+    fn host(&self) -> MutexGuard<'_, Host<M>> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn: what was received goes to `take`.
+    fn turn(&mut self, take: &mut impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut batch = Batch::new();
+        let _ = self.queue.rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
+        let _ = self.queue.tx.reclaim(&mut self.pool);
+        let result = batch.iter().try_for_each(|packet| take(packet.bytes()));
+        self.pool.release(&mut batch);
+        result
+    }
+}
+
+/// Frames that are made, and compared when they arrive.
+struct Frames {
+    whole: Vec<u8>,
+    next: u32,
+}
+
+impl Frames {
+    fn new() -> Self {
+        let head = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+        let body = (0..LONGEST - head.len()).map(|at| {
+            let [byte, ..] = (at * 7).to_le_bytes();
+            byte
+        });
+        Self { whole: head.into_iter().chain(body).collect(), next: 0 }
+    }
+
+    /// The next frame: its number gives its length, and stands at its start and its end.
+    fn next(&mut self) -> &[u8] {
+        let number = self.next;
+        self.next += 1;
+        self.of(number)
+    }
+
+    fn of(&mut self, number: u32) -> &[u8] {
+        let lengths = LONGEST - SHORTEST + 1;
+        let length = SHORTEST + usize::try_from(number).unwrap_or(0) * 101 % lengths;
+        let [low, ..] = number.to_le_bytes();
+        self.whole[NUMBER_AT..NUMBER_AT + 4].copy_from_slice(&number.to_be_bytes());
+        self.whole[NUMBER_AT + 4] = low ^ 0x5a;
+        &self.whole[..length]
+    }
+
+    /// True if that is the next frame, byte by byte.
+    fn take(&mut self, frame: &[u8]) -> bool {
+        let is_same = self.of(self.next) == frame;
+        self.next += u32::from(is_same);
+        is_same
+    }
+}
+
+/// Fate of the frames, out and back.
+struct Volume {
+    arrived: [u32; 2],
+    unaccounted: u32,
+}
+
+/// Sends `frames` frames each way, in order; one that is missing or changed ends it.
+fn through_ncm(frames: u32) -> anyhow::Result<Volume> {
+    let mut pair = Pair::new(Device::new(Default::default()), |local| {
+        Ok(packing::open(local, &cdc::Options::default())?.queue)
+    })?;
+    let (mut to_wire, mut on_wire, mut from_wire, mut received) =
+        (Frames::new(), Frames::new(), Frames::new(), Frames::new());
+    let mut damaged = 0_u32;
+    let mut outgoing = Batch::new();
+    let mut idle = 0;
+    while idle < CALM {
+        interrupt::check()?;
+        let before = (on_wire.next, received.next);
+        for _ in 0..TURN {
+            let mut host = pair.host();
+            if from_wire.next == frames || host.bench.adapter.holds_partner() {
+                break;
+            }
+            ensure!(host.bench.adapter.wire_in(from_wire.next(), Nanos(0)), "the model has no link");
+        }
+        while to_wire.next < frames && !outgoing.is_full() {
+            let Some(packet) = Packet::copy_from(to_wire.next(), &mut pair.pool) else { break };
+            ensure!(outgoing.push(packet).is_ok(), "more packets than a batch has");
+        }
+        pair.queue.tx.transmit(&mut outgoing, &mut pair.pool);
+        pair.turn(&mut |frame| {
+            damaged += u32::from(!received.take(frame));
+            Ok(())
+        })?;
+        let mut host = pair.host();
+        while let Some(frame) = host.bench.adapter.wire_out() {
+            damaged += u32::from(!on_wire.take(&frame));
+        }
+        drop(host);
+        idle = if (on_wire.next, received.next) == before { idle + 1 } else { 0 };
+        pair.clock.pass(Nanos(100_000));
+    }
+    pair.pool.release(&mut outgoing);
+    let dropped = pair.queue.tx.counters().drops.total() + pair.queue.rx.counters().drops.total();
+    let lost = dropped + pair.host().bench.adapter.lost();
+    let missing = u64::from(2 * frames - on_wire.next - received.next);
+    let unaccounted = u32::try_from(missing.abs_diff(lost))?.max(damaged);
+    Ok(Volume { arrived: [on_wire.next, received.next], unaccounted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_arrives_as_it_was_sent() {
+        let volume = through_ncm(3_000).unwrap();
+        assert_eq!((volume.unaccounted, volume.arrived), (0, [3_000, 3_000]));
+    }
+
+    #[test]
+    fn a_changed_frame_is_seen() {
+        let (mut sent, mut received) = (Frames::new(), Frames::new());
+        let mut frame = sent.next().to_vec();
+        assert!(received.take(&frame));
+        frame = sent.next().to_vec();
+        *frame.last_mut().unwrap() ^= 1;
+        assert!(!received.take(&frame));
+    }
+}
