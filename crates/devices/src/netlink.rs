@@ -4,6 +4,7 @@
 //! is in, and nothing panics.
 
 pub mod link;
+pub mod tc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,6 +24,7 @@ pub const INTERRUPTED: u16 = 0x10;
 const ACKNOWLEDGE: u16 = 0x004;
 const REPLACE: u16 = 0x100;
 const CREATE: u16 = 0x400;
+const EXCLUSIVE: u16 = 0x200;
 
 /// Number of bytes of the largest datagram; dumps come in parts of 32 KiB at most.
 pub const DATAGRAM: usize = 1 << 16;
@@ -178,6 +180,14 @@ impl Client {
     /// The error number that the kernel answered with.
     pub fn replace(&mut self, kind: u16, body: &[u8]) -> Result<(), Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE | CREATE | REPLACE).map(drop)
+    }
+
+    /// Sends a request that makes something that is not there yet, and is acknowledged.
+    ///
+    /// # Errors
+    /// The error number that the kernel answered with: `EXIST` if it is there.
+    pub fn create(&mut self, kind: u16, body: &[u8]) -> Result<(), Errno> {
+        self.attempt(kind, body, REQUEST | ACKNOWLEDGE | CREATE | EXCLUSIVE).map(drop)
     }
 
     fn attempt(&mut self, kind: u16, body: &[u8], flags: u16) -> Result<Vec<(u16, Vec<u8>)>, Errno> {

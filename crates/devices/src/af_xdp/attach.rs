@@ -81,6 +81,13 @@ pub(crate) fn take_over_or(
     Ok(Attachment { link: fd, pinned, inherited, committed: false, on_exit })
 }
 
+/// Removes the pinned link of an interface whose packets another hook gets.
+pub(crate) fn remove_stale(link: &LinkInfo) -> Result<(), OpenError> {
+    let Ok(place) = PinnedLink::of(&link.name) else { return Ok(()) };
+    let Some(stale) = place.find()? else { return Ok(()) };
+    stale.unpin().map_err(|errno| step(link, "remove a stale pin", errno))
+}
+
 fn attach_new(
     link: &LinkInfo,
     program: &OwnedFd,

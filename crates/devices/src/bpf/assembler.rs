@@ -64,6 +64,8 @@ pub(crate) enum Helper {
     Processor = 8,
     /// `bpf_skb_store_bytes(context, offset, from, bytes, flags)`; not at the XDP hook.
     StoreBytes = 9,
+    /// `bpf_tail_call(context, programs, index)`: goes on where there is no such program.
+    TailCall = 12,
     /// `bpf_skb_vlan_push(context, protocol, tag)`; not at the XDP hook.
     VlanPush = 18,
     /// `bpf_skb_vlan_pop(context)`; not at the XDP hook.

@@ -15,6 +15,8 @@ pub(crate) enum MapKind {
     Hash = 1,
     /// Of one entry that this process and programs share.
     Shared = 2,
+    /// Of programs that others go on with. The kernel empties it with its last descriptor.
+    Programs = 3,
     /// The longest prefix that matches; its memory is not set aside.
     LongestPrefix = 11,
     XskMap = 17,
@@ -40,7 +42,7 @@ impl Map {
         let flags = match kind {
             MapKind::Hash | MapKind::LongestPrefix => NO_PREALLOCATION,
             MapKind::Shared => MAPPABLE,
-            MapKind::XskMap => 0,
+            MapKind::XskMap | MapKind::Programs => 0,
         };
         let attributes = Attributes::new()
             .u32(0, kind as u32)

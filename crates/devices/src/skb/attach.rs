@@ -1,18 +1,56 @@
 //! Programs on their hooks: the interface's ingress, and both sides of the TAP.
 
-use super::error::OpenError;
-use crate::af_xdp::attach::{Attachment, BUSY_RETRIES, BUSY_WAIT, OUR_PREFIX, program_name, take_over_or};
+use super::clsact::{self, Filter};
+use super::error::{Hook, OpenError};
+use crate::af_xdp::attach::{
+    Attachment, BUSY_RETRIES, BUSY_WAIT, OUR_PREFIX, program_name, remove_stale, take_over_or,
+};
 use crate::af_xdp::link::LinkInfo;
 use crate::af_xdp::pin::LinkKind;
 use crate::af_xdp::{self, OnExit};
 use crate::bpf::sys::{self, ProgramKind, Side};
+use crate::netlink::tc::{EGRESS, INGRESS};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// Attaches `program` to the interface's ingress, or takes over the link that an earlier process has `given` or left pinned.
+/// The program at the interface's ingress.
+#[derive(Debug)]
+pub(super) enum Attached {
+    Tcx(Attachment),
+    Clsact(Filter),
+}
+
+impl Attached {
+    /// True if the interface still has the program.
+    pub(super) fn is_attached(&self) -> bool {
+        match self {
+            Self::Tcx(attachment) => attachment.is_attached(),
+            Self::Clsact(filter) => filter.is_attached(),
+        }
+    }
+}
+
+/// Attaches `program`, which sends to the TAP of that number, to the interface's ingress, or takes over what an earlier
+/// process has `given` or left there.
 pub(super) fn to_interface(
+    (link, hook): (&LinkInfo, Hook),
+    (program, tap): (&OwnedFd, u32),
+    (on_exit, given): (OnExit, Option<OwnedFd>),
+    notes: &mut Vec<String>,
+) -> Result<Attached, OpenError> {
+    match hook {
+        Hook::Tcx => by_link(link, program, (on_exit, given), notes).map(Attached::Tcx),
+        Hook::Clsact => {
+            let filter = Filter::attach(link, (program, tap), on_exit, notes)?;
+            remove_stale(link)?;
+            Ok(Attached::Clsact(filter))
+        }
+    }
+}
+
+fn by_link(
     link: &LinkInfo,
     program: &OwnedFd,
     (on_exit, given): (OnExit, Option<OwnedFd>),
@@ -30,9 +68,13 @@ pub(super) fn to_interface(
     };
     let attached = take_over_or(link, (LinkKind::Tcx, on_exit), given, notes, attach);
     attached.map_err(|error| match refusal {
-        Some(errno) => OpenError::NoTcx { interface: link.name.clone(), errno },
+        Some(errno) => no_tcx(link, errno),
         None => error.into(),
     })
+}
+
+fn no_tcx(link: &LinkInfo, errno: Errno) -> OpenError {
+    OpenError::NoHook { interface: link.name.clone(), hook: Hook::Tcx, errno }
 }
 
 /// True for what kernels without TCX answer.
@@ -77,16 +119,24 @@ fn own(program: &OwnedFd) {
 /// The numbers of programs that this process has loaded.
 static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Attaches a program to one side of the TAP; it goes with what is returned.
+/// Attaches a program to one side of the TAP; it goes with what is returned, or with the TAP.
 pub(super) fn to_tap(
-    (link, tap): (&LinkInfo, u32),
+    (link, tap, hook): (&LinkInfo, u32, Hook),
     side: Side,
     name: &str,
     instructions: &[u64],
 ) -> Result<OwnedFd, OpenError> {
     let program = load(link, ProgramKind::Tcx, name, instructions)?;
+    if hook == Hook::Clsact {
+        let parent = match side {
+            Side::Ingress => INGRESS,
+            Side::Egress => EGRESS,
+        };
+        clsact::to_tap((link, tap), parent, &program)?;
+        return Ok(program);
+    }
     sys::link_tcx(program.as_fd(), tap, side).map_err(|errno| match errno {
-        errno if is_unknown(errno) => OpenError::NoTcx { interface: link.name.clone(), errno },
+        errno if is_unknown(errno) => no_tcx(link, errno),
         errno => step(link, "attach a TCX program to the TAP", errno).into(),
     })
 }

@@ -18,15 +18,42 @@ pub enum OpenError {
         /// Error of the TAP.
         source: TapError,
     },
-    /// The kernel has no TCX.
-    #[error(
-        "{interface}: the kernel cannot attach a TCX program ({errno}): Linux 6.6 is the oldest that can; set mode = \"native\" \
-         or \"generic\""
-    )]
-    NoTcx {
+    /// The kernel has no hook for the programs.
+    #[error("{interface}: the kernel cannot attach a program by {hook} ({errno}): {remedy}; or set mode = \"native\" or \"generic\"", remedy = hook.remedy())]
+    NoHook {
         /// The interface.
         interface: String,
+        /// The hook.
+        hook: Hook,
         /// Answer of the kernel.
         errno: Errno,
     },
+}
+
+/// Hook of a port's programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    /// TCX, from Linux 6.6 on.
+    #[default]
+    Tcx,
+    /// A BPF filter at a clsact queue discipline, in older kernels.
+    Clsact,
+}
+
+impl Hook {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Tcx => "it takes Linux 6.6 with CONFIG_NET_XGRESS",
+            Self::Clsact => "it takes the modules sch_ingress and cls_bpf",
+        }
+    }
+}
+
+impl core::fmt::Display for Hook {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Tcx => "TCX",
+            Self::Clsact => "clsact",
+        })
+    }
 }

@@ -1,7 +1,7 @@
 //! Opening an interface: the TAP first, the program that sends packets there last.
 
 use super::attach::{self, step};
-use super::error::OpenError;
+use super::error::{Hook, OpenError};
 use super::options::Options;
 use super::parts::Parts;
 use super::port::{Opened, Port};
@@ -15,7 +15,7 @@ use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
 use crate::bpf::flows::Frames;
 use crate::bpf::sys::{ProgramKind, Side};
-use crate::bpf::taken::TakenMaps;
+use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::Windows;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
@@ -39,13 +39,14 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 2. A TAP, of which a flow keeps its queue, and what it carries: what comes in by the interface, and what leaves by it.
     let tap = new_tap(&link, options, region, &mut notes)?;
     let index = tap.interface.index;
-    let tap_programs = tap_programs(&link, index)?;
+    let hook = preflight::hook(&link, options);
+    let tap_programs = tap_programs(&link, index, hook)?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
     // 3. What is taken; from here on packets come.
     let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
     let mut opened =
-        finish(options, Pieces { link, notes, windows, tap, tap_programs, taken, flows, given: None })?;
+        finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, flows, given: None })?;
     opened.port.begin()?;
     Ok(opened)
 }
@@ -67,12 +68,14 @@ pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened,
     let flows = parts.flows.map(|maps| FlowTable::adopt(maps, link.index, queues, frames)).transpose();
     let flows = flows.map_err(refused)?.map(Arc::new);
     let (tap_programs, given) = (parts.tap_programs, Some(parts.link));
-    finish(options, Pieces { link, notes: Vec::new(), windows, tap, tap_programs, taken, flows, given })
+    let hook = Hook::Tcx;
+    finish(options, Pieces { link, hook, notes: Vec::new(), windows, tap, tap_programs, taken, flows, given })
 }
 
 /// Pieces of a port, before its program.
 struct Pieces {
     link: LinkInfo,
+    hook: Hook,
     notes: Vec<String>,
     windows: Windows,
     tap: Tap,
@@ -85,7 +88,7 @@ struct Pieces {
 
 /// Loads the program of a port whose pieces are there, and attaches it unless another process has `given` its link.
 fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
-    let Pieces { link, mut notes, windows, tap, tap_programs, taken: maps, flows, given } = pieces;
+    let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken: maps, flows, given } = pieces;
     let taken = maps.taken();
     let target = ToTap {
         interface: link.index,
@@ -95,12 +98,12 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         window_bytes: options.window_bytes,
         whole: whole(options, &tap),
     };
-    let program = taken.program(&target, flows.as_deref().map(|flows| (&target, flows.maps())));
-    let program = attach::load(&link, ProgramKind::Tcx, taken.name(), &program)?;
+    let (program, flows) = load(&link, &target, (taken, flows), &mut notes)?;
     // What the TAP has lost before is counted by the process that had it.
     let lost_before =
         if given.is_some() { settings::state(target.tap).map_or(0, |tap| tap.dropped) } else { 0 };
-    let attachment = attach::to_interface(&link, &program, (options.on_exit, given), &mut notes)?;
+    let on_exit = (options.on_exit, given);
+    let attached = attach::to_interface((&link, hook), (&program, target.tap), on_exit, &mut notes)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // What became of it.
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
@@ -128,7 +131,8 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         had_carrier: link.carrier,
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,
-        attachment,
+        hook,
+        attached,
         link,
         tap_programs,
     };
@@ -136,11 +140,11 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
 }
 
 /// Attaches the TAP's programs, which carry what comes in by the interface, and what leaves by it.
-fn tap_programs(link: &LinkInfo, tap: u32) -> Result<[OwnedFd; 2], OpenError> {
+fn tap_programs(link: &LinkInfo, tap: u32, hook: Hook) -> Result<[OwnedFd; 2], OpenError> {
     let only = program::only_from(link.index);
-    let egress = attach::to_tap((link, tap), Side::Egress, "polder_only", &only)?;
+    let egress = attach::to_tap((link, tap, hook), Side::Egress, "polder_only", &only)?;
     let onward = program::onward(link.index);
-    let ingress = attach::to_tap((link, tap), Side::Ingress, "polder_onward", &onward)?;
+    let ingress = attach::to_tap((link, tap, hook), Side::Ingress, "polder_onward", &onward)?;
     Ok([egress, ingress])
 }
 
@@ -205,6 +209,26 @@ fn steer(link: &LinkInfo, tap: &Tap) -> Result<(), OpenError> {
     let filter = program::queue_of_flow();
     let program = attach::load(link, ProgramKind::SocketFilter, "polder_queue", &filter)?;
     tap.steer(program.as_fd()).map_err(|errno| step(link, "choose queues of the TAP", errno).into())
+}
+
+/// Loads the interface's program, without the flows that it is to carry if the kernel refuses those.
+fn load(
+    link: &LinkInfo,
+    target: &ToTap<'_>,
+    (taken, flows): (Taken<'_>, Option<Arc<FlowTable>>),
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, Option<Arc<FlowTable>>), OpenError> {
+    let load = |flows: Option<&FlowTable>| {
+        let program = taken.program(target, flows.map(|flows| (target, flows.maps())));
+        attach::load(link, ProgramKind::Tcx, taken.name(), &program)
+    };
+    match load(flows.as_deref()) {
+        Err(refused @ af_xdp::OpenError::Program { .. }) if flows.is_some() => {
+            notes.push(format!("no fast path: {refused}"));
+            Ok((load(None)?, None))
+        }
+        loaded => Ok((loaded?, flows)),
+    }
 }
 
 /// The table of flows that the program carries itself. A program that outlives this process carries none.

@@ -1,11 +1,11 @@
 //! Any Linux interface, through a TAP that keeps what the kernel knows of its packets.
 //!
-//! A TCX program at the interface's ingress sends what is taken to a TAP of Polder's, whose file brings it with its
+//! A program at the interface's ingress sends what is taken to a TAP of Polder's, whose file brings it with its
 //! virtio-net header: packets that were not cut yet, checksums that nobody has computed yet, VLAN tags. What Polder
-//! sends is written to the file with such a header, and a TCX program at the TAP's ingress sends it on by the interface.
+//! sends is written to the file with such a header, and a program at the TAP's ingress sends it on by the interface.
 //!
 //! ```text
-//!               TCX ingress                        virtio-net header
+//!                 ingress                          virtio-net header
 //!   interface ──▶ classify ─▶ window ─▶ TAP ─▶ queue of a worker ─▶ read ──▶ … stages …
 //!   interface ◀── redirect ◀────────────────── TAP ◀────────────────────── write ◀──┘
 //! ```
@@ -17,8 +17,9 @@
 //! what it has read, and how much of what may wait is of use to the worker. What would exceed that is dropped by the
 //! program and counted as `rx-overrun`, packets of control protocols last.
 //!
-//! Programs go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they drop what nobody
-//! reads. TCX needs Linux 6.6.
+//! The programs are at TCX. They go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they
+//! drop what nobody reads. Before Linux 6.6 they are BPF filters at clsact, which outlive the process
+//! (`skb/clsact.rs` says what becomes of packets then).
 //!
 //! Source: Linux, Documentation/networking/tuntap.rst; net/core/dev.c and net/core/filter.c (what a redirect does).
 
@@ -28,6 +29,7 @@ mod hook;
 mod program;
 
 mod attach;
+mod clsact;
 mod settings;
 
 mod init;
@@ -48,8 +50,9 @@ mod routed;
 
 pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
 pub use attach::foreign_programs;
+pub use clsact::{is_left, is_own_filter, release};
 pub use copies::{Copies, Copy};
-pub use error::OpenError;
+pub use error::{Hook, OpenError};
 pub use init::{adopt, open};
 pub use options::Options;
 pub use parts::{LAYOUT, Parts};

@@ -22,6 +22,8 @@ pub struct Options {
     pub fast_path: bool,
     /// Time at which frames are taken for what is to come, and what becomes of small packets.
     pub receiving: Receiving,
+    /// True if programs are attached by clsact also where there is TCX.
+    pub clsact: bool,
     /// True if frames for other link-layer addresses are received, as a bridge needs it.
     pub promiscuous: bool,
     /// Bytes that may wait in each queue, headers of the kernel's included.
@@ -41,6 +43,7 @@ impl Options {
             segments: true,
             fast_path: false,
             receiving: Receiving::default(),
+            clsact: false,
             promiscuous,
             window_bytes: WINDOW,
         }

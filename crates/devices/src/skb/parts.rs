@@ -1,6 +1,7 @@
 //! Parts of an open port with which another process can go on: packets that come meanwhile wait in the TAP, and flows that the
 //! program carries are carried all the time.
 
+use super::attach::Attached;
 use super::error::OpenError;
 use super::port::Port;
 use rustix::io::Errno;
@@ -40,14 +41,15 @@ impl Parts {
 }
 
 impl Port {
-    /// Descriptors with which another process can go on.
-    pub fn parts(&self) -> Vec<BorrowedFd<'_>> {
-        let mut parts = vec![self.attachment.descriptor()];
+    /// Descriptors with which another process can go on; `None` at clsact, whose filters have no descriptors.
+    pub fn parts(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        let Attached::Tcx(attachment) = &self.attached else { return None };
+        let mut parts = vec![attachment.descriptor()];
         parts.extend(self.tap_programs.iter().map(|link| link.as_fd()));
         parts.push(self.windows.as_fd());
         parts.extend(self.flows.iter().flat_map(|flows| flows.descriptors()));
         parts.extend(self.tap_files.iter().map(|file| file.as_fd()));
-        parts
+        Some(parts)
     }
 
     /// Puts the port's program to work, in one step.
@@ -55,7 +57,11 @@ impl Port {
     /// # Errors
     /// Errors of the kernel.
     pub fn begin(&mut self) -> Result<(), OpenError> {
-        Ok(self.attachment.commit(&self.link, &self.program)?)
+        match &mut self.attached {
+            Attached::Tcx(attachment) => Ok(attachment.commit(&self.link, &self.program)?),
+            // It works since it was attached.
+            Attached::Clsact(_) => Ok(()),
+        }
     }
 
     /// Puts the port's program to work again: the process that was to go on with the port does not.
@@ -63,11 +69,16 @@ impl Port {
     /// # Errors
     /// Errors of the kernel.
     pub fn take_back(&self) -> Result<(), OpenError> {
-        Ok(self.attachment.renew(&self.link, &self.program)?)
+        match &self.attached {
+            Attached::Tcx(attachment) => Ok(attachment.renew(&self.link, &self.program)?),
+            Attached::Clsact(_) => Ok(()),
+        }
     }
 
     /// Leaves the interface as it is when the port is closed: another process goes on with it.
     pub fn leave(&mut self) {
-        self.attachment.leave();
+        if let Attached::Tcx(attachment) = &mut self.attached {
+            attachment.leave();
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Port as a whole: its programs, their maps, and the findings about it.
 
+use super::attach::Attached;
 use super::copies::Copies;
+use super::error::Hook;
 use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::Interface;
-use crate::af_xdp::attach::Attachment;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::sys;
@@ -52,7 +53,9 @@ pub struct Port {
     pub(super) link_dropped: TransmitDrops,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
-    pub(super) attachment: Attachment,
+    /// The hook of its programs.
+    pub hook: Hook,
+    pub(super) attached: Attached,
     /// The interface as the program was made for it.
     pub(super) link: LinkInfo,
     pub(super) tap_programs: [OwnedFd; 2],
@@ -125,7 +128,7 @@ impl Port {
             self.lost.received.add(lost);
             self.lost.drops.count(DropReason::RxOverrun, lost);
         }
-        if !self.attachment.is_attached() {
+        if !self.attached.is_attached() {
             return Err(Errno::NODEV);
         }
         Ok((&link).into())
@@ -146,7 +149,7 @@ impl Port {
         if shown.len() <= SHORTEST {
             return Err(Errno::INVAL);
         }
-        if !self.attachment.is_attached() {
+        if !self.attached.is_attached() {
             return Err(Errno::NOENT);
         }
         if self.flows.as_ref().is_some_and(|flows| flows.carries(frame)) {

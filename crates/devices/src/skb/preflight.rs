@@ -1,6 +1,6 @@
 //! Choice between this mode and AF_XDP for an interface, and what stands in the way of this mode.
 
-use super::error::OpenError;
+use super::error::{Hook, OpenError};
 use super::init::find;
 use super::options::Options;
 use crate::af_xdp::ethtool::Ethtool;
@@ -64,19 +64,26 @@ fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
     }
 }
 
-/// Reason why the mode cannot be had on this machine, found without touching anything.
+/// Reason against the mode on this machine, found without touching anything. Whether there is clsact shows only when a
+/// filter is made, so it is for those who ask for the mode.
 fn obstacle(link: &LinkInfo) -> Option<String> {
-    no_tcx(link).or_else(|| tap::unavailable().map(|error| error.to_string()))
+    let without = lacks_tcx(link);
+    let without = without.then(|| "the kernel has no TCX, which Linux 6.6 is the oldest to have".to_owned());
+    without.or_else(|| tap::unavailable().map(|error| error.to_string()))
 }
 
-/// Reason why there is no TCX, if there is none. A process that may not ask goes by the kernel's version.
-fn no_tcx(link: &LinkInfo) -> Option<String> {
-    let without = match sys::tcx_programs(link.index, Side::Ingress) {
-        Ok(_) | Err(Errno::NOENT) => return None,
+/// Hook of the programs.
+pub(super) fn hook(link: &LinkInfo, options: &Options) -> Hook {
+    if options.clsact || lacks_tcx(link) { Hook::Clsact } else { Hook::Tcx }
+}
+
+/// True if the kernel has no TCX. A process that may not ask for it goes by the kernel's version.
+fn lacks_tcx(link: &LinkInfo) -> bool {
+    match sys::tcx_programs(link.index, Side::Ingress) {
+        Ok(_) | Err(Errno::NOENT) => false,
         Err(Errno::PERM | Errno::ACCESS) => netdev::is_before(TCX),
         Err(_) => true,
-    };
-    without.then(|| "the kernel has no TCX, which Linux 6.6 is the oldest to have".to_owned())
+    }
 }
 
 /// Looks at an interface without touching it, as it would be opened with `options`.
@@ -85,9 +92,6 @@ fn no_tcx(link: &LinkInfo) -> Option<String> {
 /// [`OpenError`] for what would make opening fail at once.
 pub fn inspect(options: &Options) -> Result<Report, OpenError> {
     let link = find(options)?;
-    if no_tcx(&link).is_some() {
-        return Err(OpenError::NoTcx { interface: link.name, errno: Errno::NOSYS });
-    }
     Ok(report(&link, options, None))
 }
 
@@ -95,8 +99,9 @@ pub fn inspect(options: &Options) -> Result<Report, OpenError> {
 pub(super) fn report(link: &LinkInfo, options: &Options, obtained: Option<(&str, Vec<String>)>) -> Report {
     let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).ok();
     let tap = obtained.as_ref().map_or("a TAP", |(tap, _)| tap);
+    let hook = hook(link, options);
     let mut mode =
-        format!("skb: TCX and {tap} with virtio-net headers, so checksums, segments and tags are kept");
+        format!("skb: {hook} and {tap} with virtio-net headers, so checksums, segments and tags are kept");
     for note in obtained.iter().flat_map(|(_, notes)| notes) {
         mode.push_str("; ");
         mode.push_str(note);

@@ -5,6 +5,7 @@
 //! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`]) |
 //! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
+//! | [`guard`] | the interface's clsact, where there is no TCX | goes on with the first, as long as the process lives |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
 use crate::bpf::admit::admit;
@@ -48,6 +49,17 @@ pub(super) fn only_from(interface: u32) -> Vec<u64> {
     program.exit();
     program.place(drop);
     program.set(R0, DROP);
+    program.exit();
+    program.finish()
+}
+
+/// Goes on with the first program of a table, and leaves packets to others where there is none.
+pub(super) fn guard(programs: BorrowedFd<'_>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    program.map(R2, programs);
+    program.set(R3, 0);
+    program.call(Helper::TailCall);
+    program.set(R0, NEXT);
     program.exit();
     program.finish()
 }

@@ -1,7 +1,7 @@
 //! A bare redirect between two interfaces: the least that a TCX program can do for a packet, to be measured beside.
 
 use super::attach;
-use super::error::OpenError;
+use super::error::{Hook, OpenError};
 use super::program;
 use crate::af_xdp;
 use crate::af_xdp::link::{self, LinkInfo, Which};
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 /// [`OpenError`] for an interface that is not there, and what the kernel refuses.
 pub fn redirect(from: &str, to: &str) -> Result<OwnedFd, OpenError> {
     let (from, to) = (named(from)?, named(to)?);
-    attach::to_tap((&from, from.index), Side::Ingress, "polder_bare", &program::onward(to.index))
+    attach::to_tap((&from, from.index, Hook::Tcx), Side::Ingress, "polder_bare", &program::onward(to.index))
 }
 
 fn named(interface: &str) -> Result<LinkInfo, OpenError> {

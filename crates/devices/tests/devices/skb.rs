@@ -10,8 +10,9 @@ use polder_datapath::port::{Budget, Turn};
 use polder_devices::AnyQueue;
 use polder_devices::af_xdp::{OnExit, OpenError, Take, XdpVerdict, release};
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
-use polder_devices::skb::{self, Opened, Options, open};
+use polder_devices::skb::{self, Hook, Opened, Options, is_left, open, release as release_filter};
 use std::net::UdpSocket;
+use std::process::Command;
 use std::time::Duration;
 
 fn memory() -> Region {
@@ -56,6 +57,7 @@ fn frame(length: usize) -> Vec<u8> {
 /// Ports on veths of one MTU under the conformance suite.
 struct Veths {
     mtu: u32,
+    clsact: bool,
     count: u32,
 }
 
@@ -81,7 +83,8 @@ impl Fixture for Veths {
         self.count += 1;
         let (name, other) = (format!("pdks{}", self.count), format!("pdkt{}", self.count));
         veth(&name, &other, &format!("mtu {}", self.mtu));
-        let mut opened = open(&whole(&name), region).map_err(|error| error.to_string())?;
+        let options = Options { clsact: self.clsact, ..whole(&name) };
+        let mut opened = open(&options, region).map_err(|error| error.to_string())?;
         let peer = RawPeer::open(&other);
         let queue = opened.queues.pop().ok_or("no queue")?;
         Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
@@ -111,7 +114,7 @@ impl Wire for OtherEnd {
 
 /// The TAP whose alias says that it is for an interface.
 fn tap_of(interface: &str) -> String {
-    let output = std::process::Command::new("ip").args(["-o", "link", "show"]).output();
+    let output = Command::new("ip").args(["-o", "link", "show"]).output();
     let text = String::from_utf8_lossy(&output.expect("ip is there").stdout).into_owned();
     let alias = format!("Polder's packets of {interface}");
     let line = text.lines().find(|line| line.trim_end().ends_with(&alias));
@@ -121,15 +124,80 @@ fn tap_of(interface: &str) -> String {
 
 #[test]
 fn a_port_passes_the_suite() {
-    for (name, mtu) in
-        [("skb::a_port_passes_the_suite", 1500), ("skb::a_port_with_jumbo_frames_passes_the_suite", 9000)]
-    {
+    for (name, mtu, clsact) in [
+        ("skb::a_port_passes_the_suite", 1500, false),
+        ("skb::a_port_with_jumbo_frames_passes_the_suite", 9000, false),
+        ("skb::a_port_at_clsact_passes_the_suite", 1500, true),
+    ] {
         if !common::is_root(name) {
             continue;
         }
         common::enter_namespace();
-        let report = conformance::run(&mut Veths { mtu, count: 0 });
+        let report = conformance::run(&mut Veths { mtu, clsact, count: 0 });
         assert!(report.is_clean(), "{name}\n{report}");
+    }
+}
+
+/// Lines of `tc filter show` for an interface's ingress that name a filter.
+fn filters(interface: &str) -> Vec<String> {
+    let output = Command::new("tc").args(["filter", "show", "dev", interface, "ingress"]).output();
+    let text = String::from_utf8_lossy(&output.expect("tc is there").stdout).into_owned();
+    text.lines().filter(|line| line.contains("handle")).map(str::to_owned).collect()
+}
+
+fn tc(words: &[&str]) {
+    let output = Command::new("tc").args(words).output().expect("tc is there");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn has_clsact(interface: &str) -> bool {
+    let output = Command::new("tc").args(["qdisc", "show", "dev", interface]).output();
+    String::from_utf8_lossy(&output.expect("tc is there").stdout).contains("clsact")
+}
+
+/// A filter at clsact is the first one, replaces what is left of another, and goes without those of others.
+#[test]
+fn a_filter_at_clsact_takes_nothing_from_others() {
+    const NAME: &str = "skb::a_filter_at_clsact_takes_nothing_from_others";
+    if !common::is_root(NAME) {
+        return;
+    }
+    if Command::new("tc").arg("-V").output().is_err() {
+        return common::skip(NAME, "`tc` is not installed");
+    }
+    common::enter_namespace();
+    veth("pdka0", "pdka1", "");
+    veth("pdkb0", "pdkb1", "");
+    tc(&["qdisc", "add", "dev", "pdkb0", "clsact"]);
+    // What ends in it is dropped by it.
+    tc(&["filter", "add", "dev", "pdkb0", "ingress", "pref", "1", "bpf", "da", "bytecode", "1,6 0 0 2"]);
+    let region = memory();
+    let mut pool = region.pool();
+    for (interface, other, foreign) in [("pdka0", "pdka1", 0), ("pdkb0", "pdkb1", 1)] {
+        let options = Options { clsact: true, ..whole(interface) };
+        let mut opened = open(&options, &region).expect("root opens a veth");
+        assert_eq!(opened.port.hook, Hook::Clsact);
+        assert!(RawPeer::open(other).send(&frame(100)));
+        assert_eq!(await_packets(&mut opened, 1, &mut pool).len(), 1, "it is the first");
+        // It is in use as long as its TAP is there.
+        assert!(is_left(interface) && !release_filter(interface, false).expect("the kernel says"));
+        assert!(matches!(open(&options, &region), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
+        common::ip(&format!("link delete {}", tap_of(interface)));
+        let second = open(&options, &region).expect("what is left is taken over");
+        assert_eq!(filters(interface).len(), 1 + foreign);
+        assert_eq!(second.port.refresh(None).map(|_| ()), Ok(()));
+        assert!(opened.port.refresh(None).is_err(), "its filter is another's");
+        // Closing the first, whose filter was replaced, leaves that of the second.
+        drop(opened);
+        assert_eq!((filters(interface).len(), second.port.refresh(None).is_ok()), (1 + foreign, true));
+        drop(second);
+        assert_eq!((filters(interface).len(), has_clsact(interface)), (foreign, foreign > 0));
+        // Left behind, and released.
+        let third = open(&Options { on_exit: OnExit::Drop, ..options }, &region).expect("it is free");
+        drop(third);
+        assert_eq!(filters(interface).len(), 1 + foreign);
+        assert!(release_filter(interface, false).expect("the kernel says") && !is_left(interface));
+        assert_eq!((filters(interface).len(), has_clsact(interface)), (foreign, foreign > 0));
     }
 }
 

@@ -5,9 +5,9 @@ use super::arguments::Release;
 use super::screen::Screen;
 use crate::control::client::{Client, DIRECTORY};
 use crate::control::{Answer, Ask};
+use crate::device;
 use crate::show::{View, What};
 use anyhow::anyhow;
-use polder_devices::af_xdp;
 use polder_devices::pci::Address;
 use polder_devices::pci::vfio::{self, Released, VfioError};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
             );
             return Err(Failure::Error(anyhow!(message)));
         }
-        match af_xdp::release(interface)? {
+        match device::release(interface)? {
             true => screen.write(&format!("{interface}: open again\n"))?,
             false if arguments.all => continue,
             false => screen.write(&format!("{interface}: was not closed\n"))?,

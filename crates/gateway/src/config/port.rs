@@ -52,7 +52,7 @@ section! {
         /// The device.
         device: Device = Device::Interface(String::new());
         keys:
-        /// Linux interface, attached by AF_XDP or TCX.
+        /// Linux interface, attached by AF_XDP, TCX or clsact.
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
         /// TAP that Polder makes: the machine itself, as a member of the bridge.
         tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);

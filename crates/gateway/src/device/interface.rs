@@ -4,7 +4,7 @@ use super::{
     AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving, skb,
 };
 use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::Ends;
@@ -12,7 +12,7 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
     self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
 };
-use polder_devices::skb::{Advice, FlowTable, Parts, advice};
+use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -33,6 +33,11 @@ impl Driver for Interface<'_> {
                 opened => opened?,
             },
         };
+        // AF_XDP has no use for what the other mode has left behind. It is of no harm either, unless packets are dropped.
+        let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.0, false) };
+        if let Err(error) = left {
+            tracing::warn!(interface = self.0, %error, "cannot remove the filter that an earlier process has left");
+        }
         let facts = Facts { mode_reason: why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
@@ -87,6 +92,19 @@ struct Choice {
 /// Mode in which the packets of `interface` are taken as `port`.
 pub(crate) fn way(interface: &str, port: &Port) -> Way {
     choice(interface, port).way
+}
+
+/// True if a process has left an interface closed, or keeps it ready to be left closed; or has left a filter there.
+pub(crate) fn is_left(interface: &str) -> bool {
+    af_xdp::is_left_closed(interface) || clsact::is_left(interface)
+}
+
+/// Opens an interface that a process has left closed, and removes what it has left there; says whether there was anything
+/// to do.
+pub(crate) fn release(interface: &str) -> Result<bool> {
+    let filter = clsact::release(interface, true);
+    let filter = filter.with_context(|| format!("cannot remove the filter at clsact of {interface}"))?;
+    Ok(af_xdp::release(interface)? | filter)
 }
 
 fn choice(interface: &str, port: &Port) -> Choice {

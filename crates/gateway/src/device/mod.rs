@@ -12,7 +12,7 @@ mod skb;
 mod tap;
 mod usb;
 
-pub(crate) use interface::{Way, way};
+pub(crate) use interface::{Way, is_left, release, way};
 
 use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Port};
@@ -389,7 +389,9 @@ pub fn adopt(port: &Port, configuration: &Configuration, region: &Region, parts:
 /// Reason why another process opens a device anew that was not passed to it.
 pub fn why_not_passed(device: &Device) -> &'static str {
     match device {
-        Device::Interface(_) => "it is not open, or by AF_XDP, whose rings are in memory of one process",
+        Device::Interface(_) => {
+            "it is not open, at clsact, or by AF_XDP, whose rings are in memory of one process"
+        }
         Device::Tap(_) => "it is not open",
         Device::Pci(_) => "the adapter writes to memory of one process",
         Device::Lan78xx(_) | Device::Usb(_) => "transfers of USB belong to one process",

@@ -56,7 +56,7 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
             tunnel_segments: opened.tunnel_segments,
         },
         queues: queues.len(),
-        mode: "skb, TCX and a TAP".to_owned(),
+        mode: format!("skb, {} and a TAP", opened.hook),
         mode_reason: None,
         link_addresses: None,
     };
@@ -68,7 +68,7 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
 pub(super) fn inspect(interface: &str, port: &Port, configuration: &Configuration) -> Vec<Finding> {
     let found = match skb::inspect(&options(interface, port, configuration)) {
         Err(skb::OpenError::Interface(error)) => found_by(Err(error)),
-        Err(error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoTcx { .. })) => {
+        Err(error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoHook { .. })) => {
             vec![Finding::new(Severity::Problem, "mode", error.to_string())]
         }
         Ok(report) => found_by(Ok(report)),
@@ -86,7 +86,7 @@ pub(super) fn is_unavailable(error: &anyhow::Error) -> bool {
 fn plain(error: skb::OpenError) -> anyhow::Error {
     match error {
         skb::OpenError::Interface(error) => error.into(),
-        error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoTcx { .. }) => error.into(),
+        error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoHook { .. }) => error.into(),
     }
 }
 
@@ -163,7 +163,7 @@ impl Handle for skb::Port {
 
     fn parts(&self) -> Option<(PartsKind, Vec<BorrowedFd<'_>>)> {
         let kind = PartsKind::Skb { layout: skb::LAYOUT, has_flows: Self::flows(self).is_some() };
-        Some((kind, Self::parts(self)))
+        Some((kind, Self::parts(self)?))
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -180,7 +180,7 @@ impl Handle for skb::Port {
 }
 
 /// Reason why a port is closed whose interface is still there.
-const DETACHED: &str = "the TAP of the interface was removed, or the interface's TCX program was detached";
+const DETACHED: &str = "the TAP of the interface was removed, or the interface's program was detached";
 
 #[cfg(test)]
 mod tests {
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn another_mode_is_tried_for_what_this_one_alone_needs() {
         let interface = || "eth0".to_owned();
-        let no_tcx = skb::OpenError::NoTcx { interface: interface(), errno: Errno::INVAL };
+        let no_hook = |hook| skb::OpenError::NoHook { interface: interface(), hook, errno: Errno::INVAL };
         let program = af_xdp::OpenError::Program { errno: Errno::ACCESS, log: String::new() };
-        for error in [no_tcx, program.into()] {
+        for error in [no_hook(skb::Hook::Tcx), no_hook(skb::Hook::Clsact), program.into()] {
             assert!(is_unavailable(&plain(error)));
         }
         let step = "load a BPF program";

@@ -6,7 +6,7 @@ const OF: &str = "kernel";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
 /// Versions, and what comes with them.
 const VERSIONS: [((u32, u32), &str); 3] = [
-    ((6, 6), "TCX hooks, by which ports keep the metadata of packets"),
+    ((6, 6), "TCX hooks, which take programs away with their process, unlike clsact"),
     ((6, 9), "threads that rest without waking twenty times a second"),
     ((6, 17), "packets of 64 KiB whole through VXLAN"),
 ];

@@ -2,9 +2,11 @@
 #![cfg(test)]
 
 mod cards;
+mod clsact;
 mod e1000_guest;
 mod e1000_kernel;
 mod lan78xx;
+mod machine;
 mod nics;
 mod router_vlans;
 mod selftests;

@@ -7,29 +7,13 @@
 //!  plain ───────┘
 //! ```
 
-use crate::{program, says};
-use polder_lab::clock;
-use polder_lab::guest::agent::{Answer, Request};
-use polder_lab::guest::{Guest, Iommu, Kernel, Options};
+use crate::machine::{Inside, Machine};
+use crate::says;
+use polder_lab::guest::agent::Request;
 use polder_lab::skip::skip;
-use polder_lab::{command, peers};
-use serde_json::Value;
-use std::time::Duration;
 
-/// Time for which anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-const MODULES: &[&str] = &["veth", "8021q"];
-const PROGRAMS: [&str; 4] = ["ip", "ping", "iperf3", "ethtool"];
-
-/// Fails where the test cannot run.
-fn available() -> anyhow::Result<Kernel> {
-    for program in PROGRAMS.into_iter().chain(["ldd"]) {
-        anyhow::ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    let kernel = Guest::available()?;
-    kernel.with_dependencies(MODULES)?;
-    Ok(kernel)
-}
+const INSIDE: Inside<'_> =
+    Inside { modules: &["veth", "8021q"], programs: &["ip", "ping", "iperf3", "ethtool"], setup: SETUP };
 
 const CONFIGURATION: &str = r#"
 version = 1
@@ -39,81 +23,6 @@ control = "/run/gw.sock"
 interface = "trunk0"
 role = "router"
 "#;
-
-/// The machine inside.
-struct Machine {
-    guest: Guest,
-    polder: u32,
-}
-
-impl Machine {
-    fn start(kernel: &Kernel) -> Self {
-        let polder = peers::polder::program().unwrap();
-        let mut programs = PROGRAMS.to_vec();
-        programs.push(polder.to_str().unwrap());
-        let options = Options {
-            program: program(),
-            modules: MODULES,
-            spare_modules: &[],
-            programs: &programs,
-            memory_mib: 768,
-            processors: 1,
-            cards: &[],
-            iommu: Iommu::None,
-        };
-        let mut guest = Guest::boot(kernel, &options).unwrap();
-        for line in SETUP.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            guest.run(line).unwrap();
-        }
-        guest.ask(&Request::Write("/tmp/gw.toml".to_owned(), CONFIGURATION.to_owned())).unwrap();
-        let words = ["polder", "run", "--yes", "/tmp/gw.toml"].map(str::to_owned).to_vec();
-        let polder = guest.ask(&Request::Start(words)).unwrap().parse().unwrap();
-        let mut machine = Self { guest, polder };
-        machine.until("polder answers", |machine| machine.show("ports").is_some());
-        machine
-    }
-
-    fn says(&mut self, line: &str) -> Answer {
-        self.guest.try_ask(&Request::run(line), PATIENCE).unwrap()
-    }
-
-    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
-        let end = clock::now() + PATIENCE;
-        while !holds(self) {
-            if clock::now() > end {
-                let said = self.guest.ask(&Request::Read(format!("/tmp/said-{}", self.polder)));
-                panic!("never: {what}: {}", said.unwrap_or_default());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Output of `polder show WHAT --json`.
-    fn show(&mut self, what: &str) -> Option<Value> {
-        let answer = self.says(&format!("polder show {what} --json --socket /run/gw.sock"));
-        serde_json::from_str(&answer.text).ok().filter(|_| answer.ok)
-    }
-
-    fn count(&mut self, what: &str, name: &str) -> Option<i64> {
-        find(&self.show(what)?, name)?.as_i64()
-    }
-
-    fn reaches(&mut self, from: &str, to: &str, options: &str) {
-        let line = format!("ip netns exec {from} ping -n -q -c 2 -i 0.2 -W 2 {options} {to}");
-        self.until(&line, |machine| machine.says(&line).text.contains(" 0% packet loss"));
-    }
-}
-
-/// The first value under `key`, however deep.
-fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    match value {
-        Value::Object(fields) => {
-            fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))
-        }
-        Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
-}
 
 /// Offloads are off as on any wire of these tests; the stations are moved to where nobody has their neighbours'
 /// addresses.
@@ -159,14 +68,15 @@ const SETUP: &str = "
 
 #[test]
 fn stations_in_vlans_reach_each_other_through_a_router() {
-    let kernel = match available() {
+    let kernel = match INSIDE.available() {
         Ok(kernel) => kernel,
         Err(reason) => {
             return skip("stations_in_vlans_reach_each_other_through_a_router", format!("{reason:#}"));
         }
     };
     let says = says();
-    let mut machine = Machine::start(&kernel);
+    let mut machine = Machine::boot(&kernel, &INSIDE);
+    machine.gateway(CONFIGURATION);
     says("started");
     for (from, to) in
         [("left", "10.88.20.2"), ("left", "fd88:20::2"), ("right", "10.88.0.2"), ("plain", "fd88:10::2")]

@@ -1,7 +1,8 @@
 //! Filters of tc at an interface's ingress and egress, and BPF programs there (tc(8), linux/pkt_cls.h).
 
+use polder_devices::netlink::tc::{BPF_DIRECT, BPF_FLAGS, EGRESS, HEADER, INGRESS, KIND, OPTIONS, header};
 use polder_devices::netlink::{Client, attributes, find, number, text};
-use polder_devices::skb::foreign_programs;
+use polder_devices::skb::{foreign_programs, is_own_filter};
 use rustix::io::Errno;
 
 /// A filter that may drop or change packets.
@@ -18,13 +19,11 @@ pub struct Filter {
 /// The filters of an interface that may drop or change packets.
 pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, Errno> {
     let mut found = Vec::new();
-    for (is_egress, parent) in [(false, PARENT_INGRESS), (true, PARENT_EGRESS)] {
-        let mut request = vec![0; TCMSG];
-        request[4..8].copy_from_slice(&interface.to_ne_bytes());
-        request[12..16].copy_from_slice(&parent.to_ne_bytes());
+    for (is_egress, parent) in [(false, INGRESS), (true, EGRESS)] {
         // A kernel without classifiers has none.
-        let answers = client.dump(RTM_GETTFILTER, &request).or_else(without)?;
-        found.extend(answers.iter().filter_map(|(_, body)| filter(is_egress, body)));
+        let answers = client.dump(libc::RTM_GETTFILTER, &header(interface, 0, parent, 0)).or_else(without)?;
+        let foreign = answers.iter().filter(|(_, body)| !is_own_filter(body));
+        found.extend(foreign.filter_map(|(_, body)| filter(is_egress, body)));
         // A kernel that does not know the question, or tells nobody, is Linux before 6.6 or locked down.
         if let Ok(count @ 1..) = foreign_programs(interface, is_egress) {
             let programs = if count == 1 { "program" } else { "programs" };
@@ -48,15 +47,17 @@ pub(super) fn without<T: Default>(error: Errno) -> Result<T, Errno> {
 /// Filter in a message, if it may affect packets: `tcmsg`, then attributes.
 pub fn filter(is_egress: bool, body: &[u8]) -> Option<Filter> {
     let preference = number(body.get(16..)?)? >> 16;
-    let rest = body.get(TCMSG..)?;
-    let kind = text(find(rest, TCA_KIND)?);
-    let options = find(rest, TCA_OPTIONS).unwrap_or_default();
+    let rest = body.get(HEADER..)?;
+    let kind = text(find(rest, KIND)?);
+    let options = find(rest, OPTIONS).unwrap_or_default();
     // A message without options tells of the chain of filters alone.
     if options.is_empty() {
         return None;
     }
     let effect = match kind.as_str() {
-        "bpf" if find(options, TCA_BPF_FLAGS).and_then(number).unwrap_or(0) & 1 != 0 => Some(BPF.to_owned()),
+        "bpf" if find(options, BPF_FLAGS).and_then(number).unwrap_or(0) & BPF_DIRECT != 0 => {
+            Some(BPF.to_owned())
+        }
         "bpf" => acts(find(options, 1)),
         "matchall" => acts(find(options, 2)),
         "flower" | "basic" => acts(find(options, 3)),
@@ -75,8 +76,8 @@ fn police(police: Option<&[u8]>) -> Option<String> {
 fn acts(actions: Option<&[u8]>) -> Option<String> {
     let actions = attributes(actions?);
     let mut effects = actions.filter_map(|(_, action)| {
-        let kind = text(find(action, TCA_KIND)?);
-        let options = find(action, TCA_OPTIONS).unwrap_or_default();
+        let kind = text(find(action, KIND)?);
+        let options = find(action, OPTIONS).unwrap_or_default();
         match kind.as_str() {
             "gact" => verdict(gact(options)?),
             "mirred" => Some("send them, or copies, elsewhere".to_owned()),
@@ -103,15 +104,6 @@ fn verdict(verdict: u32) -> Option<String> {
 
 /// In words that follow "would".
 const BPF: &str = "give them to a BPF program";
-const RTM_GETTFILTER: u16 = 46;
-const TCMSG: usize = 20;
-/// `TC_H_CLSACT` with `TC_H_MIN_INGRESS` or `TC_H_MIN_EGRESS`.
-const PARENT_INGRESS: u32 = 0xffff_fff2;
-const PARENT_EGRESS: u32 = 0xffff_fff3;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-/// Bit 0: the program decides itself.
-const TCA_BPF_FLAGS: u16 = 8;
 const TCA_GACT_PARMS: u16 = 2;
 const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;

@@ -4,6 +4,7 @@ use super::{Service, refusal};
 use crate::config::model::{Configuration, OnExit, Port};
 use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Compared, Fault, Refusal, ReloadRequest, Reloaded};
+use crate::device;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{Gateway, Plan};
@@ -12,7 +13,6 @@ use crate::runtime::run::lock;
 use crate::runtime::silence;
 use anyhow::{Result, ensure};
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp;
 
 impl Service {
     /// Carries a reload out, or for a dry run all of it but the last step.
@@ -118,13 +118,13 @@ fn way_back(gateway: &Gateway, plan: &Plan, until: Nanos) -> Result<Pending> {
 pub(in crate::runtime) fn closing<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<String> {
     let closing =
         ports.filter(|port| port.on_exit == OnExit::Drop).filter_map(|port| port.device.interface());
-    closing.filter(|interface| !af_xdp::is_left_closed(interface)).map(str::to_owned).collect()
+    closing.filter(|interface| !device::is_left(interface)).map(str::to_owned).collect()
 }
 
 /// Opens interfaces that a change has left closed.
 pub(in crate::runtime) fn open(interfaces: &[String]) {
     for interface in interfaces {
-        match af_xdp::release(interface) {
+        match device::release(interface) {
             Ok(_) => tracing::warn!("{interface}: open, as before"),
             Err(error) => tracing::error!("{interface} stays closed: {error}; `polder release {interface}`"),
         }

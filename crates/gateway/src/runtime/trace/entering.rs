@@ -23,7 +23,7 @@ impl Teller<'_> {
         let verdict = state.and_then(PortState::handle).and_then(|handle| handle.verdict(frame));
         let is_skb =
             state.and_then(|state| state.facts.as_ref()).is_some_and(|facts| facts.mode.starts_with("skb"));
-        let hook = if is_skb { "TCX" } else { "XDP" };
+        let hook = if is_skb { "tc" } else { "XDP" };
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
             Some(Ok(XdpVerdict::Taken)) => (format!("; its {hook} program takes the packet"), true),

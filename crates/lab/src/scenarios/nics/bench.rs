@@ -182,9 +182,10 @@ impl Bench {
         self.configure_ports("", "", &format!("[bridge.lan]\nmembers = [\"a\", \"b\"]\n{more}"))
     }
 
-    /// The same without a fast path: every frame goes through user space.
-    pub(super) fn configure_slow(&mut self) -> anyhow::Result<()> {
-        self.configure_ports("", "fast_path = \"off\"", "[bridge.lan]\nmembers = [\"a\", \"b\"]\n")
+    /// The same in a mode, without a fast path: every frame goes through user space.
+    pub(super) fn configure_slow(&mut self, mode: &str) -> anyhow::Result<()> {
+        let port = format!("mode = \"{mode}\"\nfast_path = \"off\"");
+        self.configure_ports("", &port, "[bridge.lan]\nmembers = [\"a\", \"b\"]\n")
     }
 
     /// The same with keys of [gateway], of each port, and other tables behind.

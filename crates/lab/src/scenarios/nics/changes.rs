@@ -112,7 +112,7 @@ fn long_frames(cell: &mut Cell<'_>, mtu: usize) -> anyhow::Result<()> {
     ensure!(outcome.altered + outcome.injected == 0, "MTU {mtu}: {outcome}");
     // What the kernel carries is in no slot; a flow's first packets and others go through user space.
     cell.bench.stop()?;
-    cell.bench.configure_slow()?;
+    cell.bench.configure_slow("auto")?;
     cell.bench.start()?;
     ping(cell.bench, 2)?;
     let [a, b] = &cell.bench.sockets;
