@@ -29,6 +29,12 @@ fn assert_conserved(site: &Site) {
     until("every packet is accounted for", || site.term("unaccounted").unwrap() == 0);
 }
 
+/// Counters of the gateway for people: where packets went.
+fn counters(site: &Site) -> String {
+    let output = Command::new(polder()).args(["show", "counters", "--socket"]).arg(site.socket()).output();
+    String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+}
+
 fn crosses(carrier: Carrier) {
     let site = Site::lay(carrier, "").unwrap();
     let mut first = site.start().unwrap();
@@ -38,14 +44,16 @@ fn crosses(carrier: Carrier) {
     assert_ne!(next.id(), first.id());
     assert!(first.wait(Duration::from_secs(10)).unwrap().success(), "{}", first.said());
     let arrivals = crossed.arrivals;
-    assert_eq!((arrivals.lost, arrivals.duplicated, arrivals.reordered), (0, 0, 0), "{crossed:?}");
+    let said = || format!("{crossed:?}\n{}", counters(&site));
+    assert_eq!((arrivals.lost, arrivals.duplicated, arrivals.reordered), (0, 0, 0), "{}", said());
     let sent = i64::try_from(arrivals.sent).unwrap();
     until("counters go on", || site.term("received").unwrap() >= before + sent);
     assert_conserved(&site);
     // Twice: what was taken over can be handed over.
     let crossed = site.cross(RATE, Change::Upgrade).unwrap();
     let last = Process::behind(&site.socket()).unwrap();
-    assert_eq!((crossed.arrivals.lost, crossed.arrivals.reordered), (0, 0), "{crossed:?}");
+    let said = || format!("{crossed:?}\n{}", counters(&site));
+    assert_eq!((crossed.arrivals.lost, crossed.arrivals.reordered), (0, 0), "{}", said());
     assert_conserved(&site);
     drop(next);
     // The same meter sees what a restart loses.

@@ -10,7 +10,7 @@ use polder_lab::traffic::sockets::tcp_goodput;
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 const STATION: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
