@@ -32,9 +32,11 @@ pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: boo
 fn part(published: &Published, rows: &[&Row]) -> String {
     let Published { name, report } = published;
     let quick = if report.quick { ", quick" } else { "" };
-    let commit = report.machine.commit.get(..8).unwrap_or(&report.machine.commit);
+    let whole = &report.machine.commit;
+    let commit = whole.get(..8).unwrap_or(whole);
+    let changed = if whole.ends_with("+changes") { " with changes" } else { "" };
     let mut text = format!(
-        "\n### {}{quick}\n\n[Report]({name}) of commit `{commit}`: {}.\n\n",
+        "\n### {}{quick}\n\n[Report]({name}) of commit `{commit}`{changed}: {}.\n\n",
         page::date(report.at),
         machine(report)
     );
