@@ -245,7 +245,7 @@ fn keep(judge: &mut Judge) -> anyhow::Result<u32> {
 /// Does in a guest what a broken gateway does in place of `polder` with these words.
 ///
 /// # Errors
-/// Those of the gateway.
+/// Errors of the gateway.
 pub fn stand_in(number: usize, words: &[String]) -> anyhow::Result<()> {
     let deed = number.checked_sub(HONEST + 1).and_then(|index| MUTANTS.get(index)).map(|mutant| mutant.deed);
     let command = words.first().map_or("", String::as_str);

@@ -233,7 +233,7 @@ pub fn configurations() -> Vec<Configured> {
 }
 
 /// The first value under `key`, however deep.
-pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+pub fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
         Value::Object(fields) => {
             fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))

@@ -5,9 +5,10 @@
 //!  left ── a1 ═══ a0 ─ polder ─ b0 ═══ b1 ── right
 //! ```
 
-use crate::machine::{Inside, Machine, find};
+use crate::machine::{Inside, Machine};
 use crate::says;
 use polder_lab::guest::agent::Request;
+use polder_lab::peers::polder::find;
 use polder_lab::skip::skip;
 
 const INSIDE: Inside<'_> = Inside {

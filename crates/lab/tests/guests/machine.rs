@@ -3,6 +3,7 @@
 use crate::program;
 use polder_lab::guest::agent::{Answer, Request};
 use polder_lab::guest::{Guest, Iommu, Kernel, Options};
+use polder_lab::peers::polder::find;
 use polder_lab::{clock, command, peers};
 use serde_json::Value;
 use std::time::Duration;
@@ -99,16 +100,5 @@ impl Machine {
     pub(crate) fn reaches(&mut self, from: &str, to: &str, options: &str) {
         let line = format!("ip netns exec {from} ping -n -q -c 2 -i 0.2 -W 2 {options} {to}");
         self.until(&line, |machine| machine.says(&line).text.contains(" 0% packet loss"));
-    }
-}
-
-/// The first value under `key`, however deep.
-pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    match value {
-        Value::Object(fields) => {
-            fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))
-        }
-        Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
