@@ -12,6 +12,7 @@
 //! three quarters of the window in any case; packets of control protocols may fill all of it, on credit: an eighth of
 //! what was read, and never more than the other quarter. A limit holds while `consumed` moves: the program looks at it each
 //! time that it would drop because of the limit, and takes a worker that has read nothing for [`STALE`] for one that stalls.
+//! While another process takes over, up to [`DEEP_BYTES`] may wait ([`Windows::deepen`]).
 //!
 //! Packets are counted too, for programs that carry flows by themselves ([`flows`](crate::bpf::flows)): the program gives
 //! each a number, and the receiver publishes the number up to which the worker is through with all of them. This number
@@ -31,6 +32,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     words: Arc<SharedCounters>,
+    queues: usize,
     bytes: u32,
 }
 
@@ -76,7 +78,7 @@ impl Windows {
             words.get(first + LIMIT).store(limit.into(), Ordering::Relaxed);
             words.get(first + CREDIT).store(credit.into(), Ordering::Relaxed);
         }
-        Ok(Self { words: Arc::new(words), bytes })
+        Ok(Self { words: Arc::new(words), queues: queues.into(), bytes })
     }
 
     /// Windows that another process has made; its receivers are through with all that they have read.
@@ -85,7 +87,19 @@ impl Windows {
     /// `INVAL` for another map.
     pub(crate) fn adopt(map: OwnedFd, queues: u16, bytes: u32) -> Result<Self, Errno> {
         let words = SharedCounters::adopt(map, usize::from(queues) * WORDS)?;
-        Ok(Self { words: Arc::new(words), bytes })
+        Ok(Self { words: Arc::new(words), queues: queues.into(), bytes })
+    }
+
+    /// Has bulk wait for a receiver that is about to change, up to [`DEEP_BYTES`] whatever its limit is; or no more.
+    pub(crate) fn deepen(&self, is_deep: bool) {
+        let least = if is_deep { DEEP_BYTES.into() } else { 0 };
+        for first in (0..self.queues).map(|queue| queue * WORDS) {
+            // Relaxed: numbers that order nothing. The receiver computes its limit anew each turn.
+            self.word(first + LEAST).store(least, Ordering::Relaxed);
+            if is_deep {
+                self.word(first + LIMIT).store(least, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The window of one queue, as the last receiver has left it.
@@ -159,7 +173,9 @@ impl Window {
     #[inline]
     pub(crate) fn set_limit(&mut self, packets: Option<u32>) {
         let most = u64::from(bulk_bytes(self.all.bytes));
-        let limit = packets.map_or(most, |packets| most.min(u64::from(packets) * self.charge));
+        // Relaxed: as in `deepen`.
+        let least = self.all.word(self.first + LEAST).load(Ordering::Relaxed);
+        let limit = packets.map_or(most, |packets| most.min(u64::from(packets) * self.charge)).max(least);
         if self.limit != limit {
             self.limit = limit;
             // Relaxed: as `consumed`.
@@ -299,6 +315,8 @@ const CONSUMED: usize = 16;
 const COMPLETED: usize = 17;
 const LIMIT: usize = 18;
 const CREDIT: usize = 19;
+/// Least limit of bulk.
+const LEAST: usize = 23;
 /// Drops that the receiver has counted, as in [`DROPS`].
 const COUNTED: [usize; 3] = [20, 21, 22];
 /// The same in bytes.
@@ -322,6 +340,8 @@ const CREDIT_PART: u64 = 8;
 /// Packets are given up that are missing for so long, and each time of so many that the queue was found empty.
 const LOST_AFTER: Duration = Duration::from_millis(100);
 const LOST_TIMES: u32 = 16;
+/// Charges that may wait while an upgrade has no receiver: 50 ms of 300 000 short packets a second.
+pub(crate) const DEEP_BYTES: u32 = 16 << 20;
 /// Bytes that each packet is charged beyond its length: what the kernel keeps with it.
 pub(crate) const CHARGE: u16 = 1024;
 const _: () = assert!(WORDS * 8 == 1 << QUEUE_SHIFT && CONSUMED * 8 == CONSUMED_AT as usize);
@@ -435,6 +455,23 @@ mod tests {
             |window: &Window| (window.consumed, window.read, window.completed, window.limit, window.credit);
         assert_eq!(state(&next), state(&window));
         assert_eq!(next.dropped(), [2, 0, 0], "those that nobody has counted");
+    }
+
+    #[test]
+    fn a_deep_window_has_room_whatever_the_limit_is() {
+        let Some(windows) = windows() else { return };
+        let mut window = windows.of(1);
+        let limit = || windows.word(WORDS + LIMIT).load(Ordering::Relaxed);
+        window.set_limit(Some(100));
+        windows.deepen(true);
+        assert_eq!(limit(), DEEP_BYTES.into(), "at once, also for a receiver without a turn");
+        for packets in [Some(100), Some(200), None] {
+            window.set_limit(packets);
+            assert_eq!(limit(), DEEP_BYTES.into());
+        }
+        windows.deepen(false);
+        window.set_limit(Some(100));
+        assert_eq!(limit(), 100 * 1024);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Makes `program`, which sends to the TAP of that number, the first filter for what comes in by the interface.
-    /// What a process has left behind is replaced in one step.
+    /// Replaces in one step the filter that an earlier process has left.
     pub(super) fn attach(
         link: &LinkInfo,
         (program, tap): (&OwnedFd, u32),

@@ -75,6 +75,11 @@ impl Port {
         }
     }
 
+    /// Has more wait while another process takes over, or no more than otherwise.
+    pub fn deepen(&self, is_deep: bool) {
+        self.windows.deepen(is_deep);
+    }
+
     /// Leaves the interface as it is when the port is closed: another process goes on with it.
     pub fn leave(&mut self) {
         if let Attached::Tcx(attachment) = &mut self.attached {

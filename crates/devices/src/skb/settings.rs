@@ -1,7 +1,7 @@
 //! Settings of the TAP, which make it carry Polder's packets alone, and its state.
 
 use crate::af_xdp::link::{self, Which};
-use crate::bpf::window::CHARGE;
+use crate::bpf::window::{CHARGE, DEEP_BYTES};
 use crate::netlink::{Client, put};
 use rustix::io::Errno;
 
@@ -13,12 +13,12 @@ pub(super) struct TapState {
     pub(super) dropped: u64,
 }
 
-/// Gives the TAP no queue of packets but its own, which is as long as the window, and no addresses; what for is said in
-/// its alias.
+/// Gives the TAP no queue of packets but its own, which is as long as the deepest window, and no addresses; what for is
+/// said in its alias.
 pub(super) fn prepare(index: u32, interface: &str, window_bytes: u32) -> Result<(), Errno> {
     let mut client = Client::open(None)?;
     // The window is used up before the ring, unless the kernel cuts packets.
-    let length = window_bytes / u32::from(CHARGE) + SPARE;
+    let length = window_bytes.max(DEEP_BYTES) / u32::from(CHARGE) + SPARE;
     let mut body = header(index, 0);
     put(&mut body, libc::IFLA_TXQLEN, &length.to_ne_bytes());
     put(&mut body, libc::IFLA_IFALIAS, format!("Polder's packets of {interface}").as_bytes());

@@ -12,7 +12,7 @@ use crate::control::{Answer, Ask};
 use crate::runtime::upgrade::TakenOver;
 use crate::show::look::duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
 use std::ffi::{OsStr, OsString};
@@ -23,11 +23,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// Longest time for a program to say which arguments it takes.
 const PROBE: Duration = Duration::from_secs(10);
+/// Time after which a gateway has either taken back what it has given to a process that stands still, or is gone.
+const DECIDED: Duration = Duration::from_secs(4);
 
 pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     let socket = std::path::absolute(arguments.gateway.socket()?)?;
@@ -55,7 +57,8 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
         Screen::stderr()
             .write(&format!("warning: it is in another control group than the gateway: {error:#}\n"))?;
     }
-    let line = first_line(&mut child, Duration::from_secs(arguments.within.into()));
+    let limit = Duration::from_secs(arguments.within.into());
+    let line = first_line(&mut child, limit, || goes_on(&socket, process));
     let taken = line.and_then(|line| understood(line.as_deref(), &mut child));
     let taken = taken.with_context(|| format!("{} goes on as before", compared.gateway))?;
     let screen = Screen::stdout();
@@ -77,13 +80,15 @@ fn probe(program: &Path) -> Result<()> {
         .stderr(Stdio::null())
         .spawn()
         .with_context(|| format!("cannot start {told}"))?;
-    let help = within(&mut child, PROBE, |mut out| {
+    let help = reading(&mut child, |mut out| {
         let mut text = Vec::new();
         out.read_to_end(&mut text).map(|_| text)
-    });
-    // One that still runs has been killed.
-    let _ = child.wait();
-    let help = help.with_context(|| format!("{told} does not say which arguments it takes"))?;
+    })?;
+    let help = help.recv_timeout(PROBE);
+    // It may hang.
+    child.kill()?;
+    child.wait()?;
+    let help = help.with_context(|| format!("{told} does not say which arguments it takes"))??;
     let takes = String::from_utf8_lossy(&help).contains("--take-over");
     ensure!(
         takes,
@@ -141,36 +146,54 @@ fn join_group(gateway: u32, process: u32) -> Result<()> {
         .with_context(|| format!("cannot write to {}", members.display()))
 }
 
-/// The first line that a program writes; `None` if it ends without one.
-fn first_line(child: &mut Child, limit: Duration) -> Result<Option<String>> {
-    let line = within(child, limit, |out| {
+/// The first line that a program writes; `None` if it ends without one. One that is late is killed, unless the gateway is
+/// its already.
+fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) -> Result<Option<String>> {
+    let line = reading(child, |out| {
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line).map(|_| line)
     })?;
+    let line = match line.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => {
+            // It stands still meanwhile, so that it cannot take over behind the look.
+            let late = Pid::from_child(child);
+            kill_process(late, Signal::STOP)?;
+            std::thread::sleep(DECIDED);
+            if goes_on() {
+                child.kill()?;
+                child.wait()?;
+                bail!("the new program did not come up within {} s, and was ended", limit.as_secs());
+            }
+            kill_process(late, Signal::CONT)?;
+            line.recv_timeout(limit)
+        }
+        line => line,
+    };
+    let line = line.map_err(|_| anyhow!("the new program has taken over, and does not report"))??;
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// Reads what a program writes; kills it when that takes too long.
-fn within<T: Send + 'static>(
+/// True if the gateway still runs in that process, and answers.
+fn goes_on(socket: &Path, process: u32) -> bool {
+    let asked = Client::connect(socket).and_then(|mut client| {
+        let answers = client.ask(Ask::Diff).is_ok();
+        Ok(answers && client.process()? == process)
+    });
+    asked.unwrap_or(false)
+}
+
+/// Has a thread read what a program writes.
+fn reading<T: Send + 'static>(
     child: &mut Child,
-    limit: Duration,
     read: impl FnOnce(std::process::ChildStdout) -> std::io::Result<T> + Send + 'static,
-) -> Result<T> {
+) -> Result<Receiver<std::io::Result<T>>> {
     let out = child.stdout.take().context("its output is not piped")?;
     let (send, came) = channel();
     std::thread::spawn(move || {
         // Whoever waited has gone when it is too late.
         let _ = send.send(read(out));
     });
-    match came.recv_timeout(limit) {
-        Ok(read) => Ok(read?),
-        Err(RecvTimeoutError::Timeout) => {
-            child.kill()?;
-            child.wait()?;
-            bail!("the new program did not come up within {} s, and was ended", limit.as_secs())
-        }
-        Err(RecvTimeoutError::Disconnected) => Err(anyhow!("its output cannot be read")),
-    }
+    Ok(came)
 }
 
 /// Report of a program.

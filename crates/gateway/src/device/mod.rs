@@ -315,6 +315,9 @@ pub trait Handle: Send {
         Ok(())
     }
 
+    /// Has more packets wait in the device while another process takes over, or no more than otherwise.
+    fn deepen(&self, _is_deep: bool) {}
+
     /// Leaves the device as it is when it is closed: another process goes on with it.
     fn leave(&mut self) {}
 

@@ -174,6 +174,10 @@ impl Handle for skb::Port {
         Self::take_back(self).map_err(plain)
     }
 
+    fn deepen(&self, is_deep: bool) {
+        Self::deepen(self, is_deep);
+    }
+
     fn leave(&mut self) {
         Self::leave(self);
     }

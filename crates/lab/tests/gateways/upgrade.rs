@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Packets a second of a stream that a machine carries that does something else for half a second.
+/// Packets a second of a stream. Half of what a machine carries is for the lab: other tests have the cores, too.
 const RATE: f64 = 1_000.0;
 
 /// Asserts that every packet of both processes is accounted for.
@@ -29,10 +29,9 @@ fn assert_conserved(site: &Site) {
     until("every packet is accounted for", || site.term("unaccounted").unwrap() == 0);
 }
 
-/// Counters of the gateway for people: where packets went.
+/// Views of the gateway for people: where packets went.
 fn counters(site: &Site) -> String {
-    let output = Command::new(polder()).args(["show", "counters", "--socket"]).arg(site.socket()).output();
-    String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    ["counters", "drops"].map(|view| site.ask(&["show", view]).unwrap()).concat()
 }
 
 fn crosses(carrier: Carrier) {
@@ -75,6 +74,29 @@ fn nothing_is_lost_of_what_workers_carry() {
     if root_or_skip("nothing_is_lost_of_what_workers_carry") {
         crosses(Carrier::Workers);
     }
+}
+
+/// A program that reports late has taken over all the same, and is left alone.
+#[test]
+fn a_program_that_reports_late_goes_on() {
+    if !root_or_skip("a_program_that_reports_late_goes_on") {
+        return;
+    }
+    let mut bench = Bench::new();
+    let polder = polder();
+    let polder = polder.display();
+    let text = format!(
+        "case \"$2\" in --help) exec {polder} \"$@\"; esac
+        {polder} \"$@\" | while read line; do sleep 6; echo \"$line\"; done"
+    );
+    let late = bench.script("late", &text);
+    let output = bench.upgrade(&["--within", "3", "--program", late.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let next = Process::behind(&bench.site.socket()).unwrap();
+    assert_ne!(next.id(), bench.gateway.id());
+    assert!(bench.gateway.wait(Duration::from_secs(10)).unwrap().success());
+    bench.site.reach().unwrap();
+    assert_conserved(&bench.site);
 }
 
 /// A gateway that goes on, whatever is tried.

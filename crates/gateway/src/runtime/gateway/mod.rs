@@ -122,6 +122,8 @@ pub struct Gateway {
     pub liveness: Liveness,
     /// True if it is to say that it is not ready.
     pub draining: bool,
+    /// Time until which more packets wait in devices than otherwise.
+    deep_until: Option<Nanos>,
     /// Last words of the gateway before it, if that lost a thread.
     pub before: Option<String>,
     /// Starts its threads.

@@ -71,6 +71,8 @@ impl Gateway {
         }
         begin(waiting);
         let pause = clock.now().since(asked);
+        // What has waited is taken in that time.
+        gateway.deepen(Nanos::SECOND);
         inheritance.await_end();
         gateway.watch_tunnels();
         let now = gateway.clock.now();
@@ -128,6 +130,7 @@ impl Gateway {
             clock,
             threads,
             draining: false,
+            deep_until: None,
             before: None,
             reloads: Reloads::default(),
             events: Events::default(),

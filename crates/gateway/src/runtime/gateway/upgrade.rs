@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::forward::{FdbKey, FdbTime};
+use polder_datapath::units::Nanos;
 use polder_devices::skb::Carried;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -30,15 +31,25 @@ impl Gateway {
 
     /// Stops the workers. Packets that come meanwhile wait in their devices; those under way are finished first.
     pub(in crate::runtime) fn park(&mut self) -> Parked {
-        let mut ports = self.take_queues(0);
-        // What a worker can use does not bound what may wait for the next one.
-        for (_, rx) in ports.values_mut().flat_map(|pieces| &mut pieces.rx) {
-            if let Some(control) = rx.control() {
-                control.set_waiting_limit(None);
-                control.set_posted_limit(u32::MAX);
-            }
+        Parked(self.take_queues(0))
+    }
+
+    /// Has more packets wait in devices for `time`: workers get less of their cores while another process comes up, and
+    /// none while it takes over.
+    pub(in crate::runtime) fn deepen(&mut self, time: Nanos) {
+        self.deep_until = Some(self.clock.now() + time);
+        self.set_depth(true);
+    }
+
+    /// Ends that when its time is over.
+    pub(super) fn end_depth(&mut self, now: Nanos) {
+        if self.deep_until.take_if(|until| now >= *until).is_some() {
+            self.set_depth(false);
         }
-        Parked(ports)
+    }
+
+    fn set_depth(&self, is_deep: bool) {
+        self.ports.iter().filter_map(|state| state.handle()).for_each(|handle| handle.deepen(is_deep));
     }
 
     /// Goes on after all.

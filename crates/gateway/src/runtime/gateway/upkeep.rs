@@ -36,6 +36,7 @@ impl Gateway {
             self.looked_at = now;
             self.memory.look();
         }
+        self.end_depth(now);
         self.hooks.repair(now);
         self.look_at_links();
         self.reopen(now);

@@ -1,6 +1,6 @@
 //! The running gateway's side: offers, stops, and goes on if the other process does not.
 
-use super::{FORMAT, Message, Offer, PortOffer, READY, STEP, TAKE, wire::Channel};
+use super::{DEEP, FORMAT, Message, Offer, PortOffer, READY, STEP, TAKE, wire::Channel};
 use crate::control::socket::Place;
 use crate::control::{Answer, Fault, HandOverRequest, HandingOver, Refusal, Response};
 use crate::events::EventKind;
@@ -10,6 +10,7 @@ use crate::runtime::manager::{Manager, NotifyState};
 use crate::runtime::run::{SharedGateway, lock};
 use crate::supervise::Loss;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use polder_datapath::units::Nanos;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::io::{self, Write as _};
@@ -110,6 +111,16 @@ impl Giver {
 
     /// Hands the gateway over; false if the other process only wanted to see if it could.
     fn hand_over(&self, stream: UnixStream) -> Result<bool> {
+        lock(&self.gateway).deepen(DEEP);
+        let result = self.hand_over_deep(stream);
+        if !matches!(result, Ok(true)) {
+            lock(&self.gateway).deepen(Nanos(0));
+        }
+        result
+    }
+
+    /// The same while more packets than otherwise wait in devices.
+    fn hand_over_deep(&self, stream: UnixStream) -> Result<bool> {
         let process = socket_peercred(&stream).context("cannot find out who asks")?.pid;
         let process = process.as_raw_nonzero().get().unsigned_abs();
         let channel = Channel::new(stream, STEP)?;

@@ -25,6 +25,7 @@ pub(super) use take::Inheritance;
 pub(crate) use take::TakenOver;
 
 use crate::device::PartsKind;
+use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +36,8 @@ const FORMAT: u32 = 1;
 const READY: Duration = Duration::from_secs(60);
 /// Longest time for which workers stand still before the gateway takes back what it has given.
 const TAKE: Duration = Duration::from_secs(2);
+/// Time for which more packets wait in devices: until the other process has taken over, or could have.
+const DEEP: Nanos = Nanos((READY.as_secs() + TAKE.as_secs() + STEP.as_secs()) * Nanos::SECOND.0);
 /// Longest time for any other message.
 const STEP: Duration = Duration::from_secs(10);
 

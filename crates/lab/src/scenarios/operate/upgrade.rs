@@ -48,10 +48,13 @@ fn rows(
     let rounds = run.quick_or(2, 10);
     let (mut pauses, mut losses, mut of_restarts) =
         (Samples::default(), Samples::default(), Samples::default());
-    let mut said = String::new();
+    let (mut said, mut overrun, mut lost_in_all) = (String::new(), 0, 0);
     for round in 1..=rounds {
         run.says(&format!("an upgrade at half load, round {round} of {rounds}"));
+        let before = overruns(&site)?;
         let crossed = site.cross(rate, Change::Upgrade)?;
+        overrun += overruns(&site)? - before;
+        lost_in_all += crossed.arrivals.lost;
         let unaccounted = site.term("unaccounted")?;
         ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for after an upgrade");
         ensure!(
@@ -79,6 +82,17 @@ fn rows(
     run.record(pause, &pauses);
     run.record(lost, &losses);
     run.remark(pause, said);
+    run.remark(
+        lost,
+        format!("{lost_in_all} in all rounds; {overrun} packets were dropped because more waited than may"),
+    );
     restarted.iter().for_each(|row| run.record(row, &of_restarts));
     Ok(())
+}
+
+/// Packets that were dropped in front of the workers.
+fn overruns(site: &Site) -> anyhow::Result<i64> {
+    site.term("received")?;
+    // A reason that has not occurred is left out.
+    Ok(site.term("rx-overrun").unwrap_or_default())
 }
