@@ -28,6 +28,6 @@ pub use judge::{Judgement, available, examine};
 pub use kernel::{examine_model, kernel_available};
 pub use machine::Chip;
 pub use pair::guest_available;
-pub(crate) use pair::{FAR, Pair};
+pub(crate) use pair::{FAR, MACS, Pair};
 pub(crate) use served::{CLIENT, Driver, SERVER, Served};
 pub use volume::{Volume, carry, time_each};

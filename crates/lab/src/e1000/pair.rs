@@ -29,7 +29,7 @@ pub(crate) const FAR: &str = "far";
 /// The gateway's program in the guest.
 pub(super) const POLDER: &str = "polder";
 /// Link-layer addresses of the devices.
-pub(super) const MACS: [[u8; 6]; 2] = [[2, 0x70, 0x6f, 0, 2, 0], [2, 0x70, 0x6f, 0, 2, 1]];
+pub(crate) const MACS: [[u8; 6]; 2] = [[2, 0x70, 0x6f, 0, 2, 0], [2, 0x70, 0x6f, 0, 2, 1]];
 /// Time for which a gateway may take to start: the guest is slow.
 pub(super) const START: Duration = Duration::from_secs(30);
 /// Time within which packets that are on their way are accounted for.
@@ -41,7 +41,7 @@ pub(crate) struct Pair {
     pub(crate) guest: Guest,
     pub(crate) far: [Namespace; 2],
     /// Addresses of both devices on the bus.
-    pub(super) slots: [String; 2],
+    pub(crate) slots: [String; 2],
     /// The gateway's process.
     pub(crate) process: u32,
     /// The command that is the gateway's program.

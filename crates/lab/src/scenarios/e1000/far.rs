@@ -1,28 +1,20 @@
 //! Far ends of the wires of two e1000: a generator at the first, a sink at the second.
 
+use super::way::Way;
 use crate::e1000::{FAR, Pair};
 use crate::meters::sequence::ratio;
 use crate::traffic::pace::Pace;
-use crate::traffic::packet::{Mac, Talk, Template};
-use crate::traffic::probe::Probe;
 use crate::traffic::raw::{PacketSocket, Sink};
 use crate::traffic::sockets::per_second;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, bail, ensure};
 use rustix::io::Errno;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Frames a second that are offered: more than an emulated processor forwards.
 const OFFER: f64 = 400_000.0;
 /// The generator sleeps between bursts, so that the emulator has its core.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Bytes of a frame, FCS included, and number of flows.
-const FRAME: usize = 64;
-const FLOWS: u32 = 64;
-/// Stations at the far ends.
-const FROM: (Mac, Ipv4Addr) = ([2, 0x6e, 0, 0, 0, 1], Ipv4Addr::new(10, 88, 0, 1));
-const TO: (Mac, Ipv4Addr) = ([2, 0x6e, 0, 0, 0, 2], Ipv4Addr::new(10, 88, 0, 2));
 /// Time within which frames come through a forwarder that has just started: the emulated controller receives
 /// nothing for a second after each change of its receive control.
 const WARM: Duration = Duration::from_secs(20);
@@ -41,7 +33,7 @@ pub(super) struct Far {
     sink: Sink,
     /// A frame of each flow.
     frames: Vec<Vec<u8>>,
-    /// A frame of the receiver, by which a bridge learns its place.
+    /// A frame of the receiver, by which a forwarder learns its place.
     answer: Vec<u8>,
 }
 
@@ -71,17 +63,21 @@ impl Far {
     /// Opens both ends.
     pub(super) fn open(pair: &Pair) -> anyhow::Result<Self> {
         let [from, to] = &pair.far;
-        let none = Probe { stream: 0, number: 0, due: 0 };
-        let talk = Talk { flows: FLOWS, ..Talk::simple(FROM, TO) };
-        let template = Template::new(talk, FRAME);
         let told = "cannot open a packet socket";
         Ok(Self {
             here: from.inside(|| PacketSocket::open(FAR))?.context(told)?,
             there: to.inside(|| PacketSocket::open(FAR))?.context(told)?,
             sink: Sink::counting(to, FAR)?,
-            frames: (0..FLOWS).map(|flow| template.frame(flow, none)).collect(),
-            answer: Template::new(talk.answered(), FRAME).frame(0, none),
+            frames: Way::Bridge.frames(),
+            answer: Way::Bridge.answer()?,
         })
+    }
+
+    /// Sends what is forwarded that way from now on.
+    pub(super) fn go(&mut self, way: Way) -> anyhow::Result<()> {
+        self.frames = way.frames();
+        self.answer = way.answer()?;
+        Ok(())
     }
 
     /// Waits until frames come through, and until those that waited before have come.

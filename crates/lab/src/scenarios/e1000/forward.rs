@@ -1,22 +1,46 @@
-//! Forwarding between two e1000 in one guest on one processor: Polder's bridge, and that of the guest's kernel, in turn.
+//! Forwarding between two e1000 in one guest on one processor: Polder's bridge and router, and those of the guest's kernel,
+//! in turn.
 
 use super::Run;
 use super::far::{Far, Load};
 use super::idle::{self, WAKEUPS, Wakeups};
+use super::way::Way;
 use crate::e1000::{self, Pair};
 use crate::guest::Iommu;
 use crate::interrupt;
 use crate::meters::statistics::Samples;
+use crate::report::Better;
+use crate::scenarios::{Goal, Promise};
 use anyhow::Context as _;
 use std::time::Duration;
 
-pub(super) const RATE_POLDER: &str = "e1000.forward.kpps.polder";
-pub(super) const RATE_KERNEL: &str = "e1000.forward.kpps.kernel";
-pub(super) const RATIO: &str = "e1000.forward.ratio_vs_kernel";
 pub(super) const UNACCOUNTED: &str = "e1000.lost_unaccounted";
-const ROWS: [&str; 5] = [RATE_POLDER, RATE_KERNEL, RATIO, UNACCOUNTED, WAKEUPS];
-/// The kernel's bridge in the guest.
-const BRIDGE: &str = "br9";
+/// Ways, each with its rows: Polder's rate, the kernel's, and the ratio of both.
+const WAYS: [(Way, [&str; 3]); 2] = [
+    (
+        Way::Bridge,
+        ["e1000.forward.kpps.polder", "e1000.forward.kpps.kernel", "e1000.forward.ratio_vs_kernel"],
+    ),
+    (Way::Route, ["e1000.route.kpps.polder", "e1000.route.kpps.kernel", "e1000.route.ratio_vs_kernel"]),
+];
+
+/// The rows of all ways.
+pub(super) const PROMISES: [Promise; 6] = {
+    let [rate, ratio] = [("kpps", Goal::None), ("ratio", Goal::Value(1.5))];
+    let [(_, bridge), (_, route)] = WAYS;
+    [
+        promise(bridge[0], rate),
+        promise(bridge[1], rate),
+        promise(bridge[2], ratio),
+        promise(route[0], rate),
+        promise(route[1], rate),
+        promise(route[2], ratio),
+    ]
+};
+
+const fn promise(name: &'static str, (unit, goal): (&'static str, Goal)) -> Promise {
+    Promise { name, unit, better: Better::Higher, goal }
+}
 
 /// Guest, generator and sink.
 struct Testbed {
@@ -27,8 +51,8 @@ struct Testbed {
 /// Results of all rounds.
 #[derive(Default)]
 struct Seen {
-    /// Polder's and the kernel's, by round.
-    loads: Vec<[Load; 2]>,
+    /// Polder's and the kernel's, by way and round.
+    loads: [Vec<[Load; 2]>; WAYS.len()],
     /// Packets that Polder could not account for.
     unaccounted: u64,
     /// Wake-ups in the first round.
@@ -37,11 +61,12 @@ struct Seen {
 
 /// Measures both forwarders; gives the number of packets that Polder could not account for, if it was measured.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
-    if !run.wants_any(&ROWS) {
+    let rows = WAYS.iter().flat_map(|(_, rows)| *rows).chain([UNACCOUNTED, WAKEUPS]).collect::<Vec<_>>();
+    if !run.wants_any(&rows) {
         return Ok(None);
     }
     if let Err(reason) = e1000::guest_available() {
-        run.skip(&ROWS, &format!("{reason:#}"));
+        run.skip(&rows, &format!("{reason:#}"));
         return Ok(None);
     }
     if run.is_out_of_time() {
@@ -57,7 +82,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
         }
         Err(error) => {
             interrupt::check()?;
-            run.skip(&ROWS, &format!("{error:#}"));
+            run.skip(&rows, &format!("{error:#}"));
             Ok(None)
         }
     }
@@ -73,10 +98,13 @@ fn rounds(run: &Run) -> anyhow::Result<Seen> {
     let (rounds, time) = run.quick_or((2, Duration::from_millis(600)), (10, Duration::from_secs(2)));
     let mut seen = Seen::default();
     for round in 1..=rounds {
-        run.says(&format!("forwarding, round {round} of {rounds}"));
-        let polder = testbed.polder(time, &mut seen).context("Polder's turn")?;
-        let kernel = testbed.kernel(time).context("the kernel's turn")?;
-        seen.loads.push([polder, kernel]);
+        for (at, (way, _)) in WAYS.into_iter().enumerate() {
+            run.says(&format!("forwarding ({way}), round {round} of {rounds}"));
+            testbed.far.go(way)?;
+            let polder = testbed.polder(way, time, &mut seen).context("Polder's turn")?;
+            let kernel = testbed.kernel(way, time).context("the kernel's turn")?;
+            seen.loads[at].push([polder, kernel]);
+        }
     }
     testbed.pair.power_off()?;
     Ok(seen)
@@ -84,9 +112,9 @@ fn rounds(run: &Run) -> anyhow::Result<Seen> {
 
 impl Testbed {
     /// The devices have the kernel's driver before and after each turn.
-    fn polder(&mut self, time: Duration, seen: &mut Seen) -> anyhow::Result<Load> {
+    fn polder(&mut self, way: Way, time: Duration, seen: &mut Seen) -> anyhow::Result<Load> {
         self.pair.take()?;
-        self.pair.configure_bridge(None)?;
+        way.configure(&mut self.pair)?;
         self.pair.start()?;
         self.far.warm_up()?;
         let load = self.far.overload(time)?;
@@ -99,38 +127,20 @@ impl Testbed {
         Ok(load)
     }
 
-    fn kernel(&mut self, time: Duration) -> anyhow::Result<Load> {
+    fn kernel(&mut self, way: Way, time: Duration) -> anyhow::Result<Load> {
         let names = self.pair.interfaces()?;
-        self.run(&format!("ip link add {BRIDGE} type bridge"))?;
-        for name in &names {
-            self.run(&format!("ip link set {name} master {BRIDGE}"))?;
-            self.run(&format!("ip link set {name} up"))?;
-        }
-        self.run(&format!("ip link set {BRIDGE} up"))?;
+        way.set_up(&mut self.pair, &names)?;
         self.far.warm_up()?;
         let load = self.far.overload(time)?;
-        self.run(&format!("ip link del {BRIDGE}"))?;
-        for name in &names {
-            self.run(&format!("ip link set {name} down"))?;
-        }
+        way.take_down(&mut self.pair, &names)?;
         Ok(load)
-    }
-
-    fn run(&mut self, line: &str) -> anyhow::Result<()> {
-        self.pair.guest.run(line).map(drop)
     }
 }
 
 fn record(run: &mut Run, seen: &Seen) {
-    let told = |load: &Load| format!("{:.1} kpps, lost {:.0} %", load.rate / 1e3, 100.0 * load.lost());
-    let all = seen.loads.iter().map(|[polder, kernel]| format!("{} : {}", told(polder), told(kernel)));
-    let all = format!("Polder : kernel, by round: {}", all.collect::<Vec<_>>().join("; "));
-    for (row, side) in [(RATE_POLDER, 0), (RATE_KERNEL, 1)] {
-        let loads = seen.loads.iter().map(|loads| loads[side]).filter(Load::is_overload);
-        fill(run, row, &loads.map(|load| load.rate / 1e3).collect(), &all);
+    for ((_, rows), loads) in WAYS.into_iter().zip(&seen.loads) {
+        record_way(run, rows, loads);
     }
-    let both = seen.loads.iter().filter(|loads| loads.iter().all(Load::is_overload));
-    fill(run, RATIO, &both.map(|[polder, kernel]| polder.rate / kernel.rate).collect(), &all);
     if let Some(Wakeups { workers, tried, threads }) = &seen.wakeups {
         run.record_one(WAKEUPS, float(*workers));
         run.remark(
@@ -138,6 +148,18 @@ fn record(run: &mut Run, seen: &Seen) {
             format!("by thread: {threads}; of workers when 25 frames a second come: {tried}"),
         );
     }
+}
+
+fn record_way(run: &mut Run, [polder, kernel, ratio]: [&str; 3], loads: &[[Load; 2]]) {
+    let told = |load: &Load| format!("{:.1} kpps, lost {:.0} %", load.rate / 1e3, 100.0 * load.lost());
+    let all = loads.iter().map(|[polder, kernel]| format!("{} : {}", told(polder), told(kernel)));
+    let all = format!("Polder : kernel, by round: {}", all.collect::<Vec<_>>().join("; "));
+    for (row, side) in [(polder, 0), (kernel, 1)] {
+        let loads = loads.iter().map(|loads| loads[side]).filter(Load::is_overload);
+        fill(run, row, &loads.map(|load| load.rate / 1e3).collect(), &all);
+    }
+    let both = loads.iter().filter(|loads| loads.iter().all(Load::is_overload));
+    fill(run, ratio, &both.map(|[polder, kernel]| polder.rate / kernel.rate).collect(), &all);
 }
 
 fn float(count: u64) -> f64 {

@@ -7,16 +7,13 @@ mod judged;
 mod service;
 mod trial;
 mod volume;
+mod way;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
 
 const fn checks(name: &'static str, better: Better, goal: f64) -> Promise {
     Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
-}
-
-const fn rate(name: &'static str) -> Promise {
-    Promise { name, unit: "kpps", better: Better::Higher, goal: Goal::None }
 }
 
 /// The scenario.
@@ -30,8 +27,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 /// All rows.
 const PROMISES: &[Promise] = &{
-    let groups: [&[Promise]; 3] = [&OTHERS, &service::ECHO, &service::NFS];
-    let mut all = [OTHERS[0]; OTHERS.len() + service::ECHO.len() + service::NFS.len()];
+    let groups: [&[Promise]; 4] = [&OTHERS, &forward::PROMISES, &service::ECHO, &service::NFS];
+    let mut all =
+        [OTHERS[0]; OTHERS.len() + forward::PROMISES.len() + service::ECHO.len() + service::NFS.len()];
     let (mut group, mut from, mut at) = (0, 0, 0);
     while at < all.len() {
         if from == groups[group].len() {
@@ -43,7 +41,7 @@ const PROMISES: &[Promise] = &{
     all
 };
 
-const OTHERS: [Promise; 15] = [
+const OTHERS: [Promise; 12] = [
     checks(judged::QTEST_PASSED, Better::Higher, 28.0),
     checks(judged::QTEST_FAILED, Better::Lower, 0.0),
     checks(judged::GUEST_PASSED, Better::Higher, 12.0),
@@ -54,9 +52,6 @@ const OTHERS: [Promise; 15] = [
     Promise { name: volume::LOST, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: volume::ONE, unit: "µs", better: Better::Lower, goal: Goal::None },
     Promise { name: volume::MANY, unit: "µs", better: Better::Lower, goal: Goal::None },
-    rate(forward::RATE_POLDER),
-    rate(forward::RATE_KERNEL),
-    Promise { name: forward::RATIO, unit: "ratio", better: Better::Higher, goal: Goal::Value(1.5) },
     Promise { name: forward::UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: idle::WAKEUPS, unit: "wake-ups", better: Better::Lower, goal: Goal::Value(0.0) },
 ];
