@@ -50,6 +50,8 @@ pub enum Change {
     Upgrade,
     /// It ends, and is started again.
     Restart,
+    /// None: the control.
+    Nothing,
 }
 
 /// Result of a stream.
@@ -61,7 +63,7 @@ pub struct Crossed {
     pub longest: Duration,
     /// Packets a second that were sent.
     pub rate: f64,
-    /// Time for which workers stood still, as the program says; none of a restart.
+    /// Time for which workers stood still, as the program says; none without an upgrade.
     pub stood_still: Option<Duration>,
 }
 
@@ -200,6 +202,7 @@ impl Site {
                 match change {
                     Change::Upgrade => self.upgrade(&[]).map(Some),
                     Change::Restart => self.restart().map(|()| None),
+                    Change::Nothing => Ok(None),
                 }
             });
             let crossed = self.stream(rate, STREAM);

@@ -62,6 +62,8 @@ const PROMISES: &[Promise] = &[
     upgrade::PROMISES[2],
     upgrade::PROMISES[3],
     upgrade::PROMISES[4],
+    upgrade::PROMISES[5],
+    upgrade::PROMISES[6],
 ];
 
 /// Ports of the gateway.

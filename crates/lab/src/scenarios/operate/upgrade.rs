@@ -12,23 +12,27 @@ const LOST: &str = "operate.upgrade.lost";
 const PAUSE_CARRIED: &str = "operate.upgrade.pause_ms.carried";
 const LOST_CARRIED: &str = "operate.upgrade.lost.carried";
 const RESTARTED: &str = "operate.upgrade.lost.restarted";
+const PAUSE_UNCHANGED: &str = "operate.upgrade.pause_ms.unchanged";
+const LOST_UNCHANGED: &str = "operate.upgrade.lost.unchanged";
 
 /// Time for the end of a program that was gone on from.
 const END: Duration = Duration::from_secs(10);
 
-pub(super) const PROMISES: [Promise; 5] = [
+pub(super) const PROMISES: [Promise; 7] = [
     Promise { name: PAUSE, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
     Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: PAUSE_CARRIED, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
     Promise { name: LOST_CARRIED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: RESTARTED, unit: "packets", better: Better::Lower, goal: Goal::None },
+    Promise { name: PAUSE_UNCHANGED, unit: "ms", better: Better::Lower, goal: Goal::None },
+    Promise { name: LOST_UNCHANGED, unit: "packets", better: Better::Lower, goal: Goal::None },
 ];
 
 /// Measures upgrades of a bridge of two ports, and its restart.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if run.wants_any(&[PAUSE, LOST, RESTARTED]) {
-        let restarted = Some(RESTARTED);
-        rows(run, Carrier::Workers, [PAUSE, LOST], restarted)?;
+    let controls = [RESTARTED, PAUSE_UNCHANGED, LOST_UNCHANGED];
+    if run.wants_any(&[PAUSE, LOST]) || run.wants_any(&controls) {
+        rows(run, Carrier::Workers, [PAUSE, LOST], Some(controls))?;
     }
     if run.wants_any(&[PAUSE_CARRIED, LOST_CARRIED]) {
         rows(run, Carrier::Programs, [PAUSE_CARRIED, LOST_CARRIED], None)?;
@@ -40,14 +44,14 @@ fn rows(
     run: &mut Run,
     carrier: Carrier,
     [pause, lost]: [&'static str; 2],
-    restarted: Option<&'static str>,
+    controls: Option<[&'static str; 3]>,
 ) -> anyhow::Result<()> {
     let site = Site::lay(carrier, "")?;
     let mut first = site.start()?;
     let rate = site.half_load()?;
     let rounds = run.quick_or(2, 10);
-    let (mut pauses, mut losses, mut of_restarts) =
-        (Samples::default(), Samples::default(), Samples::default());
+    let (mut pauses, mut losses, mut of_controls) =
+        (Samples::default(), Samples::default(), <[Samples; 3]>::default());
     let (mut said, mut overrun, mut lost_in_all) = (String::new(), 0, 0);
     for round in 1..=rounds {
         run.says(&format!("an upgrade at half load, round {round} of {rounds}"));
@@ -71,10 +75,12 @@ fn rows(
             crossed.rate,
             still.as_secs_f64() * 1e3
         );
-        if restarted.is_some() {
-            let crossed = site.cross(rate, Change::Restart)?;
-            ensure!(crossed.arrivals.lost > 0, "a restart loses nothing by this meter");
-            of_restarts.push(crossed.arrivals.lost as f64);
+        if controls.is_some() {
+            let unchanged = site.cross(rate, Change::Nothing)?;
+            let restarted = site.cross(rate, Change::Restart)?.arrivals.lost as f64;
+            ensure!(restarted > 0.0, "a restart loses nothing by this meter");
+            let values = [restarted, unchanged.longest.as_secs_f64() * 1e3, unchanged.arrivals.lost as f64];
+            of_controls.iter_mut().zip(values).for_each(|(samples, value)| samples.push(value));
         }
     }
     drop(Process::behind(&site.socket())?);
@@ -86,7 +92,9 @@ fn rows(
         lost,
         format!("{lost_in_all} in all rounds; {overrun} packets were dropped because more waited than may"),
     );
-    restarted.iter().for_each(|row| run.record(row, &of_restarts));
+    for (row, samples) in controls.iter().flatten().zip(&of_controls) {
+        run.record(row, samples);
+    }
     Ok(())
 }
 
