@@ -21,7 +21,7 @@ const ROUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 254), Ipv4Addr::new(10, 
 /// The kernel's bridge in the guest.
 const BRIDGE: &str = "br9";
 
-/// What forwards between both devices.
+/// Kind of forwarder between both devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// A bridge.
