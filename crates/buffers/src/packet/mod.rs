@@ -11,9 +11,10 @@ pub use front::Fronts;
 pub use offloads::{ChecksumState, OuterHeaders, Segmentation, SegmentationKind};
 pub use tail::Tail;
 
-use crate::frame::Frame;
 use crate::frame::table;
+use crate::frame::{BufferAddress, Frame};
 use chain::Chain;
+use core::num::NonZeroU16;
 
 /// Bytes that a fresh packet leaves free in front of its data.
 ///
@@ -139,24 +140,6 @@ impl Packet {
         }
     }
 
-    /// Sets all metadata (not the bytes) to those of `other`.
-    pub fn take_metadata_of(&mut self, other: &Self) {
-        self.ingress = other.ingress;
-        self.egress = other.egress;
-        self.network_offset = other.network_offset;
-        self.transport_offset = other.transport_offset;
-        self.vlan = other.vlan;
-        self.checksum_start = other.checksum_start;
-        self.checksum_offset = other.checksum_offset;
-        self.segmentation = other.segmentation;
-        self.checksum = other.checksum;
-        self.flags = other.flags;
-        self.flow_hash = other.flow_hash;
-        self.received_at = other.received_at;
-        self.ticket = other.ticket;
-        self.header_summary = other.header_summary;
-    }
-
     /// Kinds and lengths of the headers, as the datapath's parser has noted them; 0 when they are not known.
     ///
     /// Every method by which bytes may change, or the packet's start or end, forgets them.
@@ -194,6 +177,14 @@ impl Packet {
     #[inline(always)]
     pub fn is_contiguous(&self) -> bool {
         self.rest.is_none()
+    }
+
+    /// True if all its frames are whole slots of `region` and no other packet's, as devices need them
+    /// that know the slots of one region.
+    #[inline]
+    pub fn lies_in(&self, region: NonZeroU16) -> bool {
+        let is_slot = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
+        is_slot(self.head.place()) && self.rest.as_ref().is_none_or(|rest| rest.places().all(is_slot))
     }
 
     /// Number of bytes that are in the head frame.
@@ -236,12 +227,6 @@ impl Packet {
         self.offset
     }
 
-    /// Free bytes behind the data of the head frame.
-    #[inline]
-    pub fn tailroom(&self) -> usize {
-        self.head.slot_bytes() as usize - usize::from(self.offset) - usize::from(self.length)
-    }
-
     /// Hints that the first bytes are going to be read.
     #[inline(always)]
     pub fn prefetch(&self) {
@@ -270,21 +255,6 @@ impl Packet {
         Ok(table::slot_mut(&mut self.head, u32::from(offset), u32::from(length)))
     }
 
-    /// Puts `length` bytes behind the data of a packet of one frame and returns them.
-    ///
-    /// # Errors
-    /// [`NoRoom::Back`] when the tailroom is smaller or the packet is a chain.
-    #[inline]
-    pub fn append(&mut self, length: u16) -> Result<&mut [u8], NoRoom> {
-        if self.rest.is_some() || usize::from(length) > self.tailroom() {
-            return Err(NoRoom::Back);
-        }
-        let start = self.offset + self.length;
-        self.length += length;
-        self.forget_headers();
-        Ok(table::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
-    }
-
     /// Takes `length` bytes off the front.
     ///
     /// # Errors
@@ -296,11 +266,6 @@ impl Packet {
         self.offset += length;
         self.forget_headers();
         Ok(())
-    }
-
-    /// The head frame of a packet whose other frames, if any, go home as if dropped.
-    fn into_head(self) -> Frame {
-        self.head
     }
 
     /// The head frame of a packet of one frame with the extent of its data.

@@ -1,10 +1,9 @@
 //! One packet's bytes in two packets: what each may change is its own, the rest is there once.
 
 use super::{HEADROOM, Packet, Segment};
-use crate::frame::BufferAddress;
 use crate::frame::table;
+use crate::frame::{BufferAddress, Frame};
 use crate::pool::Pool;
-use core::num::NonZeroU16;
 
 impl Packet {
     /// A packet with the same bytes and metadata, of which the first `own` bytes are a copy, to be
@@ -56,6 +55,29 @@ impl Packet {
         Some(())
     }
 
+    /// Sets all metadata (not the bytes) to those of `other`.
+    pub fn take_metadata_of(&mut self, other: &Self) {
+        self.ingress = other.ingress;
+        self.egress = other.egress;
+        self.network_offset = other.network_offset;
+        self.transport_offset = other.transport_offset;
+        self.vlan = other.vlan;
+        self.checksum_start = other.checksum_start;
+        self.checksum_offset = other.checksum_offset;
+        self.segmentation = other.segmentation;
+        self.checksum = other.checksum;
+        self.flags = other.flags;
+        self.flow_hash = other.flow_hash;
+        self.received_at = other.received_at;
+        self.ticket = other.ticket;
+        self.header_summary = other.header_summary;
+    }
+
+    /// The head frame of a packet whose other frames, if any, go home as if dropped.
+    fn into_head(self) -> Frame {
+        self.head
+    }
+
     /// A packet of the first `length` bytes of the head, in a frame as small as there is.
     #[cfg_attr(debug_assertions, track_caller)]
     fn head_copy(&self, length: u16, pool: &mut Pool) -> Option<Self> {
@@ -73,14 +95,6 @@ impl Packet {
         copy.bytes_mut().copy_from_slice(&self.bytes()[..usize::from(length)]);
         copy.take_metadata_of(self);
         Some(copy)
-    }
-
-    /// True if all its frames are whole slots of `region` and no other packet's, as devices need them
-    /// that know the slots of one region.
-    #[inline]
-    pub fn lies_in(&self, region: NonZeroU16) -> bool {
-        let is_slot = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
-        is_slot(self.head.place()) && self.rest.as_ref().is_none_or(|rest| rest.places().all(is_slot))
     }
 
     /// True if some of its bytes are another packet's as well.

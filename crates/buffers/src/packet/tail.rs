@@ -1,7 +1,8 @@
-//! The end of a packet, put together before the packet is.
+//! The end of a packet: bytes put behind it, and one put together before the packet is.
 
 use super::chain::Chain;
-use super::{Packet, Segment};
+use super::{NoRoom, Packet, Segment};
+use crate::frame::table;
 
 /// End of a packet under construction, put together from its own end to its beginning.
 ///
@@ -36,6 +37,27 @@ impl Tail {
 }
 
 impl Packet {
+    /// Free bytes behind the data of the head frame.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.head.slot_bytes() as usize - usize::from(self.offset) - usize::from(self.length)
+    }
+
+    /// Puts `length` bytes behind the data of a packet of one frame and returns them.
+    ///
+    /// # Errors
+    /// [`NoRoom::Back`] when the tailroom is smaller or the packet is a chain.
+    #[inline]
+    pub fn append(&mut self, length: u16) -> Result<&mut [u8], NoRoom> {
+        if self.rest.is_some() || usize::from(length) > self.tailroom() {
+            return Err(NoRoom::Back);
+        }
+        let start = self.offset + self.length;
+        self.length += length;
+        self.forget_headers();
+        Ok(table::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
+    }
+
     /// Puts `tail` at the end of this packet; no byte is copied.
     ///
     /// Cost: a walk over the packet's own chain.

@@ -1,7 +1,8 @@
-//! A cache's exchanges with the depot, a magazine at a time.
+//! A cache's exchanges with the depot, a magazine at a time, and its counters.
 
 use super::{FragmentEnd, Pool};
 use crate::depot::MAGAZINE;
+use crate::pool_counters::PoolCounts;
 
 impl Pool {
     /// Fills an empty cache by a magazine; whether there was one.
@@ -45,5 +46,18 @@ impl Pool {
             control.give_back();
         }
         self.publish();
+    }
+
+    /// Publishes the counters of this pool, for [`BufferManager::accounts`](crate::BufferManager); a
+    /// worker does so at the end of a turn. Exchanges publish by themselves.
+    pub fn publish(&self) {
+        let Self { count, taken, exhausted, .. } = *self;
+        self.counters.write(PoolCounts { cached: count as u64, taken, exhausted });
+        if let FragmentEnd::Own(fragments) = &self.fragments {
+            fragments.publish();
+        }
+        if let Some(control) = &self.control {
+            control.publish();
+        }
     }
 }

@@ -1,31 +1,11 @@
-//! Releasing into a worker's cache, or to wherever else a frame is at home.
+//! Releasing many frames, and frames that are at home elsewhere than in a worker's cache.
 
-use super::{CACHE, FragmentEnd, Pool, SOON};
+use super::{FragmentEnd, Pool, SOON};
 use crate::fragment::Fragments;
 use crate::frame::table;
 use crate::frame::{BufferAddress, Frame};
 
 impl Pool {
-    /// Releases one frame.
-    ///
-    /// A frame of a region or class that this pool does not know goes home over its region's list.
-    #[inline]
-    pub fn release_frame(&mut self, frame: Frame) {
-        if self.is_slot(&frame) {
-            self.put_slot(frame);
-        } else {
-            self.release_elsewhere(frame);
-        }
-    }
-
-    /// Out of line, as everything that is not the common slot: what comes back to itself by way of the
-    /// control pool cannot be a part of its caller, and would take the few instructions of a slot along.
-    #[inline(never)]
-    fn release_elsewhere(&mut self, frame: Frame) {
-        self.put_elsewhere(frame);
-        self.settle();
-    }
-
     /// Releases all of `frames`.
     ///
     /// Cost: a quarter of a nanosecond a slot into the cache; fragments of one block are released together.
@@ -106,36 +86,8 @@ impl Pool {
         }
     }
 
-    /// True if a frame is a slot of the pool's class.
-    #[inline(always)]
-    pub(crate) fn is_slot(&self, frame: &Frame) -> bool {
-        self.kind.has(frame.place())
-    }
-
-    /// Takes a frame back, wherever it is at home; fragments of others are told of by
-    /// [`Pool::settle`].
-    #[inline]
-    pub(crate) fn put(&mut self, frame: Frame) {
-        if self.is_slot(&frame) {
-            self.put_slot(frame);
-        } else {
-            self.put_elsewhere(frame);
-        }
-    }
-
-    /// Puts a slot of this kind into the cache.
-    #[inline(always)]
-    fn put_slot(&mut self, frame: Frame) {
-        table::trace_released(frame.place());
-        self.free[self.count & (CACHE - 1)] = frame.into_place();
-        self.count += 1;
-        if self.count > self.most {
-            self.flush();
-        }
-    }
-
     #[inline(never)]
-    fn put_elsewhere(&mut self, frame: Frame) {
+    pub(super) fn put_elsewhere(&mut self, frame: Frame) {
         if frame.is_shared() {
             return self.put_name(frame);
         }

@@ -1,28 +1,11 @@
-//! Taking from a worker's cache.
+//! Taking many slots, and fragments.
 
-use super::{CACHE, FragmentEnd, Pool, SOON};
+use super::{FragmentEnd, Pool, SOON};
 use crate::frame::Frame;
 use crate::frame::table;
 use core::panic::Location;
 
 impl Pool {
-    /// Takes one free slot; `None` when there is none anywhere. Its bytes are what its last owner left.
-    ///
-    /// Cost: a few instructions; once in a magazine two operations on a shared line.
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn take(&mut self) -> Option<Frame> {
-        if self.count == 0 && !self.refill() {
-            return None;
-        }
-        self.count -= 1;
-        self.taken += 1;
-        // The mask keeps the index inside without a branch; the count is below the size here.
-        let frame = Frame::from_place(self.free[self.count & (CACHE - 1)]);
-        table::trace_taken(frame.place(), Location::caller());
-        Some(frame)
-    }
-
     /// Takes up to `wanted` free slots and puts them at the end of `frames`; how many there were.
     ///
     /// Cost: a quarter of a nanosecond a slot from the cache.

@@ -42,7 +42,8 @@ stages! {
     Receive, "receive", "scheduler", [
         "devices/src/af_xdp/rx.rs",
         "devices/src/af_xdp/ring/mod.rs",
-        "buffers/src/pool/take.rs",
+        "devices/src/af_xdp/posted.rs",
+        "buffers/src/pool/mod.rs",
         "buffers/src/packet/mod.rs",
         "gateway/src/runtime/worker/round.rs",
         "datapath/src/port.rs",
@@ -87,7 +88,6 @@ stages! {
         "datapath/src/transmit.rs",
         "gateway/src/runtime/worker/senders.rs",
         "devices/src/af_xdp/tx.rs",
-        "buffers/src/pool/release.rs",
     ], "a batch handed to a device";
 }
 

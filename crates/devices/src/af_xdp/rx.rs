@@ -1,32 +1,31 @@
 //! Packets that come in: descriptors become frames, frames become packets, free frames go back in.
 //!
-//! Exits: `sctp-no-checksum` for SCTP of a local sender that has left its CRC to the device. `device-error` for a descriptor that cannot be right, which also closes the queue, because
-//! a ring that lies once cannot be believed again. `frame-too-long` for a packet of more frames than
-//! any link has, or longer than a slot where the kernel cannot cut. `rx-overrun` for what the kernel
-//! lost because no frame was posted; it is asked for that number now and then. A packet that the driver may have
-//! cut, or hands over in parts that were not asked for, is dropped with all that is left of it ([`guard`]).
+//! Exits: `sctp-no-checksum` for SCTP of a local sender that has left its CRC to the device; `device-error` for an
+//! invalid descriptor, which also closes the queue; `frame-too-long` for a packet of more frames than any link has, or
+//! longer than a slot where the kernel cannot cut; `rx-overrun` for packets that the kernel lost because no frame was
+//! posted. A packet that the driver may have cut is dropped with all that is left of it ([`guard`]).
 //!
 //! Cost: one system call in 64 turns while packets come; two before sleeping.
 
+mod control;
 mod discard;
 pub(super) mod guard;
+mod local;
+mod open;
+mod parts;
 
-use super::drive::{BUDGET, Driver, QueueIdentity};
-use super::numbered::KernelHalf;
+pub(super) use open::Wants;
+
+use super::drive::{BUDGET, Driver};
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
-use super::transfer::single_frame;
-use crate::Receiving;
-use guard::{Guard, Judged};
+use guard::Guard;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::drops::DropReason;
-use polder_datapath::offload::{Recognised, recognise};
-use polder_datapath::port::{Armed, Budget, Drive, Driven, RxControl, RxQueue, Turn};
-use polder_datapath::scheduler::{self, Ageing, WIRE};
-use polder_datapath::units::Nanos;
+use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn};
+use polder_datapath::scheduler::Ageing;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -73,64 +72,7 @@ pub(super) struct Receiver<const COPIES: bool> {
     core: Arc<Core>,
 }
 
-/// Parameters of receiving from a queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wants {
-    /// Identity of the queue.
-    pub(super) place: QueueIdentity,
-    /// Frames to keep posted.
-    pub(super) target: u32,
-    /// True if the socket drives the device when it is asked and nothing is there.
-    pub(super) busy_poll: bool,
-    /// True if the worker may drive the kernel's half by the arrivals.
-    pub(super) adapts: bool,
-    /// True if the kernel receives where senders are, and the program drops what the worker has no use for.
-    pub(super) stays_in_softirq: bool,
-    /// True if a packet longer than a slot comes in parts.
-    pub(super) multi_buffer: bool,
-    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
-    pub(super) local_senders: bool,
-    /// True if the program gives packets numbers, so that each that the kernel has lost is to be known before sleeping.
-    pub(super) numbered: bool,
-    /// The link's longest packet, where the device itself writes into the slots.
-    pub(super) longest: Option<u32>,
-    /// Refill threshold of the ring, and treatment of small packets.
-    pub(super) receiving: Receiving,
-}
-
 impl<const COPIES: bool> Receiver<COPIES> {
-    pub(super) fn new(
-        received: Consumer<Descriptor>,
-        fill: Producer<u64>,
-        wants: Wants,
-        (core, posted): (Arc<Core>, Posted),
-    ) -> Self {
-        Self {
-            received,
-            fill,
-            posted,
-            driver: Driver::new(wants.place, wants.adapts, wants.stays_in_softirq),
-            guard: Guard::new(wants.multi_buffer, wants.longest, single_frame(core.slot_bytes())),
-            wants,
-            seen: Statistics::default(),
-            lost: 0,
-            turns: 0,
-            unfinished: None,
-            armed: false,
-            closed: false,
-            scant: false,
-            few: WIRE,
-            due: false,
-            emptied: true,
-            fresh: false,
-            recent: false,
-            came: 0,
-            ageing: Ageing::default(),
-            counters: Arc::default(),
-            core,
-        }
-    }
-
     /// The next complete packet, `None` when there is none.
     #[inline(always)]
     fn next(&mut self, pool: &mut Pool) -> Option<Packet> {
@@ -181,63 +123,6 @@ impl<const COPIES: bool> Receiver<COPIES> {
         packet
     }
 
-    /// Adds a part to the packet that is being received; returns it when that was the last part, and believed.
-    #[cold]
-    fn assemble(&mut self, segment: Segment, descriptor: Descriptor, pool: &mut Pool) -> Option<Packet> {
-        let continues = descriptor.continues;
-        let reason = match self.guard.judge(descriptor.length, continues) {
-            Judged::Right => None,
-            Judged::TooLong => Some((1, DropReason::FrameTooLong)),
-            Judged::Unasked => Some((1, DropReason::DeviceError)),
-            Judged::Rest => Some((0, DropReason::DeviceError)),
-        };
-        if let Some((packets, reason)) = reason {
-            self.counters.received.add(packets);
-            self.counters.drops.count(reason, packets);
-            pool.release_frame(segment.frame);
-            return None;
-        }
-        let packet = match self.unfinished.take() {
-            None => Packet::from_segment(segment),
-            Some(mut packet) => {
-                packet.push_segment(segment);
-                packet
-            }
-        };
-        if !continues {
-            return Some(packet);
-        }
-        if packet.len() > LONGEST {
-            self.counters.received.add(1);
-            self.counters.drops.count(DropReason::FrameTooLong, 1);
-            pool.release_packet(packet);
-        } else {
-            self.unfinished = Some(packet);
-        }
-        None
-    }
-
-    /// Does what a sender on this machine may have left to the device. `false` for what cannot be mended.
-    fn finish(&mut self, packet: &mut Packet) -> bool {
-        match recognise(packet) {
-            Recognised::Complete => {}
-            Recognised::Partial => self.counters.partial_checksums.add(1),
-            Recognised::MissingCrc => {
-                self.counters.drops.count(DropReason::SctpNoChecksum, 1);
-                return false;
-            }
-        }
-        true
-    }
-
-    /// The kernel named memory that it does not have: nothing more is believed.
-    #[cold]
-    fn lie(&mut self) {
-        self.counters.received.add(1);
-        self.counters.drops.count(DropReason::DeviceError, 1);
-        self.closed = true;
-    }
-
     /// Posts free frames until the target is met, when the mark is passed (C5). `false` when too few are
     /// left in the pool for the queue to live on.
     #[inline]
@@ -272,17 +157,6 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.posted.count() >= fewest
     }
 
-    /// Lets the kernel look at the rings, and finds out whether the interface is still there.
-    #[cold]
-    fn look(&mut self) {
-        self.counters.system_calls.add(1);
-        if !self.driver.poll() {
-            self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
-        }
-    }
-}
-
-impl<const COPIES: bool> Receiver<COPIES> {
     /// Lets the kernel bring in no more than there is use for, where the worker drives it.
     #[inline]
     fn bound(&mut self, limit: usize) {
@@ -293,39 +167,13 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Counts, and returns, the packets that the kernel has lost since the last time. Each lost packet is in
-    /// exactly one of the kernel's two numbers; a fill ring that it found empty is the reason for some of the
-    /// first.
+    /// Lets the kernel look at the rings, and finds out whether the interface is still there.
     #[cold]
-    fn settle(&mut self) -> u64 {
-        self.turns = 0;
+    fn look(&mut self) {
         self.counters.system_calls.add(1);
-        let (now, before) = (self.core.statistics(), self.seen);
-        self.seen = now;
-        let dropped = now.dropped.saturating_sub(before.dropped);
-        let starved = now.fill_ring_empty.saturating_sub(before.fill_ring_empty);
-        // Where packets come in parts, none is too long, and the kernel does not count empty rings.
-        let starved = if self.wants.multi_buffer { dropped } else { starved.min(dropped) };
-        let full = now.receive_ring_full.saturating_sub(before.receive_ring_full);
-        if dropped + full > 0 {
-            self.counters.received.add(dropped + full);
-            self.counters.drops.count(DropReason::RxOverrun, starved + full);
-            self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
+        if !self.driver.poll() {
+            self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
         }
-        self.lost += dropped + full;
-        self.came += dropped + full;
-        self.ageing.came(dropped + full);
-        dropped + full
-    }
-}
-
-impl<const COPIES: bool> KernelHalf for Receiver<COPIES> {
-    fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    fn is_governed(&self) -> bool {
-        self.driver.is_governed()
     }
 }
 
@@ -429,70 +277,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 }
 
-impl<const COPIES: bool> RxControl for Receiver<COPIES> {
-    fn set_mode(&mut self, drive: Drive) -> Driven {
-        let Some(socket) = self.core.socket() else { return Driven::No };
-        let driven = self.driver.drive(socket, drive);
-        if let Some(refused) = self.driver.refusal() {
-            self.core.note(refused);
-        }
-        driven
-    }
-
-    fn claim_thread(&mut self) {
-        if let Some(socket) = self.core.socket() {
-            self.driver.share(socket);
-            if let Some(refused) = self.driver.refusal() {
-                self.core.note(refused);
-            }
-        }
-    }
-
-    fn pause_thread(&mut self, paused: bool) {
-        self.driver.stand_back(paused);
-    }
-
-    fn thread_time(&mut self) -> Option<Nanos> {
-        self.driver.shared_time()
-    }
-
-    #[cold]
-    fn flush(&mut self) -> bool {
-        self.scant |= !self.closed;
-        // Where the worker polls, flushing costs it no nap.
-        self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
-        !self.closed
-    }
-
-    fn favour_thread(&mut self) {
-        self.driver.insist(true);
-    }
-
-    fn end_flush(&mut self) {
-        (self.scant, self.due, self.ageing) = (false, false, Ageing::default());
-    }
-
-    fn set_posted_limit(&mut self, frames: u32) {
-        self.few = scheduler::frames(frames);
-    }
-
-    fn has_backlog(&mut self) -> bool {
-        self.due || (self.driver.is_held() && !self.emptied)
-    }
-}
-
-impl<const COPIES: bool> Drop for Receiver<COPIES> {
-    fn drop(&mut self) {
-        self.settle();
-        let unfinished = self.unfinished.take().into_iter().flat_map(Packet::into_segments);
-        self.core.leave(unfinished.map(|segment| segment.frame));
-        self.core.leave(self.posted.take_all());
-    }
-}
-
 /// Turns with packets after which the kernel's loss counters are read.
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
-/// The longest packet of any link: 64 KiB and its headers.
-const LONGEST: usize = 65_535 + 18;

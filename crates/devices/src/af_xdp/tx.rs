@@ -10,13 +10,15 @@
 
 mod chain;
 mod mute;
+mod open;
 
 pub(super) use mute::Mute;
+pub(super) use open::Limits;
 
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -43,39 +45,7 @@ pub(super) struct Transmitter {
     core: Arc<Core>,
 }
 
-/// Limits of the link.
-#[derive(Clone, Debug)]
-pub(super) struct Limits {
-    /// The link's MTU, which may change while the port is open.
-    pub(super) mtu: Arc<AtomicU32>,
-    /// Parts that a packet may have.
-    pub(super) segments: u32,
-    /// Frames that may be out, so that neither ring can overflow.
-    pub(super) capacity: u32,
-    /// True if the kernel copies packets when it is called.
-    pub(super) copies: bool,
-}
-
 impl Transmitter {
-    pub(super) fn new(
-        (transmit, completion): (Producer<Descriptor>, Consumer<u64>),
-        limits: Limits,
-        (core, posted): (Arc<Core>, Posted),
-    ) -> Self {
-        Self {
-            transmit,
-            completion,
-            inner: vec![0; posted.slots().div_ceil(64)].into_boxed_slice(),
-            posted,
-            limits,
-            held: 0,
-            behind: false,
-            closed: false,
-            counters: Arc::default(),
-            core,
-        }
-    }
-
     /// Number of packets at the front of `batch` that find room, and true if all of them are of one
     /// slot and fit the link.
     #[inline]
@@ -136,10 +106,6 @@ impl Transmitter {
         self.counters.transmitted_bytes.add(bytes);
     }
 
-    fn mark_inner(&mut self, slot: u32) {
-        self.inner[slot as usize / 64] |= 1 << (slot % 64);
-    }
-
     /// True if the frame was the last of its packet; forgets the mark.
     #[inline(always)]
     fn was_last(&mut self, slot: u32) -> bool {
@@ -178,15 +144,6 @@ impl Transmitter {
         if refused > 0 {
             self.take_back(refused, 0);
         }
-    }
-
-    /// Counts packets that were handed over as drops.
-    #[cold]
-    fn take_back(&mut self, packets: u64, bytes: u64) {
-        let QueueCounters { transmitted, transmitted_bytes, drops, .. } = &*self.counters;
-        transmitted.set(transmitted.get().saturating_sub(packets));
-        transmitted_bytes.set(transmitted_bytes.get().saturating_sub(bytes));
-        drops.count(DropReason::TxError, packets);
     }
 
     /// True if packets wait in the ring, and the kernel for a call: the link was down, or the kernel
@@ -278,21 +235,6 @@ impl TxQueue for Transmitter {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
-    }
-}
-
-impl Drop for Transmitter {
-    fn drop(&mut self) {
-        let (mut packets, mut bytes) = (0, 0);
-        for descriptor in self.transmit.untaken() {
-            packets += u64::from(!descriptor.continues);
-            bytes += u64::from(descriptor.length);
-        }
-        if packets > 0 {
-            self.take_back(packets, bytes);
-        }
-        self.counters.in_flight.set(0);
-        self.core.leave(self.posted.take_all());
     }
 }
 

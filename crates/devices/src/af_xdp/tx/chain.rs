@@ -31,6 +31,10 @@ impl Transmitter {
         }
     }
 
+    fn mark_inner(&mut self, slot: u32) {
+        self.inner[slot as usize / 64] |= 1 << (slot % 64);
+    }
+
     fn refuse(&mut self, packet: Packet, reason: DropReason, pool: &mut Pool) {
         self.counters.drops.count(reason, 1);
         pool.release_packet(packet);

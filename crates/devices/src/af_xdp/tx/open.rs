@@ -1,0 +1,68 @@
+//! Opening and closing of a transmitter.
+
+use super::Transmitter;
+use crate::af_xdp::posted::Posted;
+use crate::af_xdp::ring::{Consumer, Descriptor, Producer};
+use crate::af_xdp::socket::Core;
+use core::sync::atomic::AtomicU32;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use std::sync::Arc;
+
+/// Limits of the link.
+#[derive(Clone, Debug)]
+pub(in crate::af_xdp) struct Limits {
+    /// The link's MTU, which may change while the port is open.
+    pub(in crate::af_xdp) mtu: Arc<AtomicU32>,
+    /// Parts that a packet may have.
+    pub(in crate::af_xdp) segments: u32,
+    /// Frames that may be out, so that neither ring can overflow.
+    pub(in crate::af_xdp) capacity: u32,
+    /// True if the kernel copies packets when it is called.
+    pub(in crate::af_xdp) copies: bool,
+}
+
+impl Transmitter {
+    pub(in crate::af_xdp) fn new(
+        (transmit, completion): (Producer<Descriptor>, Consumer<u64>),
+        limits: Limits,
+        (core, posted): (Arc<Core>, Posted),
+    ) -> Self {
+        Self {
+            transmit,
+            completion,
+            inner: vec![0; posted.slots().div_ceil(64)].into_boxed_slice(),
+            posted,
+            limits,
+            held: 0,
+            behind: false,
+            closed: false,
+            counters: Arc::default(),
+            core,
+        }
+    }
+
+    /// Counts packets that were handed over as drops.
+    #[cold]
+    pub(super) fn take_back(&mut self, packets: u64, bytes: u64) {
+        let QueueCounters { transmitted, transmitted_bytes, drops, .. } = &*self.counters;
+        transmitted.set(transmitted.get().saturating_sub(packets));
+        transmitted_bytes.set(transmitted_bytes.get().saturating_sub(bytes));
+        drops.count(DropReason::TxError, packets);
+    }
+}
+
+impl Drop for Transmitter {
+    fn drop(&mut self) {
+        let (mut packets, mut bytes) = (0, 0);
+        for descriptor in self.transmit.untaken() {
+            packets += u64::from(!descriptor.continues);
+            bytes += u64::from(descriptor.length);
+        }
+        if packets > 0 {
+            self.take_back(packets, bytes);
+        }
+        self.counters.in_flight.set(0);
+        self.core.leave(self.posted.take_all());
+    }
+}
