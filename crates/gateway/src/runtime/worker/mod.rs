@@ -5,6 +5,7 @@
 //! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
 //! `round` and `rest` are these two, `leave` is how its queues find another worker, `senders` is its sending half, `outlet` the queue in front of a port.
 
+mod backlog;
 mod hand_over;
 mod messages;
 mod others;

@@ -1,6 +1,6 @@
 //! One round of a worker: a turn for every queue, what others handed over, what was sent.
 
-use super::{Queue, Report, Worker};
+use super::{Report, Worker};
 use polder_buffers::{BATCH, Class};
 use polder_datapath::engine::TurnContext;
 use polder_datapath::port::{Budget, Turn};
@@ -10,15 +10,7 @@ use polder_datapath::units::Nanos;
 
 /// Packets that one call receives at most: one batch.
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
-const BATCH_BUDGET: u32 = BATCH as u32;
-
-/// Bound on the wait in a device of a packet for a service on this worker's time, from when there was a
-/// frame for it.
-const DELAY: Nanos = Nanos(700_000);
-
-/// Backlog limit of a consumer: 500 µs of work, or 8 batches when `budget` is fixed.
-const WAIT: Nanos = Nanos(500_000);
-const TURNS: u32 = 8;
+pub(super) const BATCH_BUDGET: u32 = BATCH as u32;
 
 /// The longest that an answer waits for others to be sent with it, while few requests wait.
 const SOON: Nanos = Nanos(20_000);
@@ -152,25 +144,6 @@ impl Worker {
         }
         let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.order(port) != Order::Queue);
         if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
-    }
-
-    /// Sets the backlog limit of a consumer before its turn.
-    fn limit_backlog(&self, grant: Grant) {
-        let Some(backlog) = self.senders.backlog(self.receivers[grant.index].port) else { return };
-        let line = &self.schedule.line;
-        backlog.set_limit(match line.fixed_budget(grant.index) {
-            Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
-            None => line.worth(grant.index, WAIT),
-        });
-    }
-
-    /// Number of packets that consumers of this worker handle within the sojourn limit.
-    fn worth_the_delay(&self) -> u32 {
-        let done = |(index, queue): (usize, &Queue)| {
-            let backlog = self.senders.backlog(queue.port)?;
-            Some(self.schedule.line.worth(index, DELAY) / backlog.packets_each())
-        };
-        self.receivers.iter().enumerate().filter_map(done).fold(0, u32::saturating_add)
     }
 
     /// Tells receivers when sent packets begin to wait in front of a device, and when none do any more.

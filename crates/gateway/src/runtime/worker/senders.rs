@@ -1,5 +1,6 @@
 //! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
+mod others;
 mod ports;
 mod waiting;
 
@@ -8,7 +9,6 @@ use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::Producer;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 use polder_datapath::counters::{Stage, WorkerCounters};
-use polder_datapath::drops::DropReason;
 use polder_datapath::port::Turn;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::transmit::Egress;
@@ -46,20 +46,6 @@ struct Consumer {
 const SEQUENCER: usize = 0;
 
 impl Senders {
-    /// Next hops to other workers, and no port.
-    pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
-        Self {
-            now: Nanos::default(),
-            ports: Vec::new(),
-            outgoing,
-            counters,
-            consumers: Vec::new(),
-            offered: 0,
-            sated: false,
-            has_unsent: false,
-        }
-    }
-
     /// Reclaims sent packets from devices, and gives them packets that have waited for that. Returns
     /// true if there is reason to do so again at once.
     pub(super) fn round(&mut self, pool: &mut Pool) -> bool {
@@ -82,27 +68,6 @@ impl Senders {
             self.count_waiting();
         }
         busy
-    }
-
-    /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before
-    /// any more work is spent on it.
-    fn hand_over(&mut self, owner: usize, batch: &mut Batch, pool: &mut Pool) {
-        self.push_to(owner, batch);
-        if !batch.is_empty() {
-            self.counters.drops.count(DropReason::NoCore, batch.len() as u64);
-            pool.release(batch);
-        }
-    }
-
-    /// Hands packets over to worker `owner` while its ring has room.
-    fn push_to(&mut self, owner: usize, batch: &mut Batch) {
-        let Some(Some((ring, wakeup))) = self.outgoing.get_mut(owner) else { return };
-        let room = ring.room(batch.len());
-        let handed = ring.push_all(room, batch.drain_front(room));
-        if handed > 0 {
-            self.counters.handed_over.add(handed as u64);
-            wakeup.wake();
-        }
     }
 }
 

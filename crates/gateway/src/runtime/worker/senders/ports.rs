@@ -1,12 +1,28 @@
 //! Ports that a worker sends on: attached, given another queue, detached.
 
-use super::{Consumer, Outlet, SendPath, Senders};
+use super::{Consumer, Outlet, SendPath, Senders, Way};
 use crate::runtime::worker::NewQueue;
 use polder_buffers::{Pool, PortId};
+use polder_datapath::counters::WorkerCounters;
 use polder_datapath::scheduler::Backlog;
+use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
 impl Senders {
+    /// Without ports, with the rings to other workers.
+    pub(in crate::runtime::worker) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
+        Self {
+            now: Nanos::default(),
+            ports: Vec::new(),
+            outgoing,
+            counters,
+            consumers: Vec::new(),
+            offered: 0,
+            sated: false,
+            has_unsent: false,
+        }
+    }
+
     /// Sends on a port that way, behind which a consumer may work on this worker's time.
     pub(in crate::runtime::worker) fn attach(
         &mut self,

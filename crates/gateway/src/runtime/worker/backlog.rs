@@ -1,0 +1,35 @@
+//! Limits of the backlogs of consumers, which work on a worker's time.
+
+use super::round::BATCH_BUDGET;
+use super::{Queue, Worker};
+use polder_datapath::scheduler::Grant;
+use polder_datapath::units::Nanos;
+
+/// Bound on the wait in a device of a packet for a service on this worker's time, from when there was a
+/// frame for it.
+const DELAY: Nanos = Nanos(700_000);
+
+/// Backlog limit of a consumer: 500 µs of work, or 8 batches when `budget` is fixed.
+const WAIT: Nanos = Nanos(500_000);
+const TURNS: u32 = 8;
+
+impl Worker {
+    /// Sets the backlog limit of a consumer before its turn.
+    pub(super) fn limit_backlog(&self, grant: Grant) {
+        let Some(backlog) = self.senders.backlog(self.receivers[grant.index].port) else { return };
+        let line = &self.schedule.line;
+        backlog.set_limit(match line.fixed_budget(grant.index) {
+            Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
+            None => line.worth(grant.index, WAIT),
+        });
+    }
+
+    /// Number of packets that consumers of this worker handle within the sojourn limit.
+    pub(super) fn worth_the_delay(&self) -> u32 {
+        let done = |(index, queue): (usize, &Queue)| {
+            let backlog = self.senders.backlog(queue.port)?;
+            Some(self.schedule.line.worth(index, DELAY) / backlog.packets_each())
+        };
+        self.receivers.iter().enumerate().filter_map(done).fold(0, u32::saturating_add)
+    }
+}
