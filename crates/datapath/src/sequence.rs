@@ -9,6 +9,10 @@
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
+mod divert;
+
+pub use divert::divert;
+
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::tunnel::{Tunnel, Tunnels};
@@ -41,30 +45,6 @@ impl Default for SequenceState {
 struct Draw {
     tunnel: PortId,
     sequence: u32,
-}
-
-/// Moves packets that another worker has to sequence to `others`, in order.
-///
-/// Cost: a test a packet; nothing else where this worker sequences, or nothing has sequence numbers.
-pub fn divert(
-    batch: &mut Batch,
-    sealed_here: impl Fn(PortId) -> bool,
-    state: &mut SequenceState,
-    others: &mut Batch,
-) {
-    let is_other = |packet: &Packet| is_marked(packet) && !sealed_here(packet.egress);
-    if !batch.iter().any(is_other) {
-        return;
-    }
-    if batch.iter().all(is_other) {
-        return core::mem::swap(batch, others);
-    }
-    core::mem::swap(batch, &mut state.spare);
-    for packet in state.spare.drain() {
-        let room = if is_other(&packet) { &mut *others } else { &mut *batch };
-        let pushed = room.push(packet);
-        debug_assert!(pushed.is_ok(), "a batch has room for the packets of one");
-    }
 }
 
 /// Fills in the numbers of all marked packets.

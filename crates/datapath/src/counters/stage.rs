@@ -62,19 +62,13 @@ stages! {
         "datapath/src/forward/vlan.rs",
         "datapath/src/wire/mac.rs",
         "datapath/src/forward/fdb/mod.rs",
-        "datapath/src/forward/fdb/key.rs",
-        "datapath/src/forward/fdb/view.rs",
-        "datapath/src/forward/fdb/bucket.rs",
     ], "egress port looked up, or flooded";
     Segment, "segment", "segment.rs", [], "super-packets cut for ports that take none";
     Encapsulate, "encapsulate", "tunnel/encapsulate.rs", [
-        "datapath/src/engine/batches.rs",
         "datapath/src/tunnel/encapsulate.rs",
         "datapath/src/tunnel/table.rs",
         "datapath/src/tunnel/lane.rs",
         "datapath/src/tunnel/inner.rs",
-        "datapath/src/parse/summary.rs",
-        "datapath/src/tunnel/mss.rs",
         "datapath/src/tunnel/template.rs",
         "datapath/src/wire/checksum.rs",
     ], "outer headers written into headroom, IP identification, MSS clamped";

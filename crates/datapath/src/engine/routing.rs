@@ -1,7 +1,7 @@
 //! The router, as the engine meets it.
 
-use super::batches::{BatchSummary, alive, in_chunks};
-use super::{Engine, Journey, Tables, TurnContext};
+use super::batches::{alive, in_chunks};
+use super::{BatchSummary, Engine, Journey, Tables, TurnContext};
 use crate::counters::Stage;
 use crate::filter::Direction;
 use crate::route::{PairTables, Sent, route};

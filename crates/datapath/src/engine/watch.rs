@@ -1,7 +1,6 @@
 //! Captures, as the engine meets them.
 
-use super::batches::BatchSummary;
-use super::{Engine, Journey};
+use super::{BatchSummary, Engine, Journey};
 use crate::capture::{Captures, Tap, Watched};
 use crate::counters::Stage;
 use crate::transmit::Egress;

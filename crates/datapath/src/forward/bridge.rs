@@ -1,38 +1,22 @@
 //! The stage: one verdict a packet, carried out in place.
 
+mod publish;
+mod rare;
+mod state;
+
+pub use state::BridgeCounters;
+
 use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
-use super::flood::{Flood, FloodGates, Targets, expand, send};
+use super::flood::{FloodGates, expand};
 use super::table::{Bridges, Member};
 use super::vlan::Tag;
-use crate::counters::{Counter, totals};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::fast_path::{FastPathPort, FastPaths, FlowKey, SeenPairs, StationPair, TagChange, Validity};
+use crate::fast_path::{FastPaths, SeenPairs};
 use crate::flags::OWN_MESSAGE;
-use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
+use publish::Publisher;
+use rare::refuse;
 use std::sync::Arc;
-
-/// Counters of one worker's bridge stage. Copies are in [`Ledger`](crate::drops::Ledger).
-#[derive(Debug, Default)]
-pub struct BridgeCounters {
-    /// Addresses learned.
-    pub learned: Counter,
-    /// Addresses that moved from one port to another.
-    pub moved: Counter,
-    /// Frames whose source is bound to another port by configuration; those that follow each other
-    /// with one source count once.
-    pub pinned: Counter,
-    /// Frames whose source was not learned because their port was at its limit; counted like `pinned`.
-    pub limited: Counter,
-    /// Frames whose source found no place in the database; counted like `pinned`.
-    pub learn_failures: Counter,
-    /// Frames for a group or an unknown station.
-    pub flooded: Counter,
-}
-
-totals! {
-    BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [];
-}
 
 /// State that one worker keeps between batches.
 #[derive(Debug)]
@@ -43,27 +27,6 @@ pub struct BridgeState {
     /// Pairs of stations that may be published.
     seen: SeenPairs,
     counters: Arc<BridgeCounters>,
-}
-
-impl BridgeState {
-    /// The state for `bridges`.
-    pub fn new(bridges: &Bridges, counters: Arc<BridgeCounters>) -> Self {
-        let frames = Box::new([Frame::default(); BATCH]);
-        let mut state = Self { gates: Vec::new(), frames, seen: SeenPairs::new(), counters };
-        state.adopt(bridges);
-        state
-    }
-
-    /// Makes room for the ports of another table; limits that are used up stay so.
-    pub fn adopt(&mut self, bridges: &Bridges) {
-        let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
-        self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());
-    }
-
-    /// The counters.
-    pub fn counters(&self) -> &Arc<BridgeCounters> {
-        &self.counters
-    }
 }
 
 /// Decides where the packets of `batch` go.
@@ -114,14 +77,6 @@ pub fn bridge(
     }
 }
 
-#[cold]
-fn refuse(packet: &mut Packet, context: &Context<'_>) {
-    // A router's packets may be in the same batch; they have their port.
-    if packet.egress == NO_PORT {
-        context.discard(packet, DropReason::NoBridge);
-    }
-}
-
 /// Packets of one batch that follow each other and came in by one member.
 ///
 /// Three short loops go over them, so that several packets are in flight in each: the reading of
@@ -151,27 +106,6 @@ impl Frame {
         let destination = FdbKey::from_wire(header.destination(), vlan);
         let (source_place, destination_place) = (view.locate(source), view.locate(destination));
         Self { source, destination, source_place, destination_place, tag: header.tag() }
-    }
-}
-
-/// The fast path of the port that a run came in by.
-struct Publisher<'a> {
-    port: &'a FastPathPort,
-    paths: &'a FastPaths,
-    /// As it was before the first look at what decisions rest on.
-    validity: Validity,
-}
-
-impl<'a> Publisher<'a> {
-    fn new(port: &'a FastPathPort, paths: &'a FastPaths) -> Self {
-        Self { port, paths, validity: Validity { version: paths.version(), moves: port.table.moves() } }
-    }
-
-    fn publish(&self, (from, mut pair): (PortId, StationPair), to: &Member, change: (TagChange, u16)) {
-        pair.outer = self.paths.outer_key(from);
-        if let Some(forwarding) = self.paths.forwarding((from, &pair), to.port, change) {
-            self.port.table.publish(&FlowKey::Stations(pair), &forwarding, self.validity);
-        }
     }
 }
 
@@ -206,34 +140,6 @@ impl Way<'_> {
     #[inline(always)]
     fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
         port == Some(self.port) && station.vlan() == self.station.vlan() && !station.is_group()
-    }
-}
-
-impl Bridges {
-    /// True if frames of `pair` that come in by `from` still go to `to` with that change of their tag; their VLAN in the
-    /// database is `vlan`. If some came since this was asked last, as `was_used` says, their source was seen at `second`.
-    pub fn confirm(
-        &self,
-        (from, pair): (PortId, &StationPair),
-        to: PortId,
-        (tag_change, vlan): (TagChange, u16),
-        (was_used, second): (bool, u32),
-    ) -> bool {
-        let Some(from) = self.member(from) else { return false };
-        let bridge = self.bridge(from.bridge);
-        let time = FdbTime { second, ageing: bridge.ageing };
-        let run = Run { from, fdb: &bridge.fdb, time, bridges: self };
-        let view = bridge.fdb.view();
-        let source = FdbKey::new(pair.source, vlan);
-        let destination = FdbKey::new(pair.destination, vlan);
-        let (source_place, destination_place) = (view.locate(source), view.locate(destination));
-        let known = view.lookup(source, source_place, time);
-        if was_used && known.is_none_or(|port| port == from.port) {
-            bridge.fdb.learn_within(source, from.port, from.fdb_max_learned, time);
-        }
-        let tag = pair.tag.map_or(Tag::None, Tag::Control);
-        let frame = Frame { source, destination, source_place, destination_place, tag };
-        run.pair(&frame).is_some_and(|(_, member, change)| member.port == to && change == tag_change)
     }
 }
 
@@ -314,21 +220,6 @@ impl<'a> Run<'a> {
         moved
     }
 
-    #[cold]
-    fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) -> Learned {
-        let Member { port, fdb_max_learned, .. } = *self.from;
-        let learned = self.fdb.learn_within(source, port, fdb_max_learned, self.time);
-        match learned {
-            Learned::Known | Learned::Refreshed => {}
-            Learned::Added => counters.learned.add(1),
-            Learned::Moved => counters.moved.add(1),
-            Learned::Pinned => counters.pinned.add(1),
-            Learned::Limited => counters.limited.add(1),
-            Learned::Full => counters.learn_failures.add(1),
-        }
-        learned
-    }
-
     /// Looks the destinations up and sends. Returns which of the packets go to several members.
     #[inline(never)]
     fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
@@ -384,59 +275,6 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// Publishes the decisions about frames of the run that are due for it.
-    #[inline(never)]
-    fn publish(&self, packets: &[Packet], state: &mut BridgeState, publisher: &Publisher<'_>, now: Nanos) {
-        let BridgeState { frames, seen, .. } = state;
-        let mut last = None;
-        for (packet, frame) in packets.iter().zip(&frames[..]) {
-            let pair = (frame.source, frame.destination);
-            if frame.destination == FdbKey::NONE || last == Some(pair) || is_dropped(packet) {
-                continue;
-            }
-            last = Some(pair);
-            let hash = self.hash(frame);
-            if frame.destination.is_group() || !seen.is_due(hash, now) {
-                continue;
-            }
-            match self.pair(frame) {
-                Some((pair, to, tag)) => {
-                    publisher.publish((self.from.port, pair), to, (tag, frame.destination.vlan()));
-                }
-                None => seen.retry(hash),
-            }
-        }
-    }
-
-    /// A hash of a frame's pair of stations, and of the port that it came in by.
-    fn hash(&self, frame: &Frame) -> u64 {
-        let stations = frame.source.0.rotate_left(24) ^ frame.destination.0;
-        (stations ^ u64::from(self.from.port.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8 | 1 << 63
-    }
-
-    /// The pair of stations of a frame, the member that its frames leave by, and what becomes of their tag; `None` when
-    /// that is to be found out for each frame.
-    fn pair(&self, frame: &Frame) -> Option<(StationPair, &'a Member, TagChange)> {
-        let view = self.fdb.view();
-        // A source that is not learned is counted with each frame.
-        if view.lookup(frame.source, frame.source_place, self.time) != Some(self.from.port) {
-            return None;
-        }
-        let BridgeVerdict::Forward(to) = self.decide(frame.destination, frame.destination_place) else {
-            return None;
-        };
-        let tag = frame.tag.vlan();
-        if tag == Some(0) {
-            return None;
-        }
-        let change = match &to.vlans {
-            None => TagChange::Keep,
-            Some(vlans) => vlans.change(frame.tag, frame.destination.vlan())?,
-        };
-        let (source, destination) = (frame.source.address(), frame.destination.address());
-        Some((StationPair { source, destination, tag, outer: None }, to, change))
-    }
-
     /// The verdict on a destination.
     fn decide(&self, destination: FdbKey, place: BucketIndex) -> BridgeVerdict<'a> {
         if destination.is_group() {
@@ -465,23 +303,19 @@ impl<'a> Run<'a> {
         };
         BridgeVerdict::Drop(refusal)
     }
+}
 
-    /// The verdict on a frame for a group or an unknown station.
-    #[inline(never)]
-    fn flood(&self, destination: FdbKey, state: &mut BridgeState, now: Nanos) -> BridgeVerdict<'a> {
-        state.counters.flooded.add(1);
-        if let Some(gates) = state.gates.get_mut(usize::from(self.from.split_horizon.0))
-            && !gates.admit(destination, self.from.flood_limits, now)
-        {
-            return BridgeVerdict::Drop(DropReason::FloodLimit);
-        }
-        let flood = Flood { from: self.from, vlan: destination.vlan(), group: destination.is_group() };
-        match flood.targets(self.bridges) {
-            Targets::Nobody(reason) => BridgeVerdict::Drop(reason),
-            Targets::One(member) => BridgeVerdict::Forward(member),
-            Targets::Many => BridgeVerdict::Flood,
-        }
+/// Gives the packet, which has tag `tag`, to `member`.
+#[inline(always)]
+pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
+    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
+    if let Some(vlans) = &member.vlans
+        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
+    {
+        context.discard(packet, reason);
+        return;
     }
+    packet.egress = member.port;
 }
 
 /// Addresses and EtherType of a frame, as the bridge reads them: bytes 0 to 7 and 8 to 15, the
@@ -502,24 +336,6 @@ impl Header {
     fn parse(bytes: &[u8; TAGGED]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
-    }
-
-    /// A frame of less than 18 bytes, or one whose head frame holds less than its header.
-    #[cold]
-    fn read_short(packet: &mut Packet, pool: &mut Pool) -> Result<Self, DropReason> {
-        let length = packet.len().min(TAGGED);
-        if length < UNTAGGED {
-            return Err(DropReason::EthernetTruncated);
-        }
-        let wanted = u16::try_from(length).unwrap_or(u16::MAX);
-        packet.gather(wanted, pool).map_err(|_| DropReason::EthernetTruncated)?;
-        let mut bytes = [0; TAGGED];
-        bytes[..length].copy_from_slice(&packet.bytes()[..length]);
-        let header = Self::parse(&bytes);
-        match header.tag() {
-            Tag::Control(_) if length < TAGGED => Err(DropReason::VlanTruncated),
-            Tag::Control(_) | Tag::None => Ok(header),
-        }
     }
 
     /// The first byte lowest.

@@ -1,10 +1,11 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
+use super::bridge::send;
 use super::fdb::FdbKey;
 use super::options::FloodLimits;
 use super::table::{Bridges, Member};
-use super::vlan::{Tag, tag_of};
-use crate::drops::{Context, DropReason, is_dropped};
+use super::vlan::{ADDRESSES, Tag};
+use crate::drops::{Context, DropReason};
 use crate::flags::FLOODED;
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
@@ -186,15 +187,10 @@ fn flood_one(
     expanded.push(packet);
 }
 
-/// Gives the packet, which has tag `tag`, to `member`.
-#[inline(always)]
-pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
-    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
-    if let Some(vlans) = &member.vlans
-        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
-    {
-        context.discard(packet, reason);
-        return;
+/// The tag of a frame.
+fn tag_of(frame: &[u8]) -> Tag {
+    match frame.get(ADDRESSES..).and_then(<[u8]>::first_chunk) {
+        Some(word) => Tag::from_wire(u32::from_le_bytes(*word)),
+        None => Tag::None,
     }
-    packet.egress = member.port;
 }

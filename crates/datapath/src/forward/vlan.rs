@@ -16,10 +16,10 @@
 //! Only tags of type 0x8100 are the bridge's; a service tag (0x88a8) is payload. Priority and drop
 //! eligibility are kept as long as a frame has a tag, and are 0 in a new tag.
 
-use super::vlan_set::{Bits, VlanMode, VlanSet};
+mod prepare;
+
+use super::vlan_set::Bits;
 use crate::drops::DropReason;
-use crate::fast_path::TagChange;
-use crate::wire::VlanId;
 use polder_buffers::{ChecksumState, Packet};
 
 /// The tag of a frame as it came in.
@@ -32,7 +32,7 @@ pub(super) enum Tag {
     Control(u16),
 }
 
-/// VLANs that a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.
+/// VLANs that a port of a VLAN-aware bridge takes and sends: [`VlanMode`](super::VlanMode), prepared for the path.
 #[derive(Clone, Debug)]
 pub(super) struct PortVlans {
     /// VLANs that it sends.
@@ -45,28 +45,6 @@ pub(super) struct PortVlans {
 }
 
 impl PortVlans {
-    /// `None` for a transparent port.
-    pub(super) fn new(mode: &VlanMode) -> Option<Self> {
-        match mode {
-            VlanMode::Transparent => None,
-            VlanMode::Access(vlan) => Some(Self {
-                members: *VlanSet::from_iter([*vlan]).0,
-                tagged: *VlanSet::empty().0,
-                untagged: vlan.get(),
-                is_trunk: false,
-            }),
-            VlanMode::Trunk { allowed, native } => {
-                let members = *allowed.iter().chain(*native).collect::<VlanSet>().0;
-                Some(Self {
-                    tagged: members.clone(),
-                    members,
-                    untagged: native.map_or(0, VlanId::get),
-                    is_trunk: true,
-                })
-            }
-        }
-    }
-
     /// The VLAN of a frame that came in with `tag`.
     #[inline(always)]
     pub(super) fn classify(&self, tag: Tag) -> Result<u16, DropReason> {
@@ -102,17 +80,6 @@ impl PortVlans {
         }
     }
 
-    /// Change by which a frame with tag `tag` gets the one with which the port sends `vlan`; `None` for one whose tag
-    /// names another VLAN.
-    pub(super) fn change(&self, tag: Tag, vlan: u16) -> Option<TagChange> {
-        match (tag, vlan == self.untagged) {
-            (Tag::None, true) => Some(TagChange::Keep),
-            (Tag::None, false) => Some(TagChange::Push(vlan)),
-            (Tag::Control(_), true) => Some(TagChange::Pop),
-            (Tag::Control(control), false) => (control & VLAN_MASK == vlan).then_some(TagChange::Keep),
-        }
-    }
-
     /// Refuses a frame for the native VLAN of a trunk that would be read as tagged.
     fn check_bare(&self, packet: &Packet) -> Result<(), DropReason> {
         // The type alone tells: of a chain, the head frame may end with it.
@@ -125,14 +92,6 @@ impl PortVlans {
 }
 
 impl Tag {
-    /// VLAN of the tag; `None` without one, and 0 for one that has only a priority.
-    pub(super) fn vlan(self) -> Option<u16> {
-        match self {
-            Self::None => None,
-            Self::Control(control) => Some(control & VLAN_MASK),
-        }
-    }
-
     /// The tag in bytes 12 to 15 of a frame, of which the first is lowest in `word`.
     #[inline(always)]
     pub(super) const fn from_wire(word: u32) -> Self {
@@ -141,14 +100,6 @@ impl Tag {
             0x8100 => Self::Control(u16::from_be_bytes([high, low])),
             _ => Self::None,
         }
-    }
-}
-
-/// The tag of a frame.
-pub(super) fn tag_of(frame: &[u8]) -> Tag {
-    match frame.get(ADDRESSES..).and_then(<[u8]>::first_chunk) {
-        Some(word) => Tag::from_wire(u32::from_le_bytes(*word)),
-        None => Tag::None,
     }
 }
 
@@ -188,7 +139,7 @@ fn shift_offsets(packet: &mut Packet, shift: impl Fn(u16) -> u16) {
 }
 
 /// Bytes of destination and source address.
-const ADDRESSES: usize = 12;
+pub(super) const ADDRESSES: usize = 12;
 /// Bytes of a tag.
 const TAG: usize = 4;
 const TAG_LENGTH: u16 = 4;

@@ -4,11 +4,14 @@
 //! budget goes to the tail; a drained one is polled again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
+mod options;
 mod queues;
+
+pub use options::Options;
 
 use super::admission::AdmissionLimit;
 use super::budget::{BudgetController, MOST};
-use super::quantum::{Quantum, QuantumTotals};
+use super::quantum::Quantum;
 use super::sojourn::SojournLimit;
 use crate::port::Turn;
 use crate::units::Nanos;
@@ -18,25 +21,6 @@ use std::collections::VecDeque;
 pub const WEIGHT: u16 = 100;
 /// The largest weight of all.
 pub const MOST_WEIGHT: u16 = 10_000;
-
-/// Options of the run queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
-    pub balance: bool,
-    /// `false`: a queue takes everything that it is given time for, whether its destinations want it or not.
-    pub back_pressure: bool,
-    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the controller if `None`.
-    pub budget: Option<u32>,
-    /// The time in which every queue is to have had its turn.
-    pub cycle: Nanos,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { balance: true, back_pressure: true, budget: None, cycle: Nanos(200_000) }
-    }
-}
 
 /// A turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,11 +135,6 @@ impl RunQueue {
         Nanos(by_law).max(entry.part.cost(packets))
     }
 
-    /// True if a queue is bound to the number of wanted packets.
-    pub fn is_bound(&self, index: usize) -> bool {
-        self.entries[index].bound.is_some()
-    }
-
     /// Number of packets that may wait in the device of a queue; `None` for as many as it has room for.
     pub fn waiting_limit(&self, index: usize) -> Option<u32> {
         self.entries[index].admission.packets()
@@ -164,19 +143,6 @@ impl RunQueue {
     /// Time for which a turn of a queue is to take.
     fn time(&self, index: usize) -> Nanos {
         self.entries[index].part.time()
-    }
-
-    /// Measures the use of the last cycles, and divides them anew.
-    fn look(&mut self, now: Nanos) {
-        let passed = now.since(self.looked);
-        self.looked = now;
-        let mut whole =
-            QuantumTotals { cycle: self.options.cycle, weights: self.weights, ..QuantumTotals::default() };
-        for entry in &mut self.entries {
-            entry.part.close(entry.weight, passed, entry.waits, &mut whole);
-        }
-        self.entries.iter_mut().for_each(|entry| entry.part.take(entry.weight, whole));
-        self.longest = whole.longest();
     }
 
     /// Begins a cycle. `wanted`: how many packets those destinations want that wait for this worker's time.

@@ -17,15 +17,16 @@
 //! Cost: the outer headers are read once and taken off by moving the start of the packet; a
 //! checksum, where there is one, reads the whole packet, or what is in front of a partial one's range. Source: E4.
 
+use super::ecn::merge_ecn;
 use super::encapsulate::LOOKED_AT;
-use super::inner::merge_ecn;
+use super::inner::clamp_mss;
 use super::keepalive::{self, Payload};
 use super::outer::{
     Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4,
     network, place,
 };
 use super::reassemble::{Reassembler, ReassemblyLimits};
-use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss, vxlan};
+use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
@@ -332,7 +333,7 @@ impl<'a> Lane<'a> {
             return Ok(());
         }
         let headers = HeaderSummary::of(packet);
-        mss::clamp(packet, headers, self.tunnel, self.counters);
+        clamp_mss(packet, headers, self.tunnel, self.counters);
         Ok(())
     }
 

@@ -13,13 +13,13 @@
 //! inside for the flow label.
 //! Source: E3, E4.
 
+mod report;
+
+use super::fragment::expand;
 use super::lane::{Lane, TunnelVerdict};
-use super::toobig;
-use super::{Tunnel, Tunnels, fragment};
-use crate::drops::{Context, DropReason, is_dropped};
-use crate::flags::{FLOODED, OWN_MESSAGE};
+use super::{Tunnel, Tunnels};
+use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
-use crate::parse::HeaderSummary;
 use crate::reply::TokenBucket;
 use polder_buffers::{BATCH, Batch, Packet, prefetch};
 
@@ -43,40 +43,6 @@ impl EncapsulateState {
     /// The state of the worker with this number.
     pub fn new(worker: usize) -> Self {
         Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
-    }
-
-    /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
-    ///
-    /// A copy of a flooded frame is dropped in silence: its destination may be on another member, where the frame
-    /// fits.
-    #[cold]
-    fn report(
-        &mut self,
-        packet: &Packet,
-        headers: HeaderSummary,
-        limit: u16,
-        lane: &Lane<'_>,
-        context: &mut Context<'_>,
-    ) {
-        if packet.flags & FLOODED != 0 || !toobig::wants_report(packet.bytes(), headers, limit) {
-            return;
-        }
-        let silenced = self.replies.is_full() || !self.bucket.take(context.now);
-        let reply = if silenced { None } else { toobig::message(packet, headers, limit, context.pool) };
-        let Some(mut reply) = reply else {
-            lane.counters.too_big_silenced.add(1);
-            return;
-        };
-        reply.ingress = lane.port;
-        reply.flags = OWN_MESSAGE;
-        reply.received_at = context.now.0;
-        match self.replies.push(reply) {
-            Ok(()) => {
-                lane.counters.too_big_reported.add(1);
-                context.ledger.generated.add(1);
-            }
-            Err(reply) => context.pool.release_packet(reply),
-        }
     }
 }
 
@@ -163,24 +129,4 @@ pub(super) fn gather(packet: &mut Packet, context: &mut Context<'_>) {
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX).min(LOOKED_AT);
     // Without room for them, the frame is carried without a look inside.
     let _ = packet.gather(length, context.pool);
-}
-
-/// Moves the batch into `expanded`, with those whose bit is set in `pieces` cut into fragments.
-#[cold]
-fn expand(
-    batch: &mut Batch,
-    pieces: u64,
-    tunnels: &Tunnels,
-    worker: usize,
-    expanded: &mut Vec<Packet>,
-    context: &mut Context<'_>,
-) {
-    for (position, packet) in batch.drain().enumerate() {
-        match tunnels.get(packet.ingress) {
-            Some(tunnel) if pieces >> position & 1 != 0 && !is_dropped(&packet) => {
-                fragment::split(packet, tunnel, tunnel.state().worker(worker), expanded, context);
-            }
-            Some(_) | None => expanded.push(packet),
-        }
-    }
 }

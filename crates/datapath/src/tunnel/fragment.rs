@@ -7,20 +7,40 @@
 //! each byte for each fragment before it; whole frames of a chain are moved. That is why tunnels do
 //! not fragment by default (RFC 4459, 3.1).
 
-use super::{OPTIONS_BYTES, Tunnel, TunnelCounters};
-use crate::drops::{Context, DropReason};
+use super::{OPTIONS_BYTES, Tunnel, TunnelCounters, Tunnels};
+use crate::drops::{Context, DropReason, is_dropped};
 use crate::headroom;
 use crate::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Extension, Ipv6Fragment, Ipv6Mut};
-use polder_buffers::{NoRoom, Packet};
+use polder_buffers::{Batch, NoRoom, Packet};
 
 /// The longest headers that each fragment starts with: Ethernet, one tag, IPv6, options, fragment.
 const LONGEST: usize = 18 + Ipv6::HEADER_BYTES + OPTIONS_BYTES as usize + Ipv6Extension::LEAST_BYTES;
 const FRAGMENT_BYTES: u16 = 8;
 
+/// Moves the batch into `expanded`, with those whose bit is set in `pieces` cut into fragments.
+#[cold]
+pub(super) fn expand(
+    batch: &mut Batch,
+    pieces: u64,
+    tunnels: &Tunnels,
+    worker: usize,
+    expanded: &mut Vec<Packet>,
+    context: &mut Context<'_>,
+) {
+    for (position, packet) in batch.drain().enumerate() {
+        match tunnels.get(packet.ingress) {
+            Some(tunnel) if pieces >> position & 1 != 0 && !is_dropped(&packet) => {
+                split(packet, tunnel, tunnel.state().worker(worker), expanded, context);
+            }
+            Some(_) | None => expanded.push(packet),
+        }
+    }
+}
+
 /// Puts the fragments of an outer packet at the end of `expanded`.
 ///
 /// When memory runs out, all of them are dropped: a datagram with a hole is of no use.
-pub(super) fn split(
+fn split(
     packet: Packet,
     tunnel: &Tunnel,
     counters: &TunnelCounters,

@@ -1,9 +1,10 @@
 //! Fields of the frame in a tunnel that its outer headers repeat.
 
+use super::mss::clamp_syn;
 use super::options::Ttl;
-use crate::drops::DropReason;
+use super::{TcpMss, Tunnel, TunnelCounters};
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Ecn, Ethernet, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, TrafficClass};
+use crate::wire::{Ethernet, IpProtocol, Ipv4, Ipv6, TcpFlags, TrafficClass};
 use polder_buffers::Packet;
 
 /// Headers of a frame that goes into a tunnel. A bridge carries frames that it does not understand.
@@ -30,6 +31,9 @@ const PLAIN_V6: usize = Ethernet::HEADER_BYTES + Ipv6::HEADER_BYTES + 4;
 /// An odd number with its bits well mixed: 2⁶⁴ over the golden ratio. Programs of the kernel compute the same hashes.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Offset of the flags in a TCP header.
+const FLAGS: usize = 13;
+
 impl Inner {
     /// Headers of a packet, whose summary is kept with it; with `wants_flow`, those of its flow too.
     #[inline(always)]
@@ -50,7 +54,7 @@ impl Inner {
 
 /// Traffic class and time to live of a packet of any kind.
 #[inline(never)]
-fn class_and_ttl(headers: HeaderSummary, bytes: &[u8]) -> (TrafficClass, u8) {
+pub(super) fn class_and_ttl(headers: HeaderSummary, bytes: &[u8]) -> (TrafficClass, u8) {
     match (headers.network(), headers.network_header(bytes)) {
         (Network::Ipv4, &[_, class, _, _, _, _, _, _, ttl, ..]) => (TrafficClass(class), ttl),
         (Network::Ipv6, &[first, second, _, _, _, _, _, ttl, ..]) => {
@@ -116,33 +120,26 @@ impl Flow {
     }
 }
 
-/// Carries the outer congestion mark into the inner IP packet (RFC 6040, 4.2). Other payloads have
-/// no place for it.
-#[cold]
-pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
-    let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };
-    let headers = HeaderSummary::parse(frame, usize::MAX);
-    let (class, _) = class_and_ttl(headers, frame);
-    if headers.network() == Network::Other {
-        return Ok(());
+/// Lowers the segment size in the frame, if it is a SYN that announces more than fits.
+///
+/// Cost: a comparison for what is not TCP, a load and a test for what is no SYN.
+#[inline(always)]
+pub(super) fn clamp_mss(
+    packet: &mut Packet,
+    headers: HeaderSummary,
+    tunnel: &Tunnel,
+    counters: &TunnelCounters,
+) {
+    if headers.protocol() != IpProtocol::TCP
+        || !headers.has_transport()
+        || tunnel.options.tcp_mss == TcpMss::Off
+    {
+        return;
     }
-    let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
-    let class = class.with_ecn(ecn);
-    let header = frame.get_mut(headers.network_offset()..).unwrap_or_default();
-    match headers.network() {
-        Network::Ipv4 => {
-            if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Ipv6 => {
-            if let Ok(mut ip) = Ipv6Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Other => {}
+    let flags = packet.bytes().get(headers.transport_offset() + FLAGS);
+    if flags.is_some_and(|&flags| TcpFlags(flags).contains(TcpFlags::SYN)) {
+        clamp_syn(packet, headers, tunnel, counters);
     }
-    Ok(())
 }
 
 #[cfg(test)]

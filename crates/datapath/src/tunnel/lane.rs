@@ -1,21 +1,18 @@
 //! One packet after the other into the same tunnel.
 
 mod label;
+mod measure;
 mod uncut;
 
 use super::encapsulate::gather;
-use super::inner::Inner;
+use super::inner::{Inner, clamp_mss};
 use super::recursion::{has_port, is_recursive};
 use super::template::{Fields, Template};
-use super::toobig;
-use super::{
-    ETHERNET_BYTES, Encapsulation, MOST_CUT, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, mss, vxlan,
-};
+use super::{ETHERNET_BYTES, Encapsulation, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, vxlan};
 use crate::drops::{Context, DropReason};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
-use crate::parse::{HeaderSummary, Network};
-use crate::segment::Measure;
+use crate::parse::HeaderSummary;
 use crate::wire::IpProtocol;
 use polder_buffers::{Packet, PortId, SegmentationKind};
 use uncut::{put_checksum, segments};
@@ -128,30 +125,6 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all. Of an uncut packet the
-    /// longest segment counts; it is [cut before](Tunnel::takes_uncut) where segments do not fit in one piece.
-    #[cold]
-    pub(super) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
-        if !self.is_known {
-            return TunnelVerdict::NoNeighbour;
-        }
-        let length = Measure::of(packet).map_or(packet.len(), |measure| measure.longest_bytes);
-        let carried = self.tunnel.carried_frame();
-        let before = u16::try_from(headers.network_offset()).unwrap_or(ETHERNET_BYTES);
-        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), headers);
-        if length > usize::from(limit) + headers.network_offset() {
-            return TunnelVerdict::TooBig(limit);
-        }
-        if length <= usize::from(carried) {
-            TunnelVerdict::Send
-        } else if packet.segmentation.kind == SegmentationKind::None {
-            TunnelVerdict::Split
-        } else {
-            // The path has become narrower since it was asked.
-            TunnelVerdict::TooBig(limit)
-        }
-    }
-
     /// Writes the outer headers.
     #[inline(always)]
     pub(super) fn send(&mut self, packet: &mut Packet, inner: Inner, context: &mut Context<'_>) {
@@ -166,7 +139,7 @@ impl<'a> Lane<'a> {
         inner: Inner,
         context: &mut Context<'_>,
     ) {
-        mss::clamp(packet, inner.headers, self.tunnel, self.counters);
+        clamp_mss(packet, inner.headers, self.tunnel, self.counters);
         let count = if packet.segmentation.kind == SegmentationKind::None { 1 } else { segments(packet) };
         let identification =
             self.numbered.map_or(0, |worker| self.tunnel.draw_identifications(worker, count));
@@ -263,25 +236,6 @@ impl Drop for Lane<'_> {
 #[inline(never)]
 fn write_again(template: &Template, packet: &mut Packet, fields: Fields, context: &mut Context<'_>) -> bool {
     headroom::make(packet, context.pool) && template.write(packet, fields).is_ok()
-}
-
-/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
-/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
-fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: HeaderSummary) -> u16 {
-    let options = tunnel.options();
-    let mut limit = tunnel.mtu();
-    if options.dont_fragment || options.mtu.is_none() {
-        limit = limit.min(carried);
-    }
-    if options.dont_fragment {
-        return limit;
-    }
-    // Nobody can be told that these are too big, so they are cut.
-    match headers.network() {
-        Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
-        Network::Ipv4 if toobig::is_bound(frame, headers) => limit,
-        Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
-    }
 }
 
 /// Hash of the flow inside, wherever its headers are.

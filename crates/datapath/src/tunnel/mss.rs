@@ -7,34 +7,17 @@
 //! A SYN without the option stays as it is: without it, 536 bytes over IPv4 and 1220 over IPv6 are
 //! agreed on (RFC 9293, 3.7.1), which the smallest MTUs carry.
 //!
-//! Cost: a comparison for what is not TCP, a load and a test for what is no SYN.
+//! Cost: none for what is no SYN: `inner.rs` tells.
 
 use super::{ETHERNET_BYTES, TcpMss, Tunnel, TunnelCounters};
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{IpProtocol, TcpFlags, TcpMut};
+use crate::wire::TcpMut;
 use polder_buffers::Packet;
 
-/// Offset of the flags in a TCP header.
-const FLAGS: usize = 13;
 /// IPv4 and TCP headers without options.
 const HEADERS_V4: u16 = 40;
 /// IPv6 and TCP headers without options.
 const HEADERS_V6: u16 = 60;
-
-/// Lowers the segment size in the frame, if it is a SYN that announces more than fits.
-#[inline(always)]
-pub(super) fn clamp(packet: &mut Packet, headers: HeaderSummary, tunnel: &Tunnel, counters: &TunnelCounters) {
-    if headers.protocol() != IpProtocol::TCP
-        || !headers.has_transport()
-        || tunnel.options.tcp_mss == TcpMss::Off
-    {
-        return;
-    }
-    let flags = packet.bytes().get(headers.transport_offset() + FLAGS);
-    if flags.is_some_and(|&flags| TcpFlags(flags).contains(TcpFlags::SYN)) {
-        clamp_syn(packet, headers, tunnel, counters);
-    }
-}
 
 /// Largest segment that the tunnel carries in one piece, for a frame with `network_offset` bytes
 /// before the network header.
@@ -50,8 +33,14 @@ pub(super) fn limit(tunnel: &Tunnel, network: Network, network_offset: usize) ->
     }
 }
 
+/// Lowers the segment size in a SYN that announces more than fits.
 #[cold]
-fn clamp_syn(packet: &mut Packet, headers: HeaderSummary, tunnel: &Tunnel, counters: &TunnelCounters) {
+pub(super) fn clamp_syn(
+    packet: &mut Packet,
+    headers: HeaderSummary,
+    tunnel: &Tunnel,
+    counters: &TunnelCounters,
+) {
     let limit = limit(tunnel, headers.network(), headers.network_offset());
     // The payload as the IP header says: nothing behind it is looked at, let alone written.
     let payload = headers.payload(packet.bytes()).len();

@@ -1,6 +1,6 @@
 //! Options of a tunnel and of the ports that carry it.
 
-use super::{Encapsulation, Ends, OPTIONS_BYTES, TunnelState};
+use super::{ETHERNET_BYTES, Encapsulation, Ends, OPTIONS_BYTES, TunnelState};
 use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
@@ -135,14 +135,21 @@ impl TunnelOptions {
     /// excluded, as far as the path is known, over an underlay with an MTU of `underlay` bytes: the MTU
     /// of the router's interface.
     pub fn packet_mtu(&self, underlay: u16) -> u16 {
-        let carried = super::carried_frame(self, self.path_mtu(underlay));
-        let carried = carried.saturating_sub(super::ETHERNET_BYTES);
+        let carried = self.carried_frame(self.path_mtu(underlay));
+        let carried = carried.saturating_sub(ETHERNET_BYTES);
         match self.mtu {
             Some(mtu) if self.dont_fragment => mtu.min(carried),
             Some(mtu) => mtu,
             None => carried,
         }
         .min(super::MOST_MTU)
+    }
+
+    /// The largest frame that fits into one outer packet on a path with that MTU, Ethernet header and VLAN tags included.
+    pub(super) fn carried_frame(&self, path_mtu: u16) -> u16 {
+        let carried = path_mtu.saturating_sub(self.network_bytes() + u16::from(self.header_bytes()));
+        // What has an Ethernet header inside the gateway alone is so much longer here.
+        if self.is_bare() { carried.saturating_add(ETHERNET_BYTES) } else { carried }
     }
 
     /// Bytes of the outer IP header, the encapsulation limit behind it included.

@@ -1,11 +1,12 @@
-//! All tunnels of a configuration, by port and by ends.
+//! The tunnels of a configuration, by port and by ends.
 
-use super::{
-    Carrier, Ends, MOST_CUT, MOST_LINK_BYTES, OPTIONS_BYTES, Tunnel, TunnelId, TunnelOptions, TunnelsError,
-    Underlay,
-};
-use polder_buffers::{BATCH, NO_PORT, PortId};
-use std::collections::BTreeMap;
+mod build;
+mod find;
+
+use super::template::Template;
+use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
+use crate::steer::Hasher;
+use polder_buffers::{PortId, prefetch};
 use std::sync::Arc;
 
 /// Role of a port for the tunnels.
@@ -34,46 +35,93 @@ pub struct Tunnels {
     other_ports: Box<[u16]>,
 }
 
-impl Tunnels {
-    /// Builds the tables.
-    ///
-    /// # Errors
-    /// [`TunnelsError`] names what does not fit together.
-    pub fn new(
-        underlays: impl IntoIterator<Item = Underlay>,
-        tunnels: impl IntoIterator<Item = TunnelOptions>,
-    ) -> Result<Self, TunnelsError> {
-        let mut table = Self { underlays: underlays.into_iter().collect(), ..Self::default() };
-        let mut roles = Vec::new();
-        for (position, underlay) in table.underlays.iter().enumerate() {
-            let position = u16::try_from(position).map_err(|_| TunnelsError::TooMany)?;
-            assign(&mut roles, underlay.port, Role::Underlay(position))?;
-        }
-        let mut list = Vec::new();
-        let mut first = BTreeMap::new();
-        for options in tunnels {
-            let position = u16::try_from(list.len()).map_err(|_| TunnelsError::TooMany)?;
-            assign(&mut roles, options.port, Role::Tunnel(position))?;
-            let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
-            let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
-            // Tunnels between the same ends share sequence and identification numbers.
-            let numbers = Arc::clone(first.entry(options.ends).or_insert_with(|| Arc::clone(&options.state)));
-            list.push(Tunnel::new(options, underlay, numbers)?);
-        }
-        let lowest = roles.iter().position(|role| matches!(role, Role::Tunnel(_)));
-        table.lowest = lowest.and_then(|lowest| u16::try_from(lowest).ok()).unwrap_or(NO_PORT.0);
-        table.roles = roles.into_boxed_slice();
-        table.tunnels = list.into_boxed_slice();
-        table.index()?;
-        Ok(table)
+/// One tunnel as the stages see it.
+#[derive(Clone, Debug)]
+pub struct Tunnel {
+    pub(super) options: TunnelOptions,
+    pub(super) underlay: Underlay,
+    pub(super) template: Template,
+    pub(super) mtu: u16,
+    /// State whose identification counter its outer packets use: a receiver tells the fragments of
+    /// two tunnels with the same ends apart by that number alone.
+    pub(super) numbers: Arc<TunnelState>,
+    /// Hash of the inner packet for flow labels.
+    pub(super) labels: Hasher,
+}
+
+impl Tunnel {
+    /// Its configuration.
+    pub fn options(&self) -> &TunnelOptions {
+        &self.options
     }
 
+    /// The port that carries its outer packets.
+    pub fn underlay(&self) -> &Underlay {
+        &self.underlay
+    }
+
+    /// State that outlives its configuration.
+    pub fn state(&self) -> &TunnelState {
+        &self.options.state
+    }
+
+    /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded, as long as
+    /// no narrower path is known.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Hints that what its packets need of it is going to be read.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.options.state);
+        prefetch(&self.options.encapsulation);
+        prefetch(&self.underlay);
+        prefetch(&self.mtu);
+        self.template.prefetch();
+    }
+
+    /// Bytes that it puts in front of a frame.
+    pub fn overhead(&self) -> u16 {
+        self.template.len()
+    }
+
+    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    #[inline]
+    pub fn draw_identification(&self, count: u16) -> u16 {
+        self.numbers.sequence.draw_identification(count)
+    }
+
+    /// Draws the identification of a packet that is to be cut into IPv6 fragments; they wrap.
+    pub(super) fn draw_identification_v6(&self) -> u32 {
+        self.numbers.sequence.draw_identification_v6()
+    }
+
+    /// Draws `count` values for the IPv4 identification field, as a worker does: more than it needs at a time.
+    #[inline]
+    pub(super) fn draw_identifications(&self, worker: usize, count: u16) -> u16 {
+        self.numbers.draw_identifications(worker, count)
+    }
+
+    /// The largest IP packet that the path carries, as far as it is known.
+    pub(super) fn path_mtu(&self) -> u16 {
+        self.options.path_mtu(self.underlay.mtu)
+    }
+
+    /// The largest frame that fits into one outer packet on the path, Ethernet header and VLAN tags
+    /// included.
+    pub(super) fn carried_frame(&self) -> u16 {
+        self.options.carried_frame(self.path_mtu())
+    }
+}
+
+impl Tunnels {
     /// All tunnels, in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
         self.tunnels.iter()
     }
 
-    /// The lowest port that is a tunnel; [`NO_PORT`] without tunnels.
+    /// The lowest port that is a tunnel; [`NO_PORT`](polder_buffers::NO_PORT) without tunnels.
     #[inline]
     pub fn lowest(&self) -> PortId {
         PortId(self.lowest)
@@ -97,43 +145,6 @@ impl Tunnels {
         }
     }
 
-    /// The tunnel that packets between these ends with this number belong to.
-    #[inline]
-    pub fn find(&self, ends: &Ends, id: TunnelId) -> Option<&Tunnel> {
-        let mask = self.places.len().checked_sub(1)?;
-        let mut place = ends.spread(id) & mask;
-        // At most half of the places are taken, so the walk ends at a free one.
-        loop {
-            let position = usize::from(self.places[place]).checked_sub(1)?;
-            let tunnel = self.tunnels.get(position)?;
-            if tunnel.is_between(ends, id) {
-                return Some(tunnel);
-            }
-            place = (place + 1) & mask;
-        }
-    }
-
-    /// True if some tunnel has these ends and is known by that field, whatever its number.
-    pub fn has(&self, ends: &Ends, carrier: Carrier) -> bool {
-        self.ends.binary_search(&(*ends, carrier)).is_ok()
-    }
-
-    /// True if some tunnel is known by that field.
-    #[inline]
-    pub fn takes(&self, carrier: Carrier) -> bool {
-        match carrier {
-            Carrier::Gre => true,
-            Carrier::Udp(port) => self.takes_port(port),
-        }
-    }
-
-    /// True if some tunnel is over UDP with this destination port.
-    #[inline(always)]
-    pub(super) fn takes_port(&self, port: u16) -> bool {
-        (port == self.first_port && port != 0)
-            || (!self.other_ports.is_empty() && self.other_ports.contains(&port))
-    }
-
     /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
     pub(crate) fn ports(&self) -> (u16, &[u16]) {
         (self.first_port, &self.other_ports)
@@ -145,72 +156,15 @@ impl Tunnels {
         self.first_port != 0
     }
 
-    /// Packets that a batch can become at most when its outer packets are fragmented.
-    pub fn longest_expansion(&self) -> usize {
-        let pieces = |tunnel: &Tunnel| {
-            let ends = tunnel.options.ends;
-            let headers = tunnel.options.network_bytes() + u16::from(ends.is_v6()) * OPTIONS_BYTES;
-            let room = usize::from((ends.least_path_mtu().min(tunnel.underlay.mtu) - headers) & !7);
-            let longest = usize::from(tunnel.mtu.max(MOST_CUT) + tunnel.overhead() + MOST_LINK_BYTES);
-            if tunnel.options.dont_fragment { 1 } else { longest.div_ceil(room) }
-        };
-        BATCH * self.tunnels.iter().map(pieces).max().unwrap_or(1)
-    }
-
     #[inline]
     fn role(&self, port: PortId) -> Role {
         self.roles.get(usize::from(port.0)).copied().unwrap_or_default()
     }
-
-    /// Fills `places` and `ends`.
-    fn index(&mut self) -> Result<(), TunnelsError> {
-        let size = (2 * self.tunnels.len()).next_power_of_two();
-        let mut places = vec![0; size].into_boxed_slice();
-        let mut ends = Vec::with_capacity(self.tunnels.len());
-        for (number, tunnel) in (1..).zip(&self.tunnels) {
-            let (own, id) = (tunnel.options.ends, tunnel.options.id());
-            self.places = places;
-            let taken = self.find(&own, id).is_some();
-            places = core::mem::take(&mut self.places);
-            if taken {
-                return Err(TunnelsError::EndsTwice(own));
-            }
-            let mut place = own.spread(id) & (size - 1);
-            while places[place] != 0 {
-                place = (place + 1) & (size - 1);
-            }
-            places[place] = number;
-            ends.push((own, tunnel.options.encapsulation.carrier()));
-        }
-        ends.sort_unstable();
-        ends.dedup();
-        let mut ports = ends.iter().filter_map(|(_, carrier)| carrier.port()).collect::<Vec<_>>();
-        ports.sort_unstable();
-        ports.dedup();
-        if let Some((&first, others)) = ports.split_first() {
-            (self.first_port, self.other_ports) = (first, others.into());
-        }
-        self.places = places;
-        self.ends = ends.into_boxed_slice();
-        Ok(())
-    }
-}
-
-fn assign(roles: &mut Vec<Role>, port: PortId, role: Role) -> Result<(), TunnelsError> {
-    let position = usize::from(port.0);
-    if roles.len() <= position {
-        roles.resize(position + 1, Role::None);
-    }
-    if roles[position] != Role::None {
-        return Err(TunnelsError::PortTwice(port));
-    }
-    roles[position] = role;
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MOST_MTU, TunnelState};
+    use super::super::{MOST_MTU, TunnelId, TunnelsError};
     use super::*;
     use crate::wire::MacAddress;
     use std::net::Ipv4Addr;

@@ -5,6 +5,7 @@
 //! sent it; Linux answers for its bridged tunnels the same way (`skb_tunnel_check_pmtu`). ADR 0005
 //! has the reasons.
 
+use super::{MOST_CUT, Tunnel};
 use crate::parse::{Addresses, HeaderSummary, Network};
 use crate::reply::{IcmpError, are_stations, is_error};
 use crate::wire::{Dscp, Ecn, Ethernet, Icmp, IcmpHeader, Icmpv6, Ipv4, Pseudo, TrafficClass};
@@ -12,6 +13,25 @@ use polder_buffers::{Packet, Pool};
 
 /// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
 pub(super) const LEAST_MTU_V6: u16 = 1280;
+
+/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
+/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
+pub(super) fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: HeaderSummary) -> u16 {
+    let options = tunnel.options();
+    let mut limit = tunnel.mtu();
+    if options.dont_fragment || options.mtu.is_none() {
+        limit = limit.min(carried);
+    }
+    if options.dont_fragment {
+        return limit;
+    }
+    // Nobody can be told that these are too big, so they are cut.
+    match headers.network() {
+        Network::Ipv6 => limit.max(LEAST_MTU_V6),
+        Network::Ipv4 if is_bound(frame, headers) => limit,
+        Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
+    }
+}
 
 /// True if the sender of this frame may and wants to be told that it is too big.
 ///

@@ -1,8 +1,7 @@
 //! Copy of a table, for a trace of learning.
 
-use super::bucket::{Bucket, Slot};
 use super::fair::Ports;
-use super::{Fdb, FdbEntry, FdbKey};
+use super::{Bucket, Fdb, FdbEntry, FdbKey, Slot};
 use crate::sync::AtomicU32;
 
 impl Fdb {

@@ -4,8 +4,7 @@
 //! compare-and-swap, so each change is counted once. A count is raised before the change and lowered behind
 //! it, so it is never less than the entries that it counts.
 
-use super::bucket::{Slot, Value};
-use super::{Fdb, FdbTime};
+use super::{Fdb, FdbTime, Slot, Value};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::cmp::Reverse;
 use polder_buffers::PortId;

@@ -1,7 +1,6 @@
 //! A new address gets a slot, and an entry that ends gives its slot back.
 
-use super::bucket::{Bucket, Slot, Value};
-use super::{Fdb, FdbKey, FdbTime};
+use super::{Bucket, Fdb, FdbKey, FdbTime, Slot, Value};
 use crate::sync::{Ordering, fence};
 
 /// Result of an attempt to insert.

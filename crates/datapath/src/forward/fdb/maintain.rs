@@ -1,8 +1,7 @@
 //! The table for configuration and control thread: static entries, ageing, removal, lists.
 
-use super::bucket::{Bucket, Slot, State, Value};
 use super::insert::Insert;
-use super::{Fdb, FdbKey, FdbTime};
+use super::{Bucket, Fdb, FdbKey, FdbTime, Slot, State, Value};
 use crate::sync::Ordering;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;
@@ -38,6 +37,25 @@ pub struct Swept {
     pub removed: u32,
     /// True if the end of the table was reached; the next sweep starts at its beginning.
     pub wrapped: bool,
+}
+
+impl FdbKey {
+    /// An address in a VLAN; 0 on a bridge without VLANs.
+    pub fn new(address: MacAddress, vlan: u16) -> Self {
+        let [a, b, c, d, e, f] = address.0;
+        Self::from_wire(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), vlan)
+    }
+
+    /// The address.
+    pub(in crate::forward) fn address(self) -> MacAddress {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        MacAddress([a, b, c, d, e, f])
+    }
+
+    /// True if it is the address of all stations.
+    pub(in crate::forward) fn is_broadcast(self) -> bool {
+        self.0 & 0xffff_ffff_ffff == 0xffff_ffff_ffff
+    }
 }
 
 impl Fdb {

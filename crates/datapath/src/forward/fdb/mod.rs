@@ -13,62 +13,31 @@
 //! ```
 //!
 //! An address has two buckets: it goes into the first, and into the second when the first is full.
-//! The table is at most half full. Then nineteen lookups of twenty touch one line, and one address in
-//! 250 has no place; at a quarter, none in ten thousand. A single bucket would turn one in 25 away.
+//! The table is at most half full, so nineteen lookups of twenty touch one line (ADR 0004).
 //!
-//! # Why no lock is needed
-//! * **A slot has one owner while its key changes.** A slot is *free*, *live* or *claimed*. The thread that moves
-//!   its value from free (or live) to claimed by compare-and-swap may write the key; all others
-//!   treat the slot as empty until the owner stores a live or free value. The generation, one more
-//!   with every claim, makes a compare-and-swap fail that was prepared for an earlier life of the slot.
-//! * **A reader never takes the port of another address.** It reads key, value, key. Seeing a key
-//!   (Acquire) implies seeing the claim before it; seeing a live value (Acquire) implies seeing the
-//!   key stored before it. So the key read last is the key of the value or of a later life of the
-//!   slot. That it is the wanted address again in a *later* life would take two reuses of the slot
-//!   between two adjacent loads; the frame would then go to one wrong port of its own VLAN.
-//! * **Two workers that learn one address at once leave one entry.** Each publishes, fences, and looks
-//!   for the address in its other slots. With a sequentially consistent fence between store and look
-//!   on both sides at least one sees the other's entry, and both choose the same loser: the dynamic
-//!   entry against the static, else the later in the order of lookups, which nobody can see anyway.
-//!   The loser's slot is claimed once and freed once, by either thread.
-//! * **Ageing cannot take a fresh entry.** Removal claims exactly the value that was judged, so an
-//!   entry that is refreshed in between stays.
-//! * **A move is one compare-and-swap of port and time together**; workers that see an address on two
-//!   ports at once leave it on one of them, and the next frame corrects it.
-//! * **A full table makes room.** A new address ends the entry that has waited longest of the port that has most,
-//!   among a sample (`fair.rs`, ADR 0035): one port's flood costs that port its entries, and no other.
+//! A reader never takes the port of another address. It reads key, value, key: seeing a key (Acquire) implies seeing
+//! the claim before it, and seeing a live value (Acquire) implies seeing the key stored before it. So the key read
+//! last is the key of the value or of a later life of the slot. How writers keep each other apart is in `learn.rs`.
 
-mod bucket;
+mod build;
+mod change;
 mod copy;
 mod fair;
 mod insert;
-mod key;
+mod learn;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod maintain;
-mod view;
 
+pub use build::FdbOptions;
 pub use fair::PortLearning;
-pub use key::FdbKey;
+pub use learn::Learned;
 pub use maintain::{FdbEntry, FdbFull, SweepCursor, Swept};
-pub(super) use view::{BucketIndex, View};
 
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::Nanos;
-use bucket::{Bucket, Slot, State, Value, WAYS};
 use fair::Ports;
-use insert::Insert;
 use polder_buffers::PortId;
-use view::Hasher;
-
-/// Options of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct FdbOptions {
-    /// Addresses that it learns at most; rounded up to 64 and cut at 2²⁰.
-    pub capacity: u32,
-    /// Secret of the hash, so that senders cannot choose addresses that share a bucket.
-    pub seed: u64,
-}
 
 /// The forwarding database of one bridge.
 #[derive(Debug)]
@@ -91,45 +60,49 @@ pub struct FdbTime {
     pub ageing: u32,
 }
 
-/// Result of learning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learned {
-    /// Nothing: the address is known there, and was seen in this second.
-    Known,
-    /// The address is known there; its age starts again.
-    Refreshed,
-    /// The address is new.
-    Added,
-    /// The address was on another port.
-    Moved,
-    /// Nothing: it is bound to another port by configuration.
-    Pinned,
-    /// Nothing: the port has as many addresses as it may.
-    Limited,
-    /// Nothing: the table or both buckets are full of static entries and those of ports with fewer addresses.
-    Full,
+/// An address in a VLAN, as the table stores it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FdbKey(pub(super) u64);
+
+impl FdbKey {
+    /// No address, in no VLAN.
+    pub(super) const NONE: Self = Self(0);
+
+    /// The six bytes of an address as they stand in a frame, the first of them lowest.
+    #[inline(always)]
+    pub(super) fn from_wire(address: u64, vlan: u16) -> Self {
+        Self(1 << 63 | u64::from(vlan & 0xfff) << 48 | address)
+    }
+
+    /// True if it is the address of a group; broadcast is one.
+    #[inline(always)]
+    pub(super) fn is_group(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// True if it is in 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022,
+    /// table 8-1).
+    #[inline(always)]
+    pub(super) fn is_reserved(self) -> bool {
+        self.0 & 0xf0ff_ffff_ffff == 0x0000_00c2_8001
+    }
+
+    /// Its VLAN; 0 for none.
+    #[inline(always)]
+    pub(super) fn vlan(self) -> u16 {
+        (self.0 >> 48) as u16 & 0xfff
+    }
+}
+
+impl FdbTime {
+    /// The second that `now` is in.
+    pub fn new(now: Nanos, ageing: u32) -> Self {
+        let second = u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX);
+        Self { second, ageing }
+    }
 }
 
 impl Fdb {
-    /// An empty table, at most half full when it holds `options.capacity` addresses.
-    pub fn new(options: FdbOptions) -> Self {
-        let capacity = options.capacity.clamp(64, 1 << 20);
-        let slots = 2 * capacity as usize;
-        Self::with_buckets(slots.div_ceil(WAYS).next_power_of_two(), capacity, options.seed)
-    }
-
-    /// `count` is a power of two, and at least two.
-    fn with_buckets(count: usize, capacity: u32, seed: u64) -> Self {
-        Self {
-            buckets: (0..count).map(|_| Bucket::default()).collect(),
-            hasher: Hasher::new(seed),
-            capacity,
-            occupied: AtomicU32::new(0),
-            ports: Ports::new(),
-            hand: AtomicU32::new(0),
-        }
-    }
-
     /// The port that `key` was last seen on.
     pub fn lookup(&self, key: FdbKey, time: FdbTime) -> Option<PortId> {
         let view = self.view();
@@ -142,65 +115,6 @@ impl Fdb {
         View::new(self, &self.buckets, self.hasher)
     }
 
-    /// Notes that a frame with source `key` came in by `port`.
-    ///
-    /// Writes only when something changed: at most once a second for an address that stays.
-    pub fn learn(&self, key: FdbKey, port: PortId, time: FdbTime) -> Learned {
-        self.learn_within(key, port, u32::MAX, time)
-    }
-
-    /// The same for a port that is to have at most `limit` addresses.
-    ///
-    /// An address that comes to a port at its limit is forgotten: frames to it are flooded, and reach it.
-    pub fn learn_within(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Learned {
-        // A thread that loses every time meets others that change this address or its buckets without pause;
-        // the next frame tries again.
-        (0..ATTEMPTS).find_map(|_| self.try_learn(key, port, limit, time)).unwrap_or(Learned::Known)
-    }
-
-    /// `None` when another thread came in between.
-    fn try_learn(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Option<Learned> {
-        let fresh = Value::live(port, time.second, State::Live);
-        let Some((slot, value)) = self.find(key) else {
-            return match self.insert(key, fresh, limit, time) {
-                Insert::Done => Some(Learned::Added),
-                Insert::Limited => Some(Learned::Limited),
-                Insert::Full => Some(Learned::Full),
-                Insert::Raced => None,
-            };
-        };
-        if value.was_seen(port, time.second) && !value.is_expired(time) {
-            return Some(Learned::Known);
-        }
-        if value.is_static() {
-            return Some(Learned::Pinned);
-        }
-        // Workers read their clocks at different moments; time does not run backwards.
-        let seen = value.seen().max(time.second);
-        let fresh = Value::live(port, seen, State::Live).in_life_of(value);
-        let stays = value.port() == port;
-        let learned = match (value.is_expired(time), stays) {
-            (true, _) => Learned::Added,
-            (false, true) => Learned::Refreshed,
-            (false, false) => Learned::Moved,
-        };
-        if stays {
-            return slot.replace(value, fresh).then_some(learned);
-        }
-        if !self.ports.enter(fresh, limit) {
-            return self.free(slot, value).then_some(Learned::Limited);
-        }
-        let is_moved = slot.replace(value, fresh);
-        self.ports.leave(if is_moved { value } else { fresh });
-        is_moved.then_some(learned)
-    }
-
-    /// The live entry of `key`, and its value at that moment.
-    fn find(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
-        let view = self.view();
-        view.find(key, view.locate(key))
-    }
-
     #[cold]
     fn find_second(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
         let [_, second] = self.view().buckets_of(key);
@@ -208,13 +122,221 @@ impl Fdb {
     }
 }
 
-impl FdbTime {
-    /// The second that `now` is in.
-    pub fn new(now: Nanos, ageing: u32) -> Self {
-        let second = u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX);
-        Self { second, ageing }
+/// View of the table for look-ups, which holds its fields close at hand.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    fdb: &'a Fdb,
+    buckets: &'a [Bucket],
+    mask: usize,
+    hasher: Hasher,
+}
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    fn new(fdb: &'a Fdb, buckets: &'a [Bucket], hasher: Hasher) -> Self {
+        Self { fdb, buckets, mask: buckets.len() - 1, hasher }
+    }
+
+    /// The port that `key`, whose place is `place`, was last seen on.
+    ///
+    /// Cost: one cache line, two when the address is unknown or its first bucket was full.
+    #[inline(always)]
+    pub(super) fn lookup(&self, key: FdbKey, place: BucketIndex, time: FdbTime) -> Option<PortId> {
+        let (_, value) = self.find(key, place)?;
+        (!value.is_expired(time)).then(|| value.port())
+    }
+
+    /// True if learning `key`, whose place is `place`, on `port` would change nothing.
+    ///
+    /// Cost: one cache line; two when the address is new or its first bucket was full.
+    #[inline(always)]
+    pub(super) fn knows(&self, key: FdbKey, place: BucketIndex, port: PortId, time: FdbTime) -> bool {
+        self.find(key, place).is_some_and(|(_, value)| value.was_seen(port, time.second))
+    }
+
+    /// First bucket of `key`, which is prefetched for the look-up.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "there are less than 2³² buckets")]
+    pub(super) fn locate(&self, key: FdbKey) -> BucketIndex {
+        let index = self.hasher.hash(key).0 & self.mask;
+        polder_buffers::prefetch(&self.buckets[index]);
+        BucketIndex(index as u32)
+    }
+
+    /// The live entry of `key`, and its value at that moment.
+    #[inline(always)]
+    fn find(&self, key: FdbKey, place: BucketIndex) -> Option<(Slot<'a>, Value)> {
+        // The mask keeps the index inside the table, whatever table the place is of.
+        let first = &self.buckets[place.0 as usize & self.mask];
+        first.find(key).or_else(|| self.fdb.find_second(key))
+    }
+
+    /// The buckets of a key, in the order of lookups.
+    #[inline(always)]
+    fn buckets_of(&self, key: FdbKey) -> [&'a Bucket; 2] {
+        let hash = self.hasher.hash(key);
+        [self.first(hash), self.second(hash)]
+    }
+
+    #[inline(always)]
+    fn first(&self, hash: Hash) -> &'a Bucket {
+        &self.buckets[hash.0 & self.mask]
+    }
+
+    /// Another one than the first, also when both halves of the hash agree.
+    #[inline(always)]
+    fn second(&self, hash: Hash) -> &'a Bucket {
+        let (first, second) = (hash.0 & self.mask, (hash.0 >> 32) & self.mask);
+        &self.buckets[if second == first { first ^ 1 } else { second }]
     }
 }
 
-/// Number of retries of learning when other workers change the same buckets at the same time.
-const ATTEMPTS: u32 = 8;
+/// The first bucket of a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BucketIndex(u32);
+
+/// Both halves are used: for the first bucket and for the second.
+#[derive(Clone, Copy)]
+struct Hash(usize);
+
+const _: () = assert!(usize::BITS == 64, "the hash has two halves of 32 bits");
+
+/// Hash that cannot be predicted without the seed.
+#[derive(Clone, Copy, Debug)]
+struct Hasher {
+    add: u64,
+    multiply: u64,
+}
+
+impl Hasher {
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a word is 64 bits wide, as asserted above")]
+    fn hash(self, key: FdbKey) -> Hash {
+        // Twice: after one multiplication, addresses that follow each other stand at equal distances,
+        // and with an unlucky seed in a few buckets.
+        let once = fold(key.0 ^ self.add, self.multiply);
+        Hash(fold(once, GOLDEN) as usize)
+    }
+}
+
+/// The two halves of a product, one upon the other.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "both halves are wanted, by themselves")]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// 2⁶⁴ divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Entries of a bucket.
+const WAYS: usize = 4;
+
+/// A cache line of the table: four entries, each a key and a value.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Bucket {
+    keys: [AtomicU64; WAYS],
+    values: [AtomicU64; WAYS],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    /// The live entry of `key` in this bucket.
+    #[inline(always)]
+    fn find(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
+        // All four are compared before the first branch: which one it is cannot be predicted.
+        let mut matches = 0_u32;
+        for (way, stored) in self.keys.iter().enumerate() {
+            // Acquire pairs with the Release stores of keys: who sees a key sees the claim before it.
+            matches |= u32::from(stored.load(Ordering::Acquire) == key.0) << way;
+        }
+        while matches != 0 {
+            let slot = self.slot(matches.trailing_zeros() as usize);
+            if let Some(value) = slot.live_with(key) {
+                return Some((slot, value));
+            }
+            matches &= matches - 1;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn slot(&self, way: usize) -> Slot<'_> {
+        // The mask keeps the index inside the bucket without a branch.
+        Slot { key: &self.keys[way & (WAYS - 1)], value: &self.values[way & (WAYS - 1)] }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    key: &'a AtomicU64,
+    value: &'a AtomicU64,
+}
+
+impl Slot<'_> {
+    /// The value, if it is live and belongs to `key`, which has been seen in the slot just before.
+    #[inline(always)]
+    fn live_with(&self, key: FdbKey) -> Option<Value> {
+        let value = self.value();
+        // Relaxed: the Acquire of the value orders this load behind it.
+        (value.is_live() && self.key.load(Ordering::Relaxed) == key.0).then_some(value)
+    }
+
+    #[inline(always)]
+    fn value(&self) -> Value {
+        // Acquire pairs with the Release of `publish`: who sees a live value sees its key.
+        Value(self.value.load(Ordering::Acquire))
+    }
+}
+
+/// Port, second and state of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Value(u64);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+enum State {
+    Claimed = 1,
+    Live = 2,
+    Static = 6,
+}
+
+impl Value {
+    #[inline(always)]
+    fn is_live(self) -> bool {
+        self.0 & State::Live as u64 != 0
+    }
+
+    #[inline(always)]
+    fn is_static(self) -> bool {
+        self.0 & State::Static as u64 == State::Static as u64
+    }
+
+    /// True if there is nothing to note of a frame that came in by `port` in `second`.
+    #[inline(always)]
+    fn was_seen(self, port: PortId, second: u32) -> bool {
+        self.0 >> 16 == u64::from(port.0) << 32 | u64::from(second)
+            || self.port() == port && (self.is_static() || self.seen() > second)
+    }
+
+    #[inline(always)]
+    fn is_expired(self, time: FdbTime) -> bool {
+        time.second.saturating_sub(self.seen()) > time.ageing && !self.is_static()
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is 32 bits wide")]
+    fn seen(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+
+    #[inline(always)]
+    fn port(self) -> PortId {
+        PortId((self.0 >> 48) as u16)
+    }
+}

@@ -1,9 +1,9 @@
-//! The queues of a worker: added, removed, weighted.
+//! The queues of a worker: added, removed, weighted, and given their parts of the cycle.
 
 use super::{Entry, FIRST, Options, RunQueue};
 use crate::scheduler::admission::AdmissionLimit;
 use crate::scheduler::budget::BudgetController;
-use crate::scheduler::quantum::Quantum;
+use crate::scheduler::quantum::{Quantum, QuantumTotals};
 use crate::scheduler::sojourn::SojournLimit;
 use crate::units::Nanos;
 use std::collections::VecDeque;
@@ -63,6 +63,24 @@ impl RunQueue {
     fn divide(&mut self) {
         let (cycle, all) = (self.options.cycle, self.weights);
         self.entries.iter_mut().for_each(|entry| entry.part = Quantum::of(cycle, entry.weight, all));
+    }
+
+    /// Measures the use of the last cycles, and divides them anew.
+    pub(super) fn look(&mut self, now: Nanos) {
+        let passed = now.since(self.looked);
+        self.looked = now;
+        let mut whole =
+            QuantumTotals { cycle: self.options.cycle, weights: self.weights, ..QuantumTotals::default() };
+        for entry in &mut self.entries {
+            entry.part.close(entry.weight, passed, entry.waits, &mut whole);
+        }
+        self.entries.iter_mut().for_each(|entry| entry.part.take(entry.weight, whole));
+        self.longest = whole.longest();
+    }
+
+    /// True if a queue is bound to the number of wanted packets.
+    pub fn is_bound(&self, index: usize) -> bool {
+        self.entries[index].bound.is_some()
     }
 
     /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.

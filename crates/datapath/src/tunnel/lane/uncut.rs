@@ -1,11 +1,28 @@
 //! Packets that are cut behind the tunnel, and checksums over what is complete.
 
 use super::{Completion, Lane};
+use crate::drops::Context;
 use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::segment::Measure;
+use crate::tunnel::encapsulate::gather;
+use crate::tunnel::{ETHERNET_BYTES, Tunnel};
 use crate::wire::{Checksum, Gre};
 use polder_buffers::{OuterHeaders, Packet, Segmentation};
+
+impl Tunnel {
+    /// True if an uncut packet can enter the tunnel as it is: each of its segments fits in one piece, and the whole into an
+    /// IP packet. Others are cut first. Their headers are brought into the head of a chain.
+    pub fn takes_uncut(&self, packet: &mut Packet, context: &mut Context<'_>) -> bool {
+        if !packet.is_contiguous() {
+            gather(packet, context);
+        }
+        let Some(Measure { longest_bytes, .. }) = Measure::of_described(packet) else { return false };
+        let fits = self.carried_frame().min(self.mtu.saturating_add(ETHERNET_BYTES));
+        let around = self.template.len() - self.template.link();
+        longest_bytes <= usize::from(fits) && packet.len() + usize::from(around) <= usize::from(u16::MAX)
+    }
+}
 
 impl Lane<'_> {
     /// Says of an uncut packet in which headers its `count` segments are.

@@ -36,6 +36,14 @@ impl Template {
             sum,
         }
     }
+
+    /// The headers without fields that differ from packet to packet, the sum of the IPv4 header among them, and the bits
+    /// of traffic class and time to live that are inherited, each with all others.
+    pub(in crate::tunnel) fn parts(&self) -> (&[u8], u32, [(u8, u8); 2]) {
+        let Inherited { class_bits, fixed_class, ttl_bits, fixed_ttl } = self.inherited;
+        let headers = &self.bytes[ROOM - usize::from(self.length)..];
+        (headers, self.sum, [(class_bits, fixed_class), (ttl_bits, fixed_ttl)])
+    }
 }
 
 impl Inherited {

@@ -1,0 +1,114 @@
+//! Bridges of a configuration: checked, prepared, and brought into the databases.
+
+use super::{Bridge, Bridges, Links, Member};
+use crate::forward::fdb::{FdbEntry, FdbFull, FdbKey, FdbTime};
+use crate::forward::options::{BridgeError, BridgeOptions, MemberOptions, NOT_A_MEMBER, check, places};
+use crate::forward::vlan::PortVlans;
+use polder_buffers::{BATCH, PortId};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+impl Links {
+    /// The states of ports 0 to `ports` − 1: up, until somebody says otherwise.
+    pub fn new(ports: usize) -> Self {
+        Self((0..ports).map(|_| AtomicBool::new(true)).collect())
+    }
+
+    /// Notes whether `port` can send; says whether that is news.
+    ///
+    /// Addresses that were learned behind a port that went down must be flushed: see
+    /// [`Fdb::flush_port`](crate::forward::Fdb::flush_port).
+    pub fn set(&self, port: PortId, up: bool) -> bool {
+        let link = self.0.get(usize::from(port.0));
+        // Relaxed: the flag orders nothing; a frame more or less meets the closed port itself.
+        link.is_some_and(|link| link.swap(up, Ordering::Relaxed) != up)
+    }
+}
+
+impl Bridges {
+    /// Checks and prepares the configuration. The databases are not touched: see
+    /// [`Bridges::bind_static`].
+    ///
+    /// # Errors
+    /// The first [`BridgeError`], in the order of the configuration.
+    pub fn new(options: Vec<BridgeOptions>, links: Arc<Links>) -> Result<Self, BridgeError> {
+        let count = options.iter().map(|bridge| bridge.members.len()).sum();
+        if count >= usize::from(NOT_A_MEMBER) {
+            return Err(BridgeError::TooMany { count });
+        }
+        let by_port = places(&options)?;
+        let mut members = Vec::with_capacity(count);
+        let mut bridges = Vec::with_capacity(options.len());
+        for (number, options) in (0_u16..).zip(options) {
+            check(&options)?;
+            let start = members.len();
+            members.extend(options.members.iter().map(|member| Member::new(member, number)));
+            bridges.push(Bridge {
+                fdb: options.fdb,
+                ageing: options.ageing_seconds,
+                members: start..members.len(),
+                static_entries: options.static_entries,
+            });
+        }
+        Ok(Self { by_port, members: members.into(), bridges: bridges.into(), links })
+    }
+
+    /// Brings the static entries of the databases in line with the configuration, and forgets
+    /// addresses learned on ports that left; to be called once the table is in use.
+    ///
+    /// # Errors
+    /// [`FdbFull`] when an address finds no place; the others are bound all the same.
+    pub fn bind_static(&self, second: u32) -> Result<(), FdbFull> {
+        let mut result = Ok(());
+        for (number, bridge) in (0..).zip(&self.bridges) {
+            let time = FdbTime { second, ageing: bridge.ageing };
+            let wanted = bridge.static_entries.iter().map(|entry| (entry.key(), entry.port.0)).collect();
+            bridge.fdb.remove_where(|entry| !self.keeps(number, &wanted, entry));
+            for entry in &bridge.static_entries {
+                result = result.and(bridge.fdb.set_static(entry.key(), entry.port, time));
+            }
+        }
+        result
+    }
+
+    /// Number of packets that the stage may make of one batch, so that a worker can reserve room.
+    pub fn longest_expansion(&self) -> usize {
+        let longest = self.bridges.iter().map(|bridge| bridge.members.len()).max();
+        BATCH * longest.unwrap_or(1).max(1)
+    }
+
+    /// The same with copies of the learned addresses.
+    pub(crate) fn image(&self) -> Self {
+        let bridge = |bridge: &Bridge| Bridge { fdb: Arc::new(bridge.fdb.copy()), ..bridge.clone() };
+        Self {
+            by_port: self.by_port.clone(),
+            members: self.members.clone(),
+            bridges: self.bridges.iter().map(bridge).collect(),
+            links: Arc::clone(&self.links),
+        }
+    }
+
+    /// True if an entry of the database agrees with the configuration.
+    fn keeps(&self, bridge: u16, wanted: &HashSet<(FdbKey, u16)>, entry: &FdbEntry) -> bool {
+        let member = self.member(entry.port).filter(|member| member.bridge == bridge);
+        member.is_some_and(|member| member.carries(entry.vlan))
+            && (!entry.is_static || wanted.contains(&(FdbKey::new(entry.address, entry.vlan), entry.port.0)))
+    }
+}
+
+impl Member {
+    pub(in crate::forward) fn new(options: &MemberOptions, bridge: u16) -> Self {
+        Self {
+            port: options.port,
+            bridge,
+            learning: options.learning,
+            flood: options.flood,
+            isolated: options.isolated,
+            split_horizon: options.split_horizon.unwrap_or(options.port),
+            flood_limits: options.flood_limits,
+            fdb_max_learned: options.fdb_max_learned.unwrap_or(u32::MAX),
+            vlans: PortVlans::new(&options.vlans).map(Box::new),
+        }
+    }
+}

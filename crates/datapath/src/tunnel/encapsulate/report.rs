@@ -1,0 +1,45 @@
+//! Messages to senders of packets that are too big for a tunnel: who gets one, and how often.
+
+use super::EncapsulateState;
+use crate::drops::Context;
+use crate::flags::{FLOODED, OWN_MESSAGE};
+use crate::parse::HeaderSummary;
+use crate::tunnel::lane::Lane;
+use crate::tunnel::toobig;
+use polder_buffers::Packet;
+
+impl EncapsulateState {
+    /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
+    ///
+    /// A copy of a flooded frame is dropped in silence: its destination may be on another member, where the frame
+    /// fits.
+    #[cold]
+    pub(super) fn report(
+        &mut self,
+        packet: &Packet,
+        headers: HeaderSummary,
+        limit: u16,
+        lane: &Lane<'_>,
+        context: &mut Context<'_>,
+    ) {
+        if packet.flags & FLOODED != 0 || !toobig::wants_report(packet.bytes(), headers, limit) {
+            return;
+        }
+        let silenced = self.replies.is_full() || !self.bucket.take(context.now);
+        let reply = if silenced { None } else { toobig::message(packet, headers, limit, context.pool) };
+        let Some(mut reply) = reply else {
+            lane.counters.too_big_silenced.add(1);
+            return;
+        };
+        reply.ingress = lane.port;
+        reply.flags = OWN_MESSAGE;
+        reply.received_at = context.now.0;
+        match self.replies.push(reply) {
+            Ok(()) => {
+                lane.counters.too_big_reported.add(1);
+                context.ledger.generated.add(1);
+            }
+            Err(reply) => context.pool.release_packet(reply),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Frames longer than what fits into one outer packet for certain.
+
+use super::{Lane, TunnelVerdict};
+use crate::parse::HeaderSummary;
+use crate::segment::Measure;
+use crate::tunnel::{ETHERNET_BYTES, toobig};
+use polder_buffers::{Packet, SegmentationKind};
+
+impl Lane<'_> {
+    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all. Of an uncut packet the
+    /// longest segment counts; it is [cut before](Tunnel::takes_uncut) where segments do not fit in one piece.
+    #[cold]
+    pub(in crate::tunnel) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
+        if !self.is_known {
+            return TunnelVerdict::NoNeighbour;
+        }
+        let length = Measure::of(packet).map_or(packet.len(), |measure| measure.longest_bytes);
+        let carried = self.tunnel.carried_frame();
+        let before = u16::try_from(headers.network_offset()).unwrap_or(ETHERNET_BYTES);
+        let limit = toobig::limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), headers);
+        if length > usize::from(limit) + headers.network_offset() {
+            return TunnelVerdict::TooBig(limit);
+        }
+        if length <= usize::from(carried) {
+            TunnelVerdict::Send
+        } else if packet.segmentation.kind == SegmentationKind::None {
+            TunnelVerdict::Split
+        } else {
+            // The path has become narrower since it was asked.
+            TunnelVerdict::TooBig(limit)
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The tunnel of a packet that comes from the other end.
+
+use super::{Tunnel, Tunnels};
+use crate::tunnel::{Carrier, Ends, TunnelId};
+
+impl Tunnel {
+    /// True if a packet between these ends with this number belongs to it.
+    #[inline(always)]
+    pub(in crate::tunnel) fn is_between(&self, ends: &Ends, id: TunnelId) -> bool {
+        let options = &self.options;
+        options.ends == *ends && options.id() == id
+    }
+}
+
+impl Tunnels {
+    /// The tunnel that packets between these ends with this number belong to.
+    #[inline]
+    pub fn find(&self, ends: &Ends, id: TunnelId) -> Option<&Tunnel> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = ends.spread(id) & mask;
+        // At most half of the places are taken, so the walk ends at a free one.
+        loop {
+            let position = usize::from(self.places[place]).checked_sub(1)?;
+            let tunnel = self.tunnels.get(position)?;
+            if tunnel.is_between(ends, id) {
+                return Some(tunnel);
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    /// True if some tunnel has these ends and is known by that field, whatever its number.
+    pub fn has(&self, ends: &Ends, carrier: Carrier) -> bool {
+        self.ends.binary_search(&(*ends, carrier)).is_ok()
+    }
+
+    /// True if some tunnel is known by that field.
+    #[inline]
+    pub fn takes(&self, carrier: Carrier) -> bool {
+        match carrier {
+            Carrier::Gre => true,
+            Carrier::Udp(port) => self.takes_port(port),
+        }
+    }
+
+    /// True if some tunnel is over UDP with this destination port.
+    #[inline(always)]
+    pub(in crate::tunnel) fn takes_port(&self, port: u16) -> bool {
+        (port == self.first_port && port != 0)
+            || (!self.other_ports.is_empty() && self.other_ports.contains(&port))
+    }
+}
