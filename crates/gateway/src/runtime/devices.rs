@@ -1,7 +1,7 @@
 //! Opening the devices of ports, and devices that are not there yet.
 
 use super::preflight;
-use super::upgrade::Inheritance;
+use super::upgrade::{Inheritance, SteppedBack};
 use crate::config::model::{Configuration, Port};
 use crate::device::{self, Facts, OpenPort, missing};
 use anyhow::Result;
@@ -56,6 +56,11 @@ impl Devices {
     /// Devices that are opened in another way, and that nothing is known of before.
     pub(super) fn opened_by(open: Opener) -> Self {
         Self { open, probe: |_, _| Ok(Vec::new()), inheritance: None }
+    }
+
+    /// Lets others have the CPU first while devices are opened, where another process still forwards.
+    pub(super) fn step_back(&self) -> Option<SteppedBack> {
+        self.inheritance.as_ref().and_then(|inheritance| inheritance.step_back())
     }
 
     /// Opens the device of `port`, unless it is not there.

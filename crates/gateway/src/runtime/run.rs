@@ -172,6 +172,8 @@ fn prepare(
     let signals = Signals::new().context("cannot listen for signals")?;
     let inheritance =
         predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;
+    // All threads are started after that, with the usual weight.
+    let _stepped_back = inheritance.as_ref().and_then(Inheritance::step_back);
     let (claimed, metrics) = match &inheritance {
         None => {
             let metrics = configuration.metrics.listen.as_ref();

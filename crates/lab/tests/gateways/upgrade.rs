@@ -11,6 +11,8 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
@@ -34,13 +36,26 @@ fn counters(site: &Site) -> String {
     ["counters", "drops"].map(|view| site.ask(&["show", view]).unwrap()).concat()
 }
 
+/// Nice values of a process's threads, by name.
+fn weights(process: u32) -> BTreeMap<String, i32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_thread = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+        let (name, rest) = stat.split_once('(').unwrap().1.rsplit_once(") ").unwrap();
+        (name.to_owned(), rest.split(' ').nth(16).unwrap().parse().unwrap())
+    };
+    threads.map(|thread| of_thread(thread.unwrap())).collect()
+}
+
 fn crosses(carrier: Carrier) {
     let site = Site::lay(carrier, "").unwrap();
     let mut first = site.start().unwrap();
     let before = site.term("received").unwrap();
+    let usual = weights(first.id());
     let crossed = site.cross(RATE, Change::Upgrade).unwrap();
     let next = Process::behind(&site.socket()).unwrap();
     assert_ne!(next.id(), first.id());
+    assert_eq!(weights(next.id()), usual, "a thread is left behind everybody else");
     assert!(first.wait(Duration::from_secs(10)).unwrap().success(), "{}", first.said());
     let arrivals = crossed.arrivals;
     let said = || format!("{crossed:?}\n{}", counters(&site));

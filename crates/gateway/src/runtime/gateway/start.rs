@@ -113,9 +113,12 @@ impl Gateway {
         let links = Arc::new(all_links());
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
+        // Threads that are started later have the usual weight.
+        let stepped_back = devices.step_back();
         for port in &configuration.ports {
             opened.push(devices.open_or_wait(port, &configuration, memory.manager().region())?);
         }
+        drop(stepped_back);
         let facts = opened.iter().filter_map(Opening::facts).collect::<HashMap<_, _>>();
         let mut seen =
             facts.iter().map(|(&id, facts)| (id, AttachedPort { facts: facts.clone(), up: true })).collect();

@@ -21,8 +21,8 @@ mod wire;
 
 pub(super) use give::{Giver, Heritage};
 pub(super) use state::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
-pub(super) use take::Inheritance;
 pub(crate) use take::TakenOver;
+pub(super) use take::{Inheritance, SteppedBack};
 
 use crate::device::PartsKind;
 use polder_datapath::units::Nanos;

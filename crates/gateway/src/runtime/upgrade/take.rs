@@ -10,6 +10,7 @@ use crate::device::{Parts, why_not_passed};
 use crate::metrics::listen::Bound;
 use crate::runtime::gateway::Gateway;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::process::{getpriority_process, setpriority_process};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+/// Nice value of a thread that lets everybody else go first.
+const LAST: i32 = 19;
 
 /// A gateway to go on with.
 pub(in crate::runtime) struct Inheritance {
@@ -38,6 +42,8 @@ pub(in crate::runtime) struct Inheritance {
     is_gone: AtomicBool,
     /// True if nothing is to be taken over after all.
     dry_run: bool,
+    /// Nice value of the process, if a thread may return to it.
+    nice: Option<i32>,
 }
 
 /// Report on standard output of a process that has taken over, for the one that has started it.
@@ -91,7 +97,16 @@ impl Inheritance {
             is_left: Arc::new(AtomicBool::new(true)),
             is_gone: AtomicBool::new(false),
             dry_run,
+            nice: usual_nice(),
         })
+    }
+
+    /// Lets everybody else have the CPU before the calling thread, until the result is dropped: the workers of the gateway
+    /// that still runs, above all, whose weight may be small.
+    pub(in crate::runtime) fn step_back(&self) -> Option<SteppedBack> {
+        let nice = self.nice?;
+        setpriority_process(None, LAST).ok()?;
+        Some(SteppedBack { nice })
     }
 
     /// The configuration with the gateway's numbers of ports and tunnels.
@@ -207,6 +222,25 @@ impl Inheritance {
             anew: lock(&self.anew).clone(),
         }
     }
+}
+
+/// A thread that works while nobody else wants to, and gets its weight back when this is dropped.
+pub(in crate::runtime) struct SteppedBack {
+    nice: i32,
+}
+
+impl Drop for SteppedBack {
+    fn drop(&mut self) {
+        if let Err(error) = setpriority_process(None, self.nice) {
+            tracing::warn!(%error, "the thread stays at the lowest priority");
+        }
+    }
+}
+
+/// Nice value of the calling thread, if it may return to it from a higher one.
+fn usual_nice() -> Option<i32> {
+    let may = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
+    may.unwrap_or(false).then(|| getpriority_process(None).ok()).flatten()
 }
 
 fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
