@@ -1,12 +1,12 @@
 //! Command-line arguments.
 
 use super::baseline::Since;
-use crate::control::client::{ClientError, DIRECTORY, only_gateway};
+use crate::control::client::{ClientError, DIRECTORY, gateways, only_gateway};
 use crate::show::What;
 use crate::trace::spec::LAYERS;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Forwards packets between Linux interfaces, TAPs and tunnels, in user space.
 #[derive(Debug, Parser)]
@@ -417,6 +417,14 @@ impl Which {
             (None, Some(name)) => Ok(PathBuf::from(DIRECTORY).join(format!("{name}.sock"))),
             (None, None) => only_gateway(),
         }
+    }
+
+    /// Control sockets of the gateways that are meant: of all that run if none is named.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        if self.socket.is_none() && self.gateway.is_none() {
+            return gateways(Path::new(DIRECTORY));
+        }
+        self.socket().into_iter().collect()
     }
 }
 

@@ -1,24 +1,46 @@
-//! Completions for shells, of what is there now: gateways, their ports and tunnels.
+//! Completions for shells, of what is there now: gateways, and names, addresses and numbers of their rows.
 //!
 //! The script that a shell loads calls `polder` with `COMPLETE` in its environment for each completion.
 
+use super::arguments::Which;
+use super::program;
 use crate::control::client::{Client, DIRECTORY, gateways};
 use crate::control::{Answer, Ask};
-use crate::show::{Shown, View, What};
-use clap::{Command, CommandFactory as _};
+use crate::show::What;
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{ArgValueCandidates, CompletionCandidate, Shell};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Environment variable by which a shell asks.
 const ASKED: &str = "COMPLETE";
-/// Subcommands with a port as an argument, and its name.
-const PORTS: [(&str, &str); 3] = [("show", "of"), ("capture", "port"), ("trace", "port")];
+/// Environment variable with the place of the word that is completed.
+const PLACE: &str = "_CLAP_COMPLETE_INDEX";
+/// Function of bash, which ends words at colons, as addresses have them: words are those between spaces, and candidates
+/// begin behind the last colon.
+const COLONS: &str = r#"
+_polder() {
+    local word=${COMP_LINE:0:COMP_POINT}
+    local -a words
+    read -ra words <<<"$word"
+    word=${word##* }
+    if [[ $word != *:* ]]; then
+        _clap_complete_polder "$@"
+        return
+    fi
+    local -a COMP_WORDS=("${words[@]}")
+    local COMP_CWORD=$((${#words[@]} - 1))
+    _clap_complete_polder "$1" "$word" "$3"
+    COMPREPLY=("${COMPREPLY[@]#"${word%"$2"}"}")
+}
+"#;
 
 /// Answers a shell, and ends the process, if one asks.
 pub(super) fn answer() {
-    CompleteEnv::with_factory(command).var(ASKED).complete();
+    CompleteEnv::with_factory(|| completed(super::Arguments::command())).var(ASKED).complete();
 }
 
 /// The script for a shell.
@@ -28,57 +50,87 @@ pub(super) fn script(shell: Shell) -> io::Result<String> {
     let unknown = || io::Error::other(format!("there is no script for {shell}"));
     let script = shells.completer(&shell.to_string()).ok_or_else(unknown)?;
     script.write_registration(ASKED, "polder", "polder", "polder", &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(match shell {
+        Shell::Bash => text.replace("-F _clap_complete_polder", "-F _polder") + COLONS,
+        _ => text,
+    })
 }
 
-/// The command line, with what completes its arguments.
-fn command() -> Command {
-    super::Arguments::command().mut_subcommands(|command| {
-        let of_port =
-            PORTS.iter().find(|(name, _)| *name == command.get_name()).map(|(_, argument)| *argument);
-        // In place: the order of arguments is their meaning.
-        command.mut_args(|argument| match argument.get_id().as_str() {
-            "gateway" => argument.add(ArgValueCandidates::new(names)),
-            "from" => argument.add(ArgValueCandidates::new(baselines)),
-            id if Some(id) == of_port => argument.add(ArgValueCandidates::new(ports)),
-            _ => argument,
-        })
+/// A command, with what completes its arguments and those of its subcommands.
+fn completed(command: Command) -> Command {
+    let is_lab = command.get_name() == "lab";
+    // In place: the order of arguments is their meaning.
+    command.mut_subcommands(completed).mut_args(|argument| match argument.get_id().as_str() {
+        "arguments" if is_lab => argument.add(ArgValueCandidates::new(of_lab)),
+        "gateway" => argument.add(ArgValueCandidates::new(running)),
+        "from" => argument.add(ArgValueCandidates::new(baselines)),
+        "of" => argument.add(ArgValueCandidates::new(rows)),
+        "port" => argument.add(ArgValueCandidates::new(ports)),
+        _ => argument,
     })
 }
 
 /// Names of the gateways that run.
-fn names() -> Vec<CompletionCandidate> {
+fn running() -> Vec<CompletionCandidate> {
     let name = |path: &Path| path.file_stem().map(CompletionCandidate::new);
     gateways(Path::new(DIRECTORY)).iter().filter_map(|path| name(path)).collect()
 }
 
-/// Names under which totals were put aside.
+/// Names under which totals of the view were put aside.
 fn baselines() -> Vec<CompletionCandidate> {
-    super::baseline::names(None).into_iter().map(CompletionCandidate::new).collect()
+    let what = typed().as_ref().and_then(view);
+    super::baseline::names(what).into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Ports and tunnels of all gateways that run. One that does not answer has none.
+/// Names, addresses and numbers of rows of the view.
+fn rows() -> Vec<CompletionCandidate> {
+    let Some(typed) = typed() else { return Vec::new() };
+    view(&typed).map(|what| names(&typed, &[what])).unwrap_or_default()
+}
+
+/// Ports and tunnels.
 fn ports() -> Vec<CompletionCandidate> {
+    typed().map(|typed| names(&typed, &[What::Ports, What::Tunnels])).unwrap_or_default()
+}
+
+/// Candidates of `polder-lab`, which completes its own words.
+fn of_lab() -> Vec<CompletionCandidate> {
+    let words = words().skip(1).collect::<Vec<_>>();
+    let place = std::env::var(PLACE).ok().and_then(|place| place.parse::<usize>().ok());
+    let place = place.unwrap_or(words.len()).saturating_sub(1).to_string();
+    let mut lab = program::command(program::LAB);
+    lab.env(ASKED, "bash").env(PLACE, place).env_remove("_CLAP_IFS").arg("--").args(words);
+    let Ok(output) = lab.output() else { return Vec::new() };
+    String::from_utf8_lossy(&output.stdout).lines().map(CompletionCandidate::new).collect()
+}
+
+/// Words that were typed, the program's name first.
+fn words() -> impl Iterator<Item = OsString> {
+    std::env::args_os().skip_while(|word| word != "--").skip(1)
+}
+
+/// Arguments of the last subcommand that was typed, as far as they are there.
+fn typed() -> Option<ArgMatches> {
+    let command = super::Arguments::command().ignore_errors(true);
+    let mut matches = command.try_get_matches_from(words()).ok()?;
+    while let Some((_, inner)) = matches.remove_subcommand() {
+        matches = inner;
+    }
+    Some(matches)
+}
+
+fn view(typed: &ArgMatches) -> Option<What> {
+    typed.try_get_one("what").ok().flatten().copied()
+}
+
+/// Names in these views of the gateways that are meant. One that does not answer has none.
+fn names(typed: &ArgMatches, views: &[What]) -> Vec<CompletionCandidate> {
+    let sockets = Which::from_arg_matches(typed).map(|which| which.sockets()).unwrap_or_default();
     let ask = |socket: &Path, what: What| {
         let answer = Client::connect(socket).ok()?.ask(Ask::Show { what, of: None }).ok()?;
-        if let Answer::Shown(shown) = answer { Some(row_names(*shown)) } else { None }
+        if let Answer::Shown(shown) = answer { Some(shown.view.names()) } else { None }
     };
-    let names = |socket: &PathBuf| {
-        [What::Ports, What::Tunnels]
-            .into_iter()
-            .filter_map(|what| ask(socket, what))
-            .flatten()
-            .collect::<Vec<_>>()
-    };
-    gateways(Path::new(DIRECTORY)).iter().flat_map(names).map(CompletionCandidate::new).collect()
-}
-
-fn row_names(shown: Shown) -> Vec<String> {
-    if let View::Ports(rows) = shown.view {
-        rows.into_iter().map(|row| row.name).collect()
-    } else if let View::Tunnels(rows) = shown.view {
-        rows.into_iter().map(|row| row.name).collect()
-    } else {
-        Vec::new()
-    }
+    let each = sockets.iter().flat_map(|socket| views.iter().filter_map(|&what| ask(socket, what)));
+    each.flatten().collect::<BTreeSet<_>>().into_iter().map(CompletionCandidate::new).collect()
 }

@@ -14,8 +14,7 @@ pub(super) const TOP: &str = "polder-top";
 
 /// Becomes the program of this name. Returns only when that cannot be.
 pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
-    let program = beside(name).unwrap_or_else(|| PathBuf::from(name));
-    let error = Command::new(program).args(arguments).exec();
+    let error = command(name).args(arguments).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
         let message = format!(
             "`{name}` is neither beside this program nor on the path: build it with `cargo build --release -p {name}`"
@@ -24,6 +23,11 @@ pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
     }
     super::complain(&anyhow!("cannot start {name}: {error}"));
     Err(Failure::Told(FAILED))
+}
+
+/// The program of this name, beside this one or on the path.
+pub(super) fn command(name: &str) -> Command {
+    Command::new(beside(name).unwrap_or_else(|| PathBuf::from(name)))
 }
 
 /// The program in the folder of this one.

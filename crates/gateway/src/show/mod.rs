@@ -346,6 +346,15 @@ mod tests {
     }
 
     #[test]
+    fn every_name_selects_rows_and_a_view_without_names_has_no_rows_of_one() {
+        for view in views() {
+            let names = view.names();
+            assert_eq!(names.is_empty(), view.clone().select("nothing").unwrap_err().contains("as a whole"));
+            names.iter().for_each(|name| view.clone().select(name).expect(name));
+        }
+    }
+
+    #[test]
     fn nothing_happens_between_a_view_and_itself() {
         for view in views() {
             let now = shown(view);

@@ -10,8 +10,45 @@ use super::queues::QueueRow;
 use super::routes::{NeighbourRow, RouteRow};
 use super::tunnels::TunnelRow;
 use super::workers::WorkerRow;
+use std::collections::BTreeSet;
 
 impl View {
+    /// Names, addresses and numbers that have rows, for completion.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        match self {
+            Self::Ports(rows) => names.extend(rows.iter().map(|row| row.name.clone())),
+            Self::Tunnels(rows) => names.extend(rows.iter().map(|row| row.name.clone())),
+            Self::Fdb(bridges) => names.extend(bridges.iter().flat_map(station_names).cloned()),
+            Self::Routes(routes) => {
+                let of = |row: &RouteRow| {
+                    let hops = row.hops.iter().flat_map(|hop| [Some(hop.port.clone()), hop.via.clone()]);
+                    hops.flatten().chain([row.to.clone()]).collect::<Vec<_>>()
+                };
+                names.extend(routes.routes.iter().flat_map(of));
+            }
+            Self::Neighbors(rows) => {
+                let of =
+                    |row: &NeighbourRow| [Some(row.port.clone()), Some(row.address.clone()), row.mac.clone()];
+                names.extend(rows.iter().flat_map(of).flatten());
+            }
+            Self::Filters(filters) => names.extend(filters.rules.iter().map(rule_name)),
+            Self::Flows(flows) => {
+                let of = |row: &CarriedRow| [row.source.clone(), row.destination.clone()];
+                names.extend(flows.flows.iter().flat_map(of));
+                names.extend(flows.ports.iter().chain(&flows.tunnels).map(|row| row.port.clone()));
+            }
+            Self::Drops(drops) => {
+                let of = |row: &DropRow| [row.reason.clone(), row.stage.clone()];
+                names.extend(drops.reasons.iter().flat_map(of));
+            }
+            Self::Workers(rows) => names.extend(rows.iter().map(|row| row.number.to_string())),
+            Self::Queues(rows) => names.extend(rows.iter().map(|row| row.port.clone())),
+            Self::Path(_) | Self::Counters(_) | Self::Steering(_) | Self::Buffers(_) | Self::Config(_) => {}
+        }
+        names
+    }
+
     /// Keeps the rows of that name, address or number.
     ///
     /// # Errors
@@ -42,8 +79,7 @@ impl View {
             Self::Filters(filters) => {
                 let of =
                     |row: &FilterRow| row.name.as_deref() == Some(name) || row.number.to_string() == name;
-                let label = |row: &FilterRow| row.name.clone().unwrap_or_else(|| row.number.to_string());
-                let known = filters.rules.iter().map(label).collect::<Vec<_>>();
+                let known = filters.rules.iter().map(rule_name).collect::<Vec<_>>();
                 filters.rules.retain(of);
                 found(filters.rules.is_empty(), ("rule", name), known)
             }
@@ -97,6 +133,18 @@ fn select_stations(bridges: &mut Vec<BridgeRow>, name: &str) -> Result<(), Strin
     }
     bridges.retain(|bridge| !bridge.entries.is_empty() || !bridge.members.is_empty());
     found(bridges.is_empty(), ("station, port or bridge", name), known)
+}
+
+/// A bridge, its members, and the addresses that it has learnt.
+fn station_names(bridge: &BridgeRow) -> impl Iterator<Item = &String> {
+    let members = bridge.members.iter().map(|member| &member.name);
+    let addresses = bridge.entries.iter().map(|entry| &entry.address);
+    members.chain(addresses).chain([&bridge.name])
+}
+
+/// Name of a rule; its number where it has none.
+fn rule_name(row: &FilterRow) -> String {
+    row.name.clone().unwrap_or_else(|| row.number.to_string())
 }
 
 /// An address as views write it: `02-00-5E-…` as `02:00:5e:…`.

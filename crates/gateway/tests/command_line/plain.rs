@@ -127,23 +127,6 @@ fn shells_get_completions() {
     }
 }
 
-/// Answer to a shell that asks for the last of these words.
-fn completed(words: &[&str]) -> Vec<String> {
-    let mut command = polder();
-    let index = (words.len() - 1).to_string();
-    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index).arg("--").args(words);
-    let output = command.output().expect("polder starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
-}
-
-#[test]
-fn words_are_completed() {
-    assert_eq!(completed(&["polder", "rel"]), ["reload", "release"]);
-    assert_eq!(completed(&["polder", "show", "po"]), ["ports"]);
-    assert_eq!(completed(&["polder", "show", "ports", "--sa"]), ["--save"]);
-}
-
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let polder = env!("CARGO_BIN_EXE_polder");

@@ -8,6 +8,7 @@ mod support;
 mod bfd;
 mod bridge;
 mod capture;
+mod completions;
 mod daemons;
 mod death;
 mod drain;
