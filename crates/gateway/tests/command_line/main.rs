@@ -5,6 +5,7 @@
 mod boundary;
 mod completions;
 mod confined;
+mod container;
 mod devices;
 mod events;
 mod gateway;
