@@ -66,21 +66,26 @@ fn pretty(shown: &Shown) -> Result<String, Failure> {
 fn watch(arguments: &Show, socket: &Path, seconds: f64) -> Result<(), Failure> {
     let screen = Screen::stdout();
     let mut client = Some(Client::connect(socket)?);
-    let mut earlier: Option<Shown> = None;
+    let (mut earlier, mut is_waiting) = (None, false);
     loop {
         match next(&mut client, socket, arguments) {
-            Ok(shown) if arguments.json => screen.write(&format!("{}\n", serde_json::to_string(&shown)?))?,
             Ok(shown) => {
-                redraw(screen, &draw(&shown, earlier.as_ref(), screen.look()))?;
+                is_waiting = false;
+                match arguments.json {
+                    true => screen.write(&format!("{}\n", serde_json::to_string(&shown)?))?,
+                    false => redraw(screen, &draw(&shown, earlier.as_ref(), screen.look()))?,
+                }
                 earlier = Some(shown);
             }
             Err(Failure::Error(error)) if is_passing(&error) => {
                 client = None;
-                Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
+                if !std::mem::replace(&mut is_waiting, true) {
+                    Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
+                }
             }
             Err(failure) => return Err(failure),
         }
-        std::thread::sleep(Duration::from_secs_f64(seconds));
+        Screen::wait(Duration::from_secs_f64(seconds))?;
     }
 }
 

@@ -10,8 +10,10 @@ use crate::capture::pcapng::{self, Totals};
 use crate::capture::{CaptureRequest, to_digits};
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::{self, BufReader, BufWriter, Read as _, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
         None => Box::new(io::stdout()),
     };
     let mut stream = client.into_stream().map_err(ClientError::from)?;
-    end_at_signals(stream.get_ref())?;
+    end_when_told(stream.get_ref(), to_output)?;
     let own = stream.get_ref().try_clone()?;
     let (written, totals) = pass_on(&mut stream, BufWriter::new(file), &own)?;
     summary(written, totals)
@@ -70,24 +72,29 @@ fn complain(text: &str, code: u8) -> Failure {
     Failure::Told(code)
 }
 
-/// Has the first signal end the capture, and a later one the process. What comes together with the first is
-/// the same: `timeout` sends its signal to the process, and to its group.
-fn end_at_signals(stream: &UnixStream) -> Result<(), Failure> {
+/// Has the first signal end the capture, and a later one the process; also the end of standard output's reader, if packets
+/// go there. What comes together with the first signal is the same: `timeout` sends its signal to the process, and to its
+/// group.
+fn end_when_told(stream: &UnixStream, to_output: bool) -> Result<(), Failure> {
     let impatient = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
     }
-    let (mut told, teller) = UnixStream::pair()?;
+    let (told, teller) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, teller.try_clone()?)?;
     }
     let stream = stream.try_clone()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if told.read(&mut [0]).is_ok() {
-            let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Write);
-            std::thread::sleep(TOGETHER);
-            impatient.store(true, Ordering::Relaxed);
+        let stdout = io::stdout();
+        let mut files = vec![PollFd::new(&told, PollFlags::IN)];
+        if to_output {
+            files.push(PollFd::new(&stdout, PollFlags::empty()));
         }
+        while poll(&mut files, None) == Err(Errno::INTR) {}
+        let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Write);
+        std::thread::sleep(TOGETHER);
+        impatient.store(true, Ordering::Relaxed);
     })?;
     Ok(())
 }

@@ -24,14 +24,14 @@ pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
     }
     loop {
         match reader.read(&socket) {
-            Ok(read) if read.events.is_empty() && read.lost == 0 => std::thread::sleep(PAUSE),
+            Ok(read) if read.events.is_empty() && read.lost == 0 => Screen::wait(PAUSE)?,
             Ok(read) => print(&read, arguments.json)?,
             Err(Failure::Error(error)) if is_passing(&error) => {
                 reader.client = None;
                 if !std::mem::replace(&mut reader.is_waiting, true) {
                     Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
                 }
-                std::thread::sleep(PAUSE);
+                Screen::wait(PAUSE)?;
             }
             Err(failure) => return Err(failure),
         }

@@ -3,8 +3,11 @@
 
 use crate::show::Look;
 use crate::show::look::ascii;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 /// Fewest columns that text is laid out for.
 const LEAST: usize = 20;
@@ -45,6 +48,21 @@ impl Screen {
         let columns =
             said.or_else(|| self.is_terminal.then(size).flatten().map(|size| usize::from(size.ws_col)));
         columns.filter(|&columns| columns > 0).map(|columns| columns.max(LEAST))
+    }
+
+    /// Waits for that time.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::BrokenPipe`] as soon as nobody reads standard output any more.
+    pub(super) fn wait(time: Duration) -> io::Result<()> {
+        let stdout = io::stdout();
+        let mut files = [PollFd::new(&stdout, PollFlags::empty())];
+        let limit = Timespec::try_from(time).map_err(io::Error::other)?;
+        match poll(&mut files, Some(&limit)) {
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     pub(super) fn write(self, text: &str) -> io::Result<()> {

@@ -2,6 +2,8 @@
 
 use super::support::{Folder, Gateway, SOON, polder, root_or_skip};
 use rustix::process::Signal;
+use std::io::Read as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Reloads, which has to succeed.
@@ -42,6 +44,72 @@ fn events_are_told_and_the_log_has_another_level() {
     let (_, log, _) = gateway.wait();
     assert!(log.contains("ageing_seconds") && !log.contains("77 → 78"), "{log}");
     assert!(log.contains("the log's level is info") && log.contains("ended after"), "{log}");
+}
+
+#[test]
+fn the_journal_gets_a_line_with_a_priority_for_each_message() {
+    if !root_or_skip("the_journal_gets_a_line_with_a_priority_for_each_message") {
+        return;
+    }
+    let gateway = Gateway::start_with("journal", "", &[("JOURNAL", "yes".to_owned())]);
+    gateway.change("members", "ageing_secs = 77\nmembers");
+    // The report has several lines.
+    let refused = gateway.ask(&["reload"]);
+    assert!(refused.code == Some(2) && refused.err.lines().count() > 3, "{}", refused.err);
+    gateway.inside("ip link set pdta up");
+    gateway.signal(Signal::TERM);
+    let (_, log, _) = gateway.wait();
+    let is_record = |line: &str| ["<3>", "<4>", "<6>"].iter().any(|priority| line.starts_with(priority));
+    assert!(log.lines().all(is_record), "{log}");
+    let refusals = log.lines().filter(|line| line.contains("not reloaded")).collect::<Vec<_>>();
+    assert!(refusals.len() == 1 && refusals[0].starts_with("<3>"), "{log}");
+    assert!(refusals[0].contains("ageing_secs") && log.lines().any(|line| line.starts_with("<6>")), "{log}");
+}
+
+/// `polder events | head -n 1` ends with `head`, also where nothing happens.
+#[test]
+fn what_follows_ends_with_its_reader() {
+    if !root_or_skip("what_follows_ends_with_its_reader") {
+        return;
+    }
+    let gateway = Gateway::start("reader");
+    for arguments in [&["events"][..], &["show", "ports", "--watch", "3600"], &["capture", "a"]] {
+        let mut command = polder();
+        command.args(arguments).arg("--socket").arg(gateway.socket()).stdout(Stdio::piped());
+        let mut follower = command.stderr(Stdio::null()).spawn().expect("it starts");
+        let mut output = follower.stdout.take().expect("it is piped");
+        output.read_exact(&mut [0; 4]).expect("what there is so far");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(follower.try_wait().expect("it can be looked at").is_none(), "{arguments:?} has ended");
+        drop(output);
+        let end = Instant::now() + SOON;
+        let status = loop {
+            if let Some(status) = follower.try_wait().expect("it can be looked at") {
+                break status;
+            }
+            if Instant::now() >= end {
+                follower.kill().expect("it runs");
+                panic!("{arguments:?} goes on without a reader");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+/// `polder run … 2>&1 | head`: the reader of the log goes, and the gateway goes on.
+#[test]
+fn a_gateway_whose_log_nobody_reads_goes_on() {
+    if !root_or_skip("a_gateway_whose_log_nobody_reads_goes_on") {
+        return;
+    }
+    let gateway = Gateway::start_with("unread", "", &[("UNREAD", "yes".to_owned())]);
+    assert_eq!(gateway.ask(&["log", "debug"]).code, Some(0));
+    gateway.change("members", "ageing_seconds = 77\nmembers");
+    reload(&gateway);
+    assert_eq!(gateway.ask(&["show", "ports"]).code, Some(0));
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.wait().0, Some(0));
 }
 
 #[test]

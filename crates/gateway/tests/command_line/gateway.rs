@@ -218,7 +218,7 @@ fn a_view_is_watched_until_the_gateway_is_back() {
     let mut said = String::new();
     watch.stderr.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
     watch.wait().expect("it ends");
-    assert!(said.contains("waiting for it"), "{said}");
+    assert_eq!(said.matches("waiting for it").count(), 1, "{said}");
     gateway.signal(Signal::TERM);
     gateway.wait();
 }

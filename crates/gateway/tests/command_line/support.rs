@@ -94,15 +94,22 @@ impl Gateway {
 
     /// Once more, where one was before.
     pub(crate) fn start_in(folder: Folder, variables: &[(&str, String)]) -> Self {
+        // With `JOURNAL` its standard error is said to be the journal's.
+        let script =
+            "[ -z \"$JOURNAL\" ] || export JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr); exec \"$@\"";
         let mut command = Command::new("unshare");
-        command.args(["--net", env!("CARGO_BIN_EXE_polder"), "run"]).arg(folder.0.join("gw.toml"));
+        command.args(["--net", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_polder"), "run"]);
+        command.arg(folder.0.join("gw.toml"));
         command.env_remove("JOURNAL_STREAM").env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("unshare starts");
         let mut stderr = child.stderr.take().expect("it is piped");
+        // With `UNREAD` nobody reads it.
+        let is_read = variables.iter().all(|(name, _)| *name != "UNREAD");
         let log = std::thread::spawn(move || {
             let mut text = String::new();
-            let _: std::io::Result<usize> = stderr.read_to_string(&mut text);
+            let read = is_read.then(|| stderr.read_to_string(&mut text));
+            let _: Option<std::io::Result<usize>> = read;
             text
         });
         let mut gateway = Self { folder: Some(folder), child, log: Some(log) };
