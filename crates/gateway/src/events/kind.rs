@@ -134,7 +134,7 @@ pub enum EventKind {
     Tunnel {
         /// The tunnel.
         tunnel: String,
-        /// `up`, `nothing heard`, `no next hop` or `port closed`.
+        /// `up`, `quiet`, `nothing heard`, `no next hop` or `port closed`.
         state: String,
         /// True if it carries.
         up: bool,

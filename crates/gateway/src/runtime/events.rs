@@ -7,6 +7,7 @@ use super::accounts::drops;
 use super::gateway::Gateway;
 use crate::config::model::Bridge;
 use crate::events::{EventKind, Events};
+use crate::show::tunnels::state as state_of_tunnel;
 use polder_buffers::PortId;
 use polder_datapath::drops::DropReason;
 use polder_datapath::forward::Fdb;
@@ -50,17 +51,19 @@ struct Dropping {
 }
 
 impl EventWatch {
-    /// Compares, if it is time, and takes note of what is different.
+    /// True if it is time to compare.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        now.since(self.looked_at) >= LOOK
+    }
+
+    /// Compares, and takes note of what is different.
     pub(super) fn look(&mut self, gateway: &Gateway, now: Nanos) {
-        if now.since(self.looked_at) < LOOK {
-            return;
-        }
         self.looked_at = now;
         let events = &gateway.events;
         self.look_at_drops(gateway, now, events);
         self.look_at_stations(gateway, events);
         self.look_at_routes(gateway, events);
-        self.look_at_tunnels(gateway, events);
+        self.look_at_tunnels(gateway, now, events);
         self.look_at_modes(gateway, events);
     }
 
@@ -127,25 +130,20 @@ impl EventWatch {
         self.neighbours = neighbours;
     }
 
-    fn look_at_tunnels(&mut self, gateway: &Gateway, events: &Events) {
+    fn look_at_tunnels(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
         let mut states = HashMap::new();
         // What is found out of tunnels that are watched is told as it happens.
         for tunnel in gateway.configuration.tunnels.iter().filter(|tunnel| !tunnel.is_watched()) {
             let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
             let state = gateway.lasting.tunnels.get(&tunnel.name);
-            let next_hop = state.and_then(|state| state.next_hop.address());
-            let heard = state.and_then(|state| state.last_received());
-            let word = match (port.is_some_and(|port| port.open), next_hop, heard) {
-                (false, ..) => "port closed",
-                (true, None, _) => "no next hop",
-                (true, Some(_), None) => "nothing heard",
-                (true, Some(_), Some(_)) => "up",
-            };
+            let has_next_hop = state.is_some_and(|state| state.next_hop.address().is_some());
+            let silent = state.and_then(|state| state.last_received()).map(|heard| now.since(heard).0);
+            let (word, up) = state_of_tunnel(port.is_some_and(|port| port.open), has_next_hop, None, silent);
             let before = self.tunnels.get(&tunnel.name).copied();
             // A tunnel that begins is silent at first.
             if before != Some(word) && (before.is_some() || word == "up") {
                 let tunnel = tunnel.name.clone();
-                events.note(EventKind::Tunnel { tunnel, state: word.to_owned(), up: word == "up" });
+                events.note(EventKind::Tunnel { tunnel, state: word.to_owned(), up });
             }
             states.insert(tunnel.name.clone(), word);
         }

@@ -135,7 +135,7 @@ impl TunnelRow {
 /// The state of a tunnel in two words, and whether it is good: the first thing that is missing, and the age of what was
 /// heard of the other end. `end` is known where that is watched: words for one that is down, true if the tunnel carries,
 /// the state.
-fn state(
+pub(crate) fn state(
     port_open: bool,
     has_next_hop: bool,
     end: Option<(&'static str, bool, &str)>,

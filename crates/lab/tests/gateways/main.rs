@@ -12,6 +12,7 @@ mod completions;
 mod daemons;
 mod death;
 mod drain;
+mod events;
 mod fallback;
 mod fast_path;
 mod fast_path_routes;

@@ -48,7 +48,11 @@ impl Gateway {
         self.sweep(now);
         self.look_after_flows(now);
         let mut watch = std::mem::take(&mut self.event_watch);
-        watch.look(self, now);
+        if watch.is_due(now) {
+            // Programs carry packets of tunnels, too.
+            self.count_carried();
+            watch.look(self, now);
+        }
         self.event_watch = watch;
         let waiting = missing || self.ports.iter().any(|port| !port.open);
         if waiting { pause.min(RETRY_PORT) } else { pause }
