@@ -75,7 +75,7 @@ pub use error::{OpenError, PinError};
 pub use ethtool::{Rings, Settings, settings};
 pub use init::open;
 pub use napi::Moderation;
-pub use netdev::takes_frames;
+pub use netdev::{XdpSupport, takes_frames, xdp_support};
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
 pub use pin::{is_left_closed, prepare as prepare_pins, release};

@@ -40,6 +40,21 @@ pub fn takes_frames(interface: u32) -> Option<bool> {
     features(interface).ok()?.takes_frames
 }
 
+/// Support of a driver for AF_XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpSupport {
+    /// Programs in the driver, with redirection to sockets.
+    pub native: bool,
+    /// Sockets without a copy.
+    pub zero_copy: bool,
+}
+
+/// What the driver of an interface says of its support for AF_XDP, as far as is known: Linux says so from 6.3 on.
+pub fn xdp_support(interface: u32) -> Option<XdpSupport> {
+    let Features { native, zero_copy, .. } = features(interface).ok()?;
+    Some(XdpSupport { native, zero_copy })
+}
+
 /// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
 pub(crate) fn is_before(wanted: (u32, u32)) -> bool {
     let uname = rustix::system::uname();

@@ -64,7 +64,10 @@ const WRONG: u8 = 2;
 /// Carries out the command line of the process.
 pub fn main() -> ExitCode {
     completions::answer();
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return tell(&error),
+    };
     match carry_out(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),
@@ -74,6 +77,17 @@ pub fn main() -> ExitCode {
             ExitCode::from(code_of(&error))
         }
     }
+}
+
+/// Prints help, or what is wrong with the command line.
+fn tell(error: &clap::Error) -> ExitCode {
+    // There is nobody left to tell when this fails.
+    let _: std::io::Result<()> = match (screen::is_utf8(), error.use_stderr()) {
+        (true, _) => error.print(),
+        (false, true) => Screen::stderr().write(&error.to_string()),
+        (false, false) => Screen::stdout().write(&error.to_string()),
+    };
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 fn carry_out(command: Command) -> Result<(), Failure> {

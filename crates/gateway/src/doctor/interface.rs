@@ -1,7 +1,7 @@
 //! Rings, interrupts, offloads and NAPI threads of an interface.
 
-use super::{Finding, Host};
-use polder_devices::af_xdp::{Settings, settings};
+use super::{Finding, Host, State};
+use polder_devices::af_xdp::{Settings, XdpSupport, settings, xdp_support};
 
 /// Descriptors of a receive ring that are enough for a worker's rest.
 const ENOUGH: u32 = 1024;
@@ -13,7 +13,8 @@ pub(super) fn examine(host: &Host, name: &str) -> Vec<Finding> {
         return vec![Finding::unknown(name, "interface", "There is none of this name.")];
     }
     let settings = settings(name).unwrap_or_default();
-    let mut findings = vec![driver(name, &settings)];
+    let index = host.read(&format!("sys/class/net/{name}/ifindex")).and_then(|index| index.parse().ok());
+    let mut findings = vec![driver(name, &settings), xdp(name, index.and_then(xdp_support))];
     findings.extend(
         [ring(name, &settings), delay(name, &settings), merging(name, &settings)].into_iter().flatten(),
     );
@@ -27,6 +28,32 @@ fn driver(name: &str, settings: &Settings) -> Finding {
             Finding::good(name, "driver", format!("{driver}; `polder check` says how a port attaches to it."))
         }
         None => Finding::unknown(name, "driver", "It is not told."),
+    }
+}
+
+pub(super) fn xdp(name: &str, support: Option<XdpSupport>) -> Finding {
+    const OF: &str = "XDP";
+    match support {
+        None => {
+            Finding::unknown(name, OF, "The driver does not tell its support: Linux asks it from 6.3 on.")
+        }
+        Some(XdpSupport { native: false, .. }) => Finding::new(
+            name,
+            OF,
+            State::Costly,
+            "The driver has no native XDP: the kernel allocates a socket buffer for each packet before a port has it.",
+        ),
+        Some(XdpSupport { zero_copy: false, .. }) => Finding::good(
+            name,
+            OF,
+            "Native, without zero copy: each packet is copied once in each direction.",
+        ),
+        Some(XdpSupport { zero_copy: true, .. }) => Finding::good(
+            name,
+            OF,
+            "Native, with zero copy where a port has `mode = \"zero-copy\"`; else each packet is copied once in each \
+             direction.",
+        ),
     }
 }
 

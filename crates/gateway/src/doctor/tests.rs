@@ -1,5 +1,5 @@
 use super::{Finding, Host, Measured, State, interface};
-use polder_devices::af_xdp::{Rings, Settings};
+use polder_devices::af_xdp::{Rings, Settings, XdpSupport};
 use std::path::PathBuf;
 
 const QUICK: Measured = Measured {
@@ -158,4 +158,10 @@ fn settings_of_a_controller_are_judged() {
     assert_eq!(interface::delay("eth9", &fine).unwrap().state, State::Good);
     assert_eq!(interface::merging("eth9", &fine), None);
     assert_eq!(interface::ring("eth9", &Settings::default()), None, "not told");
+    let xdp = |native, zero_copy| interface::xdp("eth9", Some(XdpSupport { native, zero_copy }));
+    assert_eq!(xdp(false, false).state, State::Costly);
+    assert!(
+        xdp(true, false).text.contains("without zero copy") && xdp(true, true).text.contains("zero-copy")
+    );
+    assert_eq!(interface::xdp("eth9", None).state, State::Unknown);
 }

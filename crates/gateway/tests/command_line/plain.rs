@@ -128,6 +128,47 @@ fn shells_get_completions() {
 }
 
 #[test]
+fn a_host_is_examined_without_a_gateway() {
+    let outcome = run(&["doctor", "--json"]);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    let json: serde_json::Value = serde_json::from_str(&outcome.out).expect(&outcome.out);
+    let findings = json["findings"].as_array().expect("a list");
+    for (of, topic) in [("processor", "system calls"), ("processor", "wake-ups"), ("kernel", "version")] {
+        let finding = findings.iter().find(|finding| finding["of"] == of && finding["topic"] == topic);
+        assert!(finding.is_some_and(|finding| finding["text"] != ""), "{topic}: {json}");
+    }
+    let folder = Folder::new("doctor");
+    let file = folder.0.join("gateway.toml");
+    std::fs::write(&file, "version = 1\n[port.a]\ninterface = \"lo\"\n[port.b]\ntap = \"b\"\n[bridge.br0]\nmembers = [\"a\", \"b\"]\n").expect("the file");
+    let outcome = run(&["doctor", &file.display().to_string()]);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    assert!(outcome.out.contains("[lo]") && outcome.out.contains("XDP"), "{}", outcome.out);
+}
+
+#[test]
+fn a_narrow_terminal_without_utf_8_gets_ascii() {
+    let bridge = repository("examples").join("bridge.toml").display().to_string();
+    let commands = [
+        (&["check", "--no-preflight", &bridge][..], 0),
+        (&["check", "tests/broken/unknown-keys.toml"], 2),
+        (&["doctor"], 0),
+        (&["--help"], 0),
+        (&["trace", "--help"], 0),
+        (&["shew"], 2),
+    ];
+    for (arguments, code) in commands {
+        for columns in ["1", "20"] {
+            let output = polder().args(arguments).env("COLUMNS", columns).env("LC_ALL", "C").output();
+            let output = output.expect("it starts");
+            let text = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&text);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?} of {columns}: {said}");
+            assert!(!text.is_empty() && text.is_ascii(), "{arguments:?} of {columns}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let polder = env!("CARGO_BIN_EXE_polder");
     let script = format!("{polder} completions zsh | head -c 10 >/dev/null; exit ${{PIPESTATUS[0]}}");
