@@ -1,4 +1,4 @@
-//! FRR as Debian packs it, unmodified: zebra, OSPF of both families, and BFD.
+//! FRR as Debian packs it, unmodified: zebra, OSPF of both families, BGP, and BFD.
 
 use crate::clock;
 use crate::command::{self, Running, remedy};
@@ -30,8 +30,9 @@ impl Frr {
     /// # Errors
     /// With what to do, when it is not installed.
     pub fn available() -> anyhow::Result<()> {
-        let is_there =
-            ["zebra", "ospfd", "ospf6d", "bfdd"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file());
+        let is_there = ["zebra", "ospfd", "ospf6d", "bgpd", "bfdd"]
+            .iter()
+            .all(|name| Path::new(PROGRAMS).join(name).is_file());
         ensure!(is_there, "{}", remedy("ospfd"));
         Ok(())
     }
@@ -78,6 +79,16 @@ impl Frr {
         let text = format!("log stdout\nbfd\n{peers}!\n");
         let bfd = start(namespace, directory, "bfdd", &text, &["--bfdctl", &control])?;
         Ok(Self { daemons: vec![bfd, zebra], directory: directory.to_owned() })
+    }
+
+    /// Starts BGP with a configuration. `directory` is as for OSPF.
+    ///
+    /// # Errors
+    /// When a daemon does not start.
+    pub fn bgp(namespace: &Namespace, directory: &Path, text: &str) -> anyhow::Result<Self> {
+        let zebra = zebra(namespace, directory)?;
+        let bgp = start(namespace, directory, "bgpd", &format!("log stdout\n{text}!\n"), &[])?;
+        Ok(Self { daemons: vec![bgp, zebra], directory: directory.to_owned() })
     }
 
     /// Process of the daemon that is not zebra.

@@ -1,7 +1,8 @@
 //! `polder drain`: not ready at once, over when packets go elsewhere, and taken back when that is not to be.
 
 use crate::machines::until;
-use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, stream, wire};
+use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, skip, stream, wire};
+use polder_lab::peers::frr::{Frr, writable};
 use polder_lab::topology::{Namespace, Topology};
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
@@ -123,4 +124,51 @@ fn a_drain_is_taken_back_and_a_hook_that_fails_takes_it_back() {
     assert!(bench.drain(&["--undo"]).status().unwrap().success());
     bench.until(" 200 ");
     bench.gateway.stop();
+}
+
+/// The guide's hook has a BGP neighbour choose another way (RFC 8326), once the gateway is drained and not before.
+#[test]
+fn the_hook_of_the_guide_tells_a_bgp_neighbour() {
+    let test = "the_hook_of_the_guide_tells_a_bgp_neighbour";
+    if !root_or_skip(test) {
+        return;
+    }
+    if let Err(reason) = Frr::available() {
+        return skip(test, &reason.to_string());
+    }
+    let mut topology = Topology::new().unwrap();
+    let [near, far] = ["gw", "peer"].map(|name| topology.namespace(name).unwrap());
+    wire(&topology, (&near, "eth0"), (&far, "eth0"), 1500);
+    address(&near, "eth0", LEFT, 24);
+    address(&far, "eth0", RIGHT, 24);
+    let gateway = Gateway::start(&topology, &near, "[port.eth0]\ninterface = \"eth0\"\nrole = \"router\"\n");
+    let folders = [&near, &far].map(|namespace| writable(topology.directory(), namespace).unwrap());
+    let bgp = |number: u16, to, more: &str| {
+        let (own, other) = (65_000 + number, 65_003 - number);
+        format!(
+            "router bgp {own}\n bgp router-id 10.86.0.{number}\n no bgp ebgp-requires-policy\n \
+             no bgp network import-check\n timers bgp 1 3\n neighbor {to} remote-as {other}\n \
+             neighbor {to} timers connect 1\n{more}"
+        )
+    };
+    let network = " address-family ipv4 unicast\n  network 10.86.9.0/24\n exit-address-family\n";
+    let ours = Frr::bgp(&near, &folders[0], &bgp(1, RIGHT, network)).unwrap();
+    let peer = Frr::bgp(&far, &folders[1], &bgp(2, LEFT, "")).unwrap();
+    let known = || peer.ask("bgpd", &["show bgp ipv4 unicast 10.86.9.0/24 json"]).unwrap_or_default();
+    until("the route is known", || known().contains("65001"));
+    assert!(!known().contains("graceful"), "{}", known());
+
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/change.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, hook) = guide.split_once("polder drain --hook \"vtysh").unwrap();
+    let (hook, _) = hook.split_once('"').unwrap();
+    let hook = format!("vtysh --vty_socket {}{hook}", folders[0].display());
+    let mut drain = Command::new(polder());
+    drain.args(["drain", "--keep", "--within", "2", "--hook", &hook, "--socket"]).arg(gateway.socket());
+    let drained = drain.output().unwrap();
+    assert!(drained.status.success(), "{drained:?}");
+    until("the neighbour is told", || known().contains("graceful"));
+    peer.stop().unwrap();
+    ours.stop().unwrap();
+    gateway.stop();
 }
