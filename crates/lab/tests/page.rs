@@ -10,13 +10,14 @@ use std::process::Command;
 const BROWSER: &str = "chromium";
 /// Width of a phone, in pixels.
 const PHONE: u32 = 390;
-/// Says in the outer page's title, for each inner page, how many elements stick out of it and how wide it is. What has a bar
-/// of its own to scroll by may be wider.
+/// Says in the outer page's title, for each inner page, how many elements stick out of it and how wide it is. What BARS stands
+/// for may be wider.
 const MEASURE: &str = "
 addEventListener('load', () => {
   const seen = [...document.querySelectorAll('iframe')].map(frame => {
     const inner = frame.contentDocument, wide = frame.contentWindow.innerWidth;
-    const sticksOut = e => !e.closest('.wide, pre, svg') && e.getBoundingClientRect().right > wide + 1;
+    const sticksOut = e =>
+      e.checkVisibility() && !e.closest('BARS') && e.getBoundingClientRect().right > wide + 1;
     return [...inner.body.querySelectorAll('*')].filter(sticksOut).length + ':' + inner.documentElement.scrollWidth;
   });
   document.title = seen.join(' ');
@@ -42,9 +43,12 @@ fn browser(folder: &Path) -> Command {
     browser
 }
 
-/// Elements that stick out and width, of each of these pages in a frame of `width` pixels.
-fn measure(pages: &[String], width: u32) -> Vec<(usize, u32)> {
-    let folder = std::env::temp_dir().join(format!("polder-page-{}", std::process::id()));
+/// Elements that may be wider than a screen: they have bars to scroll by. A picture is scaled as a whole.
+const BARS: &str = ".wide, pre, svg";
+
+/// Elements that stick out and width, of each of these pages in a frame of `width` pixels; `bars` may stick out.
+fn measure(pages: &[String], width: u32, bars: &str) -> Vec<(usize, u32)> {
+    let folder = std::env::temp_dir().join(format!("polder-page-{width}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let frame = |page: &String| {
         let page = page.replace('&', "&amp;").replace('"', "&quot;");
@@ -52,8 +56,9 @@ fn measure(pages: &[String], width: u32) -> Vec<(usize, u32)> {
     };
     let frames = pages.iter().map(frame).collect::<String>();
     let file = folder.join("pages.html");
+    let script = MEASURE.replace("BARS", bars);
     let outer =
-        format!("<!doctype html><meta charset=\"utf-8\"><title>-</title><script>{MEASURE}</script>{frames}");
+        format!("<!doctype html><meta charset=\"utf-8\"><title>-</title><script>{script}</script>{frames}");
     std::fs::write(&file, outer).unwrap();
     let mut browser = browser(&folder);
     browser.args(["--window-size=1400,1000", "--dump-dom"]).arg(format!("file://{}", file.display()));
@@ -83,12 +88,38 @@ fn no_page_is_wider_than_a_phone() {
     }
     // The meter finds what is too wide.
     pages.push(pages[0].replace("<h2>Rows", "<p style=\"width:600px\">wide</p><h2>Rows"));
-    let mut seen = measure(&pages, PHONE);
+    let mut seen = measure(&pages, PHONE, BARS);
     let (too_wide, width) = seen.pop().unwrap();
     assert!(too_wide > 0 && width > PHONE, "{too_wide} elements, {width} pixels");
     for (report, (too_wide, width)) in reports.iter().zip(seen) {
         let what = format!("{} of {}", report.scenario, page::date(report.at));
         assert!(too_wide == 0 && width <= PHONE, "{what}: {too_wide} elements, {width} pixels");
+    }
+}
+
+/// Width of a sheet of A4 between its margins, in pixels.
+const SHEET: u32 = 718;
+
+#[test]
+fn a_page_fits_a_sheet_and_is_printed_unfolded() {
+    if !command::exists(BROWSER) {
+        return skip("a_page_fits_a_sheet_and_is_printed_unfolded", format!("{BROWSER} is not installed"));
+    }
+    // A page on the screen with the rules of paper; what is folded is there for the meter once it is unfolded.
+    let reports = published();
+    let on_paper = |report: &Report| page::render(report).unwrap().replace("@media print", "@media screen");
+    let wide = |page: &String| page.replace("</details>", "<p style=\"width:900px\">wide</p></details>");
+    let pages = reports.iter().map(on_paper).collect::<Vec<_>>();
+    let folded = pages.iter().filter(|page| page.contains("<details")).count();
+    assert!(folded > 0, "{folded} of {} have what is folded", pages.len());
+    let seen =
+        measure(&pages.iter().cloned().chain(pages.iter().map(wide)).collect::<Vec<_>>(), SHEET, "svg");
+    for (at, report) in reports.iter().enumerate() {
+        let what = format!("{} of {}", report.scenario, page::date(report.at));
+        let (too_wide, width) = seen[at];
+        assert!(too_wide == 0 && width <= SHEET, "{what}: {too_wide} elements, {width} pixels");
+        let is_folded = pages[at].contains("<details");
+        assert!(!is_folded || seen[pages.len() + at].0 > 0, "{what}: what is folded is not printed");
     }
 }
 
