@@ -12,10 +12,11 @@ const MODULES: [&str; 2] = ["tun", "veth"];
 /// Seconds after which a guest hangs. It takes two minutes on an idle machine, without hardware that helps.
 const PATIENCE: &str = "900";
 /// Progress that the guest reports, in order.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     "installed 0.1.0",
     "runs: notify main 2 ports carry",
     "reloads, and refuses what is wrong",
+    "goes on as another process",
     "is restarted when it is killed",
     "upgraded to 9:1-1",
     "purged",

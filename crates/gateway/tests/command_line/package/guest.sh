@@ -50,6 +50,18 @@ refused systemctl reload polder
 sed -i '/nonsense/d' /etc/polder/gateway.toml
 step "reloads, and refuses what is wrong"
 
+# The watchdog would end a main process that is not the one that feeds it.
+before=$(pid)
+polder upgrade
+[ "$(state)" = active ]
+after=$(pid)
+[ "$after" != "$before" ]
+grep -q 'polder\.service' "/proc/$after/cgroup"
+sleep 12
+[ "$(state)" = active ] && [ "$(pid)" = "$after" ]
+polder show ports >/dev/null
+step "goes on as another process"
+
 before=$(pid)
 kill -KILL "$before"
 for i in 1 2 3 4 5 6 7 8 9 10; do [ "$(state)" = active ] && [ "$(pid)" != "$before" ] && break; sleep 1; done
