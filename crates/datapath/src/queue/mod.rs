@@ -13,10 +13,12 @@ pub mod codel;
 pub mod drop_tail;
 mod fifo;
 pub mod pace;
+pub mod waits;
 
 pub use codel::{Codel, CodelOptions};
 pub use fifo::Fifo;
 pub use pace::Pace;
+pub use waits::Waits;
 
 use crate::counters::{Counter, totals};
 use crate::units::{BytesPerSecond, Nanos};
@@ -116,10 +118,12 @@ pub struct EgressCounters {
     pub waiting_bytes: Counter,
     /// Time for which the packet that left last has waited, in nanoseconds. A gauge.
     pub wait_nanos: Counter,
+    /// Packets that left, by the time for which they waited.
+    pub waits: Waits,
 }
 
 totals! {
-    EgressCounters { entered, left, left_bytes, full, delay } [];
+    EgressCounters { entered, left, left_bytes, full, delay } [waits];
 }
 
 /// The queue of a port: a discipline, and the rate that it keeps to.

@@ -36,6 +36,8 @@ enum Kind {
     Gauge,
     /// Texts as labels of the value 1.
     Info,
+    /// A distribution of values.
+    Histogram,
 }
 
 /// Values of a row.
@@ -44,6 +46,17 @@ enum Values<T> {
     One(fn(&T) -> Option<Value>),
     /// One for each value of further labels.
     Many(fn(&T) -> Vec<(Labels, Value)>),
+    /// A distribution.
+    Distribution(fn(&T) -> Distribution),
+}
+
+/// Distribution of times.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Distribution {
+    /// Sum of all times, in nanoseconds.
+    pub(super) nanos: u64,
+    /// Longest time of each class, none for the last one, and how many are in it.
+    pub(super) classes: Vec<(Option<u64>, u64)>,
 }
 
 /// One value.
@@ -139,6 +152,15 @@ impl<T> Family<T> {
         Self { name, unit: NONE, help, kind: Kind::Info, values: Values::Many(texts) }
     }
 
+    /// Distribution of times of every row.
+    pub(super) const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        distribution: fn(&T) -> Distribution,
+    ) -> Self {
+        Self { name, unit: SECONDS, help, kind: Kind::Histogram, values: Values::Distribution(distribution) }
+    }
+
     /// Encodes the family for all rows.
     fn encode(
         &self,
@@ -151,9 +173,13 @@ impl<T> Family<T> {
             Kind::Counter => MetricType::Counter,
             Kind::Gauge => MetricType::Gauge,
             Kind::Info => MetricType::Info,
+            Kind::Histogram => MetricType::Histogram,
         };
         let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), kind)?;
         for row in rows {
+            if let Values::Distribution(distribution) = self.values {
+                distribution(row).encode(&mut metric.encode_family(&labels(row))?)?;
+            }
             for (further, value) in self.values.of(row) {
                 let mut all = labels(row);
                 all.0.extend(further.0);
@@ -181,9 +207,24 @@ impl<T> Family<T> {
             (Kind::Counter, Number::Part(number)) => {
                 metric.encode_counter::<NoLabelSet, _, u64>(&number, None)
             }
-            (Kind::Gauge | Kind::Info, Number::Whole(number)) => metric.encode_gauge(&number),
-            (Kind::Gauge | Kind::Info, Number::Part(number)) => metric.encode_gauge(&number),
+            (Kind::Gauge | Kind::Info | Kind::Histogram, Number::Whole(number)) => {
+                metric.encode_gauge(&number)
+            }
+            (Kind::Gauge | Kind::Info | Kind::Histogram, Number::Part(number)) => {
+                metric.encode_gauge(&number)
+            }
         }
+    }
+}
+
+impl Distribution {
+    #[expect(clippy::cast_precision_loss, reason = "times are exposed as floating-point numbers")]
+    fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        // The library writes the largest number as infinity.
+        let classes = self.classes.iter().map(|(longest, count)| (longest.map_or(f64::MAX, seconds), *count));
+        let all = self.classes.iter().map(|(_, count)| count).sum();
+        metric.encode_histogram::<NoLabelSet>(seconds(self.nanos), all, &classes.collect::<Vec<_>>(), None)
     }
 }
 
@@ -192,6 +233,7 @@ impl<T> Values<T> {
         match self {
             Self::One(value) => value(row).map(|value| (Labels::default(), value)).into_iter().collect(),
             Self::Many(values) => values(row),
+            Self::Distribution(_) => Vec::new(),
         }
     }
 }

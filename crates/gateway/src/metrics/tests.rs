@@ -11,6 +11,7 @@ use crate::show::fdb::MemberRow;
 use crate::show::filters::FilterRow;
 use crate::show::nic::NicRow;
 use crate::show::path::StageRow;
+use crate::show::queues::WaitRow;
 use crate::show::tunnels::{BfdRow, KeepaliveRow};
 use crate::supervise::Threads;
 use listen::Bound;
@@ -103,7 +104,7 @@ fn full() -> Rows {
         workers: vec![worker],
         steering: vec![SteeringRow::default()],
         buffers: Buffers { pools: vec![pool], transfers: vec![TransferRow::default()], ..Buffers::default() },
-        queues: vec![QueueRow { rate_kbit: Some(1), ..QueueRow::default() }],
+        queues: vec![QueueRow { rate_kbit: Some(1), waits: vec![WaitRow::default()], ..QueueRow::default() }],
         ..Rows::default()
     }
 }
@@ -166,7 +167,7 @@ fn a_scrape_follows_the_format() {
         assert!(names.insert(name.to_owned()), "{name} is there twice");
         assert!(name.starts_with("polder_") && !name.ends_with("_total"), "{name}");
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");
-        assert!(["counter", "gauge", "info"].contains(&kind), "{line}");
+        assert!(["counter", "gauge", "info", "histogram"].contains(&kind), "{line}");
     }
     for line in text.lines().filter_map(|line| line.strip_prefix("# UNIT ")) {
         let (name, unit) = line.split_once(' ').unwrap();
@@ -181,6 +182,21 @@ fn a_scrape_follows_the_format() {
 }
 
 #[test]
+fn times_are_a_histogram_whose_last_class_has_all() {
+    let class = |longest_nanos, packets| WaitRow { longest_nanos, packets };
+    let waits = vec![class(Some(100_000), 7), class(Some(1_000_000_000), 2), class(None, 1)];
+    let queue =
+        QueueRow { port: "lan".to_owned(), waited_nanos: 2_500_000_000, waits, ..QueueRow::default() };
+    let text = Rows { queues: vec![queue], ..Rows::default() }.expose();
+    let lines = text.lines().filter(|line| line.starts_with("polder_queue_waited_seconds_"));
+    let values = lines.map(|line| line.rsplit_once(' ').unwrap().1).collect::<Vec<_>>();
+    assert_eq!(values, ["2.5", "10", "7", "9", "10"]);
+    for bound in ["0.0001", "1.0", "+Inf"] {
+        assert!(text.contains(&format!("le=\"{bound}\"")), "{bound}: {text}");
+    }
+}
+
+#[test]
 fn labels_are_escaped() {
     let port = PortRow { name: "a\"b\\c\nd".to_owned(), ..PortRow::default() };
     let text = Rows { ports: vec![port], ..Rows::default() }.expose();
@@ -190,12 +206,14 @@ fn labels_are_escaped() {
 /// Names of samples that a scrape can have.
 fn names(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let suffix = |kind: &str| match kind {
-        "counter" => "_total",
-        "info" => "_info",
-        _ => "",
+    let suffixes = |kind: &str| match kind {
+        "counter" => vec!["_total"],
+        "info" => vec!["_info"],
+        "histogram" => vec!["_bucket", "_sum", "_count"],
+        _ => vec![""],
     };
-    types.map(|(name, kind)| format!("{name}{}", suffix(kind))).collect()
+    let names = |(name, kind)| suffixes(kind).into_iter().map(move |suffix| format!("{name}{suffix}"));
+    types.flat_map(names).collect()
 }
 
 fn packaged(name: &str) -> PathBuf {

@@ -1,7 +1,7 @@
 //! Metrics of packets: the conservation law, drops, bridges, tunnels, filters, queues and the fast path.
 
 use super::family::Value::{Count, Nanos, Signed};
-use super::family::{BYTES, Family, Labels, NONE, PACKETS, SECONDS, Value};
+use super::family::{BYTES, Distribution, Family, Labels, NONE, PACKETS, SECONDS, Value};
 use super::ports::count;
 use crate::show::counters::Counters;
 use crate::show::drops::Drops;
@@ -322,6 +322,10 @@ pub(super) const QUEUE: &[Family<QueueRow>] = &[
     ),
     Family::gauge("queue_wait", SECONDS, "Time for which the packet that left last has waited.", |row| {
         Some(Nanos(row.wait_nanos))
+    }),
+    Family::histogram("queue_waited", "Times for which packets waited that left the queue.", |row| {
+        let classes = row.waits.iter().map(|class| (class.longest_nanos, class.packets)).collect();
+        Distribution { nanos: row.waited_nanos, classes }
     }),
 ];
 

@@ -5,7 +5,7 @@ use super::gateway::{
 };
 use crate::config::model::{Order, Port, Tunnel};
 use crate::show::flows::{self, CarriedRow, FastPathRow};
-use crate::show::queues::QueueRow;
+use crate::show::queues::{QueueRow, WaitRow};
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_buffers::PortId;
 use polder_datapath::counters::Counter;
@@ -39,7 +39,13 @@ fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option
         waiting: counters.waiting.get(),
         waiting_bytes: counters.waiting_bytes.get(),
         wait_nanos: counters.wait_nanos.get(),
+        waited_nanos: counters.waits.nanos.get(),
+        waits: counters.waits.classes().map(wait_row).collect(),
     })
+}
+
+fn wait_row((longest, packets): (Option<Nanos>, u64)) -> WaitRow {
+    WaitRow { longest_nanos: longest.map(|longest| longest.0), packets }
 }
 
 /// Flows that ports' programs carry, those that have carried most first.

@@ -35,6 +35,21 @@ pub struct QueueRow {
     pub waiting_bytes: u64,
     /// Time for which the packet that left last has waited.
     pub wait_nanos: u64,
+    /// Sum of the times for which packets waited that left.
+    #[serde(default)]
+    pub waited_nanos: u64,
+    /// Packets that left, in classes by that time, shortest first.
+    #[serde(default)]
+    pub waits: Vec<WaitRow>,
+}
+
+/// Packets that waited for a time of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitRow {
+    /// Longest time of the class; `null` for what waited longer than all others.
+    pub longest_nanos: Option<u64>,
+    /// Packets; of this class alone.
+    pub packets: u64,
 }
 
 /// Subtracts the counters of an earlier view.
@@ -47,6 +62,10 @@ pub(super) fn subtract(rows: &mut [QueueRow], earlier: &[QueueRow]) {
         row.left_bytes = row.left_bytes.saturating_sub(then.left_bytes);
         row.dropped_full = row.dropped_full.saturating_sub(then.dropped_full);
         row.dropped_delay = row.dropped_delay.saturating_sub(then.dropped_delay);
+        row.waited_nanos = row.waited_nanos.saturating_sub(then.waited_nanos);
+        for (class, then) in row.waits.iter_mut().zip(&then.waits) {
+            class.packets = class.packets.saturating_sub(then.packets);
+        }
     }
 }
 
@@ -97,11 +116,18 @@ mod tests {
 
     #[test]
     fn what_waits_is_shown_as_it_is_and_the_rest_by_the_second() {
-        let then = QueueRow { port: "radio".to_owned(), left: 10, waiting: 3, ..QueueRow::default() };
-        let now = QueueRow { left: 27, waiting: 5, rate_kbit: Some(8_000), ..then.clone() };
+        let waits = |packets| vec![WaitRow { longest_nanos: Some(1), packets }];
+        let then = QueueRow {
+            port: "radio".to_owned(),
+            left: 10,
+            waiting: 3,
+            waits: waits(10),
+            ..QueueRow::default()
+        };
+        let now = QueueRow { left: 27, waiting: 5, rate_kbit: Some(8_000), waits: waits(27), ..then.clone() };
         let mut rows = [now];
         subtract(&mut rows, &[then]);
-        assert_eq!((rows[0].left, rows[0].waiting), (17, 5));
+        assert_eq!((rows[0].left, rows[0].waiting, rows[0].waits[0].packets), (17, 5, 17));
         let text = draw(&rows, Look { seconds: Some(1.0), ..Look::PLAIN });
         for part in ["17/s", "8.00 Mbit/s", " 5 "] {
             assert!(text.contains(part), "{part} in {text}");

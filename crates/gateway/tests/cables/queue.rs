@@ -47,6 +47,17 @@ fn codel_behind_a_spread_flow_drops_and_nothing_is_overtaken() {
     let queue = bench.gateway.ports[1].queues[0].counters.clone();
     assert_eq!(queue.delay.get(), bench.dropped(DropReason::QueueDelay));
     assert_eq!(queue.entered.get(), queue.left.get() + queue.delay.get() + queue.full.get());
+    let waited = |least: u64| {
+        let classes =
+            queue.waits.classes().filter(|(longest, _)| longest.is_none_or(|longest| longest.0 > least));
+        classes.map(|(_, packets)| packets).sum::<u64>()
+    };
+    assert_eq!(waited(0), queue.left.get());
+    assert!(
+        waited(1_000_000) > 0,
+        "it has dropped, and yet nothing waited for the target: {:?}",
+        queue.waits
+    );
     bench.finish();
 }
 

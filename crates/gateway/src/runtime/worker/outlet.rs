@@ -123,6 +123,7 @@ impl Outlet {
             let Some(packet) = packet else { break };
             counters.left.add(1);
             counters.left_bytes.add(packet.len() as u64);
+            counters.waits.add(self.queue.wait());
             let pushed = self.next.push(packet);
             debug_assert!(pushed.is_ok(), "a batch has room for a batch");
         }

@@ -1,0 +1,77 @@
+//! Distribution of the times for which packets waited in a queue.
+
+use crate::counters::{Counter, Totals};
+use crate::units::Nanos;
+
+/// Longest times of the classes; one more class has what waited longer.
+pub const BOUNDS: [Nanos; 13] = [
+    Nanos(100_000),
+    Nanos(200_000),
+    Nanos(500_000),
+    Nanos(1_000_000),
+    Nanos(2_000_000),
+    Nanos(5_000_000),
+    Nanos(10_000_000),
+    Nanos(20_000_000),
+    Nanos(50_000_000),
+    Nanos(100_000_000),
+    Nanos(200_000_000),
+    Nanos(500_000_000),
+    Nanos(1_000_000_000),
+];
+
+/// Packets by the time for which they waited.
+#[derive(Debug, Default)]
+pub struct Waits {
+    classes: [Counter; BOUNDS.len() + 1],
+    /// Sum of the times, in nanoseconds.
+    pub nanos: Counter,
+}
+
+impl Waits {
+    /// Counts a packet that waited for `wait`.
+    #[inline]
+    pub fn add(&self, wait: Nanos) {
+        let class = BOUNDS.partition_point(|bound| *bound < wait);
+        self.classes[class].add(1);
+        self.nanos.add(wait.0);
+    }
+
+    /// Longest time of each class, none for the last one, and its packets.
+    pub fn classes(&self) -> impl Iterator<Item = (Option<Nanos>, u64)> + '_ {
+        let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
+        bounds.zip(self.classes.iter().map(Counter::get))
+    }
+}
+
+impl Totals for Waits {
+    fn totals(&self, prefix: &str, visit: &mut dyn FnMut(&str, &Counter)) {
+        visit(&format!("{prefix}nanos"), &self.nanos);
+        let names = BOUNDS.iter().map(|bound| bound.0.to_string()).chain(["longer".to_owned()]);
+        names.zip(&self.classes).for_each(|(name, counter)| visit(&format!("{prefix}{name}"), counter));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_of_the_class_whose_longest_time_it_does_not_exceed() {
+        let waits = Waits::default();
+        for nanos in [0, 100_000, 100_001, 5_000_000, 1_000_000_000, 1_000_000_001, 60_000_000_000] {
+            waits.add(Nanos(nanos));
+        }
+        let found = waits.classes().filter(|(_, packets)| *packets > 0).collect::<Vec<_>>();
+        let class = |nanos, packets| (Some(Nanos(nanos)), packets);
+        let expected =
+            [class(100_000, 2), class(200_000, 1), class(5_000_000, 1), class(1_000_000_000, 1), (None, 2)];
+        assert_eq!(found, expected);
+        assert_eq!(waits.nanos.get(), 62_005_200_002);
+        let mut names = Vec::new();
+        waits.totals("waits.", &mut |name, _| names.push(name.to_owned()));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), BOUNDS.len() + 2);
+    }
+}
