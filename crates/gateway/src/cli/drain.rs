@@ -40,7 +40,7 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     let begun = set(&mut client, true)?;
     screen.write(&format!("{} says that it is not ready\n", begun.gateway))?;
     let outcome = match arguments.hook.as_deref().map_or(Ok(()), run) {
-        Ok(()) => wait(&mut client, arguments, begun.received, &interrupted),
+        Ok(()) => wait(&mut client, arguments, &interrupted),
         Err(error) => Err(error.into()),
     };
     if let Err(failure) = outcome {
@@ -82,11 +82,11 @@ fn run(hook: &str) -> anyhow::Result<()> {
 fn wait(
     client: &mut Client,
     arguments: &Drain,
-    mut before: u64,
     interrupted: &AtomicBool,
 ) -> Result<(), Failure> {
     let (screen, clock) = (Screen::stdout(), Clock::start());
-    let (mut quiet, mut last) = (0, Nanos(0));
+    // What came while the neighbours were told is of no second.
+    let (mut before, mut quiet, mut last) = (set(client, true)?.received, 0, Nanos(0));
     loop {
         std::thread::sleep(INTERVAL);
         // Relaxed: the flag orders nothing.

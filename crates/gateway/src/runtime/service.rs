@@ -149,6 +149,8 @@ impl Service {
         if std::mem::replace(&mut gateway.draining, draining) != draining {
             gateway.events.note(EventKind::Draining { draining });
         }
+        // Programs carry packets, too.
+        gateway.count_carried();
         let name = gateway.configuration.gateway.name.clone();
         Draining { gateway: name, draining, received: gateway.accounts().received }
     }
