@@ -50,6 +50,8 @@ pub fn begin(colour: bool) -> Result<(), FilterError> {
     };
     let filter = filter(&words)?;
     let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Where nobody reads the log any more, the library would print that to the same place, which panics.
+    let format = format.log_internal_errors(false);
     let change: Change = if is_journal(std::env::var_os("JOURNAL_STREAM").as_deref(), std::io::stderr()) {
         let lines = Journal(Format::default().with_target(false).without_time());
         let format = format.with_ansi(false).event_format(lines).with_filter_reloading();

@@ -209,8 +209,7 @@ impl Service {
                 }
             }
             Err(refusal) => {
-                tracing::error!("not reloaded, everything goes on as before:");
-                refusal.message.lines().for_each(|line| tracing::error!("{line}"));
+                tracing::error!("not reloaded, everything goes on as before:\n{}", refusal.message.trim_end());
             }
         }
         self.manager.tell(&[NotifyState::Ready]);
