@@ -79,11 +79,7 @@ fn run(hook: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until few packets come in, or for as long as is wanted; an interrupt is a failure.
-fn wait(
-    client: &mut Client,
-    arguments: &Drain,
-    interrupted: &AtomicBool,
-) -> Result<(), Failure> {
+fn wait(client: &mut Client, arguments: &Drain, interrupted: &AtomicBool) -> Result<(), Failure> {
     let (screen, clock) = (Screen::stdout(), Clock::start());
     // What came while the neighbours were told is of no second.
     let (mut before, mut quiet, mut last) = (set(client, true)?.received, 0, Nanos(0));

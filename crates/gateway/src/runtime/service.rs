@@ -209,7 +209,10 @@ impl Service {
                 }
             }
             Err(refusal) => {
-                tracing::error!("not reloaded, everything goes on as before:\n{}", refusal.message.trim_end());
+                tracing::error!(
+                    "not reloaded, everything goes on as before:\n{}",
+                    refusal.message.trim_end()
+                );
             }
         }
         self.manager.tell(&[NotifyState::Ready]);

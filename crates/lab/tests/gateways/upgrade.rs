@@ -153,8 +153,8 @@ impl Bench {
 
     fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.site.file().with_file_name(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
 }
@@ -175,11 +175,10 @@ fn the_gateway_goes_on_when_a_program_is_broken_or_old() {
     let talks = bench.script("talks", &format!("{HELP}\necho nonsense"));
     bench.refuses(&talks, "says something that is no report: nonsense");
     // A file that is not what runs.
-    let file = std::fs::read_to_string(bench.site.file()).unwrap();
-    std::fs::write(bench.site.file(), file.replace("[bridge.lan]", "[bridge.lan]\nageing_seconds = 77"))
-        .unwrap();
+    let file = fs::read_to_string(bench.site.file()).unwrap();
+    fs::write(bench.site.file(), file.replace("[bridge.lan]", "[bridge.lan]\nageing_seconds = 77")).unwrap();
     bench.refuses(&polder(), "an upgrade changes the program alone");
-    std::fs::write(bench.site.file(), file).unwrap();
+    fs::write(bench.site.file(), file).unwrap();
     // All but the last step.
     let output = bench.upgrade(&["--dry-run"]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -316,7 +315,7 @@ fn successor_by_relay(site: &Site, pause: Duration) -> Running {
     let running = site.successor(&path).unwrap();
     std::thread::spawn(move || {
         let (successor, _) = listener.accept().unwrap();
-        std::fs::remove_file(path).unwrap();
+        fs::remove_file(path).unwrap();
         let gateway = UnixStream::connect(gateway).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| forward(&gateway, &successor, Duration::ZERO));
