@@ -121,7 +121,10 @@ impl<W: Writer + Default> Sending<W> {
     /// A URB has come back: counts its packets. True if the device took all of them.
     pub(super) fn ended(&mut self, done: Completion) -> bool {
         self.in_flight -= 1;
-        let taken = self.packed.end(Kind::place(done.urb.id), done.actual.min(done.urb.length));
+        // A transfer that is taken as a whole and failed was not: its end may be what the device has not seen.
+        let is_lost = W::WHOLE && done.status != Status::Done;
+        let actual = if is_lost { 0 } else { done.actual.min(done.urb.length) };
+        let taken = self.packed.end(Kind::place(done.urb.id), actual);
         self.counters.transmitted.add(taken.frames);
         self.counters.transmitted_bytes.add(taken.bytes);
         let reason = match done.status {

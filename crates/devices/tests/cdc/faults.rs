@@ -101,7 +101,8 @@ fn long_datagrams_are_dropped_with_their_reason() {
 fn transfers_that_claim_too_much_and_stalls_are_survived() {
     let mut stand = Stand::new(Model::default(), &Options::default());
     let _ = stand.settle();
-    for fault in [Fault::Oversized, Fault::StallIn, Fault::StallOut, Fault::ErrorOut(100)] {
+    let out = [Fault::StallOut, Fault::ErrorOut(100), Fault::ErrorOut(9999), Fault::ShortOut(100)];
+    for fault in [Fault::Oversized, Fault::StallIn].into_iter().chain(out) {
         stand.side.lock().bench.adapter.plan(fault.clone());
         stand.send(&[frame(1, 300)]);
         let _ = stand.settle();
@@ -111,8 +112,8 @@ fn transfers_that_claim_too_much_and_stalls_are_survived() {
         assert_eq!(stand.sent(), [frame(2, 300)], "{fault:?}");
     }
     let counters = stand.port.queue.tx.counters();
-    assert_eq!(counters.drops.get(DropReason::TxError), 2, "a stalled and a failed one");
-    assert_eq!(counters.transmitted.get(), 6);
+    assert_eq!(counters.drops.get(DropReason::TxError), 4, "a stalled one, failed ones, a short one");
+    assert_eq!(counters.transmitted.get(), 8);
     let faults = ntb::Fault::ALL.map(|fault| stand.port.status.function.blocks.faults(fault));
     assert_eq!(faults, [0; 9], "a transfer without data is no block");
 }

@@ -128,6 +128,8 @@ pub enum Fault {
     StallOut,
     /// The next transfer to the device ends with an error of the bus, after so many bytes.
     ErrorOut(usize),
+    /// The next transfer to the device ends well, after so many bytes.
+    ShortOut(usize),
     /// The next control request ends with STALL.
     StallControl,
     /// The next answer to GET_NTB_PARAMETERS.
@@ -439,10 +441,9 @@ impl Device {
             (self.halted_out, self.expected) = (true, None);
             return self.finish(urb, Status::Stall, 0);
         }
-        if let Some(Fault::ErrorOut(actual)) = self.take_fault(|fault| matches!(fault, Fault::ErrorOut(_))) {
-            let actual = actual.min(urb.length);
+        if let Some((status, actual)) = self.ends_early(urb.length) {
             self.expected = None;
-            return self.finish(urb, Status::Error, actual);
+            return self.finish(urb, status, actual);
         }
         let (length, zero_packet) = (urb.length, urb.zero_packet);
         let bytes = urb.buffer.bytes()[..length].to_vec();
@@ -467,6 +468,15 @@ impl Device {
                 packets.into_iter().for_each(|packet| self.pass_packet(session, &packet))
             }
             Err(violation) => self.violations.push(violation),
+        }
+    }
+
+    /// Status of the next transfer of `length` bytes from the host, and its bytes, if a fault ends it.
+    fn ends_early(&mut self, length: usize) -> Option<(Status, usize)> {
+        match self.take_fault(|fault| matches!(fault, Fault::ErrorOut(_) | Fault::ShortOut(_))) {
+            Some(Fault::ErrorOut(bytes)) => Some((Status::Error, bytes.min(length))),
+            Some(Fault::ShortOut(bytes)) if bytes < length => Some((Status::Done, bytes)),
+            _ => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! USB network functions: Linux as judge of drivers and models, frames through NCM, and signalling beside data.
 
+mod counted;
 mod packing;
 mod signalling;
 mod volume;
@@ -52,6 +53,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         promise(CDC_MBIM[1], Better::Lower, 0.0),
         promise(CDC_MBIM[2], Better::Higher, 6.0),
         volume::LOST,
+        counted::NOT_SENT,
         packing::FILL,
         packing::RATIO,
         packing::NANOS[0],
@@ -64,6 +66,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     volume::measure(run)?;
+    counted::measure(run)?;
     packing::measure(run)?;
     signalling::measure(run)?;
     let gadget = |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::examine(program, subclass, says);

@@ -6,13 +6,13 @@ use crate::report::Better;
 use crate::scenarios::{Goal, Promise, Run};
 use anyhow::{Context as _, ensure};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
-use polder_datapath::port::Budget;
+use polder_datapath::port::{Budget, Turn};
 use polder_datapath::units::Nanos;
 use polder_devices::AnyQueue;
 use polder_devices::cdc::Options;
-use polder_devices::cdc::model::{Device, Options as Model};
-use polder_devices::usb::local::{Clock, Host, connect};
-use polder_devices::usb::model::{Bench, Model as _};
+use polder_devices::cdc::model::{Device, Options as NcmOptions};
+use polder_devices::usb::local::{Clock, Host, Local, connect};
+use polder_devices::usb::model::{Bench, Model};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that are neither where they went nor counted as lost.
@@ -33,8 +33,9 @@ const TURN: usize = 64;
 /// Time between two turns, and turns until the link is up.
 const STEP: Nanos = Nanos(500_000);
 const START_TURNS: u32 = 10_000;
-/// Turns in which nothing moves before all has ended.
-const CALM: u32 = 50;
+/// Turns in which nothing moves before all has ended, and the time of a turn.
+pub(super) const CALM: u32 = 50;
+pub(super) const TURN_TIME: Nanos = Nanos(100_000);
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -53,22 +54,26 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// A driver and its model in this thread, on a clock of their own.
-struct Pair {
-    host: Arc<Mutex<Host<Device>>>,
-    clock: Clock,
-    queue: AnyQueue,
-    pool: Pool,
+pub(super) struct Pair<M: Model> {
+    host: Arc<Mutex<Host<M>>>,
+    pub(super) clock: Clock,
+    pub(super) queue: AnyQueue,
+    pub(super) pool: Pool,
     _region: Region,
 }
 
-impl Pair {
-    fn new() -> anyhow::Result<Self> {
+impl<M: Model + 'static> Pair<M> {
+    /// Lets `open` open a port on `model`, and waits for its link.
+    pub(super) fn new(
+        model: M,
+        open: impl FnOnce(Local) -> anyhow::Result<AnyQueue>,
+    ) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
         let clock = Clock::at_zero();
-        let bench = Bench::new(Device::new(Model::default()), None, region.pool());
+        let bench = Bench::new(model, None, region.pool());
         let (local, host) = connect(bench, clock.clone(), Nanos(0))?;
         let host = Arc::new(Mutex::new(host));
-        let queue = packing::open(local.pumped(Arc::clone(&host)), &Options::default())?.queue;
+        let queue = open(local.pumped(Arc::clone(&host)))?;
         let mut pair = Self { host, clock, queue, pool: region.pool(), _region: region };
         for _ in 0..START_TURNS {
             pair.clock.pass(STEP);
@@ -77,38 +82,72 @@ impl Pair {
         Ok(pair)
     }
 
-    fn host(&self) -> MutexGuard<'_, Host<Device>> {
+    pub(super) fn host(&self) -> MutexGuard<'_, Host<M>> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A turn: what was received goes to `take`.
-    fn turn(&mut self, take: &mut impl FnMut(&[u8])) {
+    pub(super) fn turn(&mut self, take: &mut impl FnMut(&[u8])) -> Turn {
         let mut batch = Batch::new();
         let _ = self.queue.rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
-        let _ = self.queue.tx.reclaim(&mut self.pool);
+        let turn = self.queue.tx.reclaim(&mut self.pool);
         batch.iter().for_each(|packet| take(packet.bytes()));
         self.pool.release(&mut batch);
+        turn
+    }
+
+    /// Hands a batch of frames over, up to frame number `end`.
+    pub(super) fn send(&mut self, frames: &mut Frames, end: u32, batch: &mut Batch) -> anyhow::Result<()> {
+        while frames.next < end && !batch.is_full() {
+            let packet =
+                Packet::copy_from(frames.next(), &mut self.pool).context("no packet memory is left")?;
+            ensure!(batch.push(packet).is_ok(), "more packets than a batch has");
+        }
+        self.queue.tx.transmit(batch, &mut self.pool);
+        Ok(())
+    }
+
+    /// Compares the frames that are on the model's wire.
+    pub(super) fn look_at_wire(&self, frames: &mut Frames) {
+        let mut host = self.host();
+        while let Some(frame) = host.bench.adapter.wire_out() {
+            frames.take(&frame);
+        }
     }
 }
 
+/// The function of NCM and its port.
+pub(super) fn ncm() -> anyhow::Result<Pair<Device>> {
+    Pair::new(Device::new(NcmOptions::default()), |local| {
+        Ok(packing::open(local, &Options::default())?.queue)
+    })
+}
+
 /// Frames that are made, and compared when they arrive.
-struct Frames {
+pub(super) struct Frames {
     whole: Vec<u8>,
-    next: u32,
+    pub(super) next: u32,
     /// Frames that arrived as they were sent.
-    taken: u32,
+    pub(super) taken: u32,
     /// Frames that did not.
     damaged: u32,
+    /// Arriving frames that are not looked at.
+    unseen: u32,
 }
 
 impl Frames {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        Self::without(0)
+    }
+
+    /// The same, blind for the first `unseen` frames that arrive.
+    pub(super) fn without(unseen: u32) -> Self {
         let head = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
         let body = (0..LONGEST - head.len()).map(|at| {
             let [byte, ..] = (at * 7).to_le_bytes();
             byte
         });
-        Self { whole: head.into_iter().chain(body).collect(), next: 0, taken: 0, damaged: 0 }
+        Self { whole: head.into_iter().chain(body).collect(), next: 0, taken: 0, damaged: 0, unseen }
     }
 
     /// The next frame: its number gives its length, and stands at its start and its end.
@@ -129,6 +168,10 @@ impl Frames {
 
     /// Compares a frame with the one of its number, byte by byte. Frames come in order; some may be missing.
     fn take(&mut self, frame: &[u8]) {
+        if self.unseen > 0 {
+            self.unseen -= 1;
+            return;
+        }
         let number = frame.get(NUMBER_AT..NUMBER_AT + 4).and_then(|octets| octets.try_into().ok());
         let number = number.map(u32::from_be_bytes).filter(|number| *number >= self.next);
         match number {
@@ -148,12 +191,12 @@ struct Volume {
 }
 
 /// Sends `frames` frames each way, in order. The far end of the wire does not look at the first `unseen`.
-fn through_ncm(frames: u32, unseen: usize) -> anyhow::Result<Volume> {
-    let mut pair = Pair::new()?;
+fn through_ncm(frames: u32, unseen: u32) -> anyhow::Result<Volume> {
+    let mut pair = ncm()?;
     let (mut to_wire, mut on_wire, mut from_wire, mut received) =
-        (Frames::new(), Frames::new(), Frames::new(), Frames::new());
+        (Frames::new(), Frames::without(unseen), Frames::new(), Frames::new());
     let mut outgoing = Batch::new();
-    let (mut idle, mut left) = (0, 0);
+    let mut idle = 0;
     while idle < CALM {
         interrupt::check()?;
         let before = (on_wire.next, received.next);
@@ -164,23 +207,11 @@ fn through_ncm(frames: u32, unseen: usize) -> anyhow::Result<Volume> {
             }
             ensure!(host.bench.adapter.wire_in(from_wire.next(), Nanos(0)), "the model has no link");
         }
-        while to_wire.next < frames && !outgoing.is_full() {
-            let packet =
-                Packet::copy_from(to_wire.next(), &mut pair.pool).context("no packet memory is left")?;
-            ensure!(outgoing.push(packet).is_ok(), "more packets than a batch has");
-        }
-        pair.queue.tx.transmit(&mut outgoing, &mut pair.pool);
+        pair.send(&mut to_wire, frames, &mut outgoing)?;
         pair.turn(&mut |frame| received.take(frame));
-        let mut host = pair.host();
-        while let Some(frame) = host.bench.adapter.wire_out() {
-            left += 1;
-            if left > unseen {
-                on_wire.take(&frame);
-            }
-        }
-        drop(host);
+        pair.look_at_wire(&mut on_wire);
         idle = if (on_wire.next, received.next) == before { idle + 1 } else { 0 };
-        pair.clock.pass(Nanos(100_000));
+        pair.clock.pass(TURN_TIME);
     }
     pair.pool.release(&mut outgoing);
     let dropped = pair.queue.tx.counters().drops.total() + pair.queue.rx.counters().drops.total();
