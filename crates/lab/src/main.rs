@@ -96,6 +96,12 @@ enum Command {
         /// Its function: `ncm` or `ecm`.
         function: String,
     },
+    /// USB devices of a guest, exported by USB/IP.
+    #[command(hide = true)]
+    GuestExport {
+        /// The one that is listed.
+        device: String,
+    },
     /// Runs one of the selftests, in a guest.
     #[command(hide = true)]
     SelftestInside {
@@ -196,6 +202,15 @@ enum OtherWork {
     Compute,
     /// Is woken every millisecond.
     Wake,
+}
+
+impl From<OtherWork> for neighbour::Work {
+    fn from(work: OtherWork) -> Self {
+        match work {
+            OtherWork::Compute => Self::Compute,
+            OtherWork::Wake => Self::Wake,
+        }
+    }
 }
 
 /// Services of the lab.
@@ -301,15 +316,10 @@ fn main() -> ExitCode {
                 services::serve(&services::Options { kind, address, core, speed, configuration, mac: mac.0 })
             })
         }
-        Command::Neighbour { work, core } => neighbour::work(
-            match work {
-                OtherWork::Compute => neighbour::Work::Compute,
-                OtherWork::Wake => neighbour::Work::Wake,
-            },
-            core,
-        ),
+        Command::Neighbour { work, core } => neighbour::work(work.into(), core),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
+        Command::GuestExport { device } => polder_lab::usb::export::main(&device),
         Command::SelftestInside { part } => selftests::inside(&part).map(|verdict| screen.line(verdict)),
         Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
         Command::BrokenGateway { number, words } => e1000::stand_in(number, &words),

@@ -1,5 +1,6 @@
 //! Linux as judge of USB: its own network gadgets of our CDC driver, exported by its own `usbip-host` (here), its
-//! drivers of our CDC model ([`kernel`]), and `mbimcli` of our modem ([`mbim`]).
+//! drivers of our CDC model ([`kernel`]), `mbimcli` of our modem ([`mbim`]), and `usbip-host` of our driver for LAN78xx
+//! ([`usbip_host`]).
 //!
 //! ```text
 //!  this process                                  the guest
@@ -25,6 +26,7 @@ mod served;
 mod station;
 mod testbed;
 mod turns;
+pub mod usbip_host;
 mod verdict;
 
 pub use bus::Bus;

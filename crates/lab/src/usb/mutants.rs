@@ -21,8 +21,14 @@ pub(super) enum Fault {
     NoEnd,
     /// Bulk-in transfers are shorter by some bytes.
     CutIn(usize),
-    /// Interrupt URBs have no interval.
-    NoInterval,
+    /// Bulk-in URBs ask for so many bytes.
+    ShortIn(usize),
+    /// Bulk-out URBs go in the other direction.
+    WrongWay,
+    /// Interrupt URBs have another interval.
+    Interval(u32),
+    /// No URB is taken back.
+    KeepUrbs,
     /// A control request is not sent, and counts as done.
     Forget(u8),
 }
@@ -55,14 +61,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ncm("cuts blocks", "one echo", Fault::CutOut(1)),
     ncm("cuts received blocks", "one echo", Fault::CutIn(1)),
     ncm("loses a block", "volume", Fault::LoseOut(50)),
-    ncm("asks for no interval", "opens", Fault::NoInterval),
+    ncm("asks for no interval", "opens", Fault::Interval(0)),
     ncm("selects no data", "one echo", Fault::Forget(11)),
     ncm("sets no format", "32 bits", Fault::Forget(0x84)),
     ncm("sets no checksums", "checksums", Fault::Forget(0x8a)),
     ncm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
     ecm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
     ecm("changes a byte of a frame", "one echo", Fault::Out(70, 0x10)),
-    ecm("asks for no interval", "opens", Fault::NoInterval),
+    ecm("asks for no interval", "opens", Fault::Interval(0)),
     ecm("selects no data", "one echo", Fault::Forget(11)),
     ecm("cuts frames", "one echo", Fault::CutOut(1)),
     ecm("cuts received frames", "one echo", Fault::CutIn(1)),
@@ -115,7 +121,9 @@ impl Transport for Wrapped {
                     urb.length -= 1;
                 }
             }
-            Fault::NoInterval => urb.interval = 0,
+            Fault::ShortIn(bytes) if urb.endpoint & IN != 0 && urb.interval == 0 => urb.length = bytes,
+            Fault::WrongWay if is_bulk_out => urb.endpoint |= IN,
+            Fault::Interval(interval) if urb.interval != 0 => urb.interval = interval,
             Fault::Forget(request) if urb.endpoint == 0 && urb.setup.request == request => {
                 return self.pretend(urb);
             }
@@ -124,13 +132,19 @@ impl Transport for Wrapped {
             | Fault::LoseOut(_)
             | Fault::NoEnd
             | Fault::CutIn(_)
+            | Fault::ShortIn(_)
+            | Fault::WrongWay
+            | Fault::Interval(_)
+            | Fault::KeepUrbs
             | Fault::Forget(_) => {}
         }
         self.inner.submit(urb);
     }
 
     fn cancel(&mut self, endpoint: u8) {
-        self.inner.cancel(endpoint);
+        if !matches!(self.fault, Fault::KeepUrbs) {
+            self.inner.cancel(endpoint);
+        }
     }
 
     fn flush(&mut self) {
@@ -155,7 +169,10 @@ impl Transport for Wrapped {
             | Fault::LoseOut(_)
             | Fault::NoEnd
             | Fault::CutIn(_)
-            | Fault::NoInterval
+            | Fault::ShortIn(_)
+            | Fault::WrongWay
+            | Fault::Interval(_)
+            | Fault::KeepUrbs
             | Fault::Forget(_) => {}
         }
         Some(done)

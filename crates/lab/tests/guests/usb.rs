@@ -1,4 +1,4 @@
-//! Linux judges USB network functions: its gadgets our driver, its drivers and
+//! Linux judges USB network functions: its gadgets and its `usbip-host` our drivers, its drivers and
 //! `mbimcli` our models. What is honest passes, and what is broken does not.
 
 use crate::{program, says};
@@ -47,6 +47,12 @@ fn the_kernels_cdc_ncm_judges_the_model() {
 fn the_kernels_cdc_ether_judges_the_model() {
     let examine = |says: &dyn Fn(&str)| usb::kernel::examine(program(), Subclass::Ecm, says);
     judged("the_kernels_cdc_ether_judges_the_model", usb::kernel::available(), examine, 6);
+}
+
+#[test]
+fn the_kernels_usbip_host_judges_the_driver() {
+    let examine = |says: &dyn Fn(&str)| usb::usbip_host::examine(program(), says);
+    judged("the_kernels_usbip_host_judges_the_driver", usb::usbip_host::available(), examine, 13);
 }
 
 #[test]

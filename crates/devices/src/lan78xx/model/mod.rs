@@ -157,6 +157,11 @@ impl Adapter {
         self.statistics.add(statistic, frames);
     }
 
+    /// Polling interval of the interrupt URB that waits for a report, in microframes; `None` when none does.
+    pub fn interrupt_interval(&self) -> Option<u32> {
+        self.interrupts.front().map(|urb| urb.interval)
+    }
+
     /// Value of a register, without the effects of reading it.
     pub fn peek<E>(&self, register: Register<E>) -> u32 {
         self.registers.get(register)

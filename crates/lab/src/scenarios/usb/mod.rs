@@ -1,6 +1,7 @@
 //! USB network functions: Linux as judge of drivers and models, frames through NCM, and signalling beside data.
 
 mod counted;
+mod memory;
 mod packing;
 mod signalling;
 mod volume;
@@ -26,41 +27,54 @@ const CDC_ETHER: Rows =
     ["usb.cdc_ether.checks_passed", "usb.cdc_ether.checks_failed", "usb.cdc_ether.mutants_caught"];
 const CDC_MBIM: Rows =
     ["usb.cdc_mbim.checks_passed", "usb.cdc_mbim.checks_failed", "usb.cdc_mbim.mutants_caught"];
+const USBIP_HOST: Rows =
+    ["usb.usbip_host.checks_passed", "usb.usbip_host.checks_failed", "usb.usbip_host.mutants_caught"];
 
-const fn promise(name: &'static str, better: Better, goal: f64) -> Promise {
+const JUDGES: [Rows; 6] = [NCM, ECM, CDC_NCM, CDC_ETHER, CDC_MBIM, USBIP_HOST];
+
+/// Direction and goal of each row of a judge.
+const GOALS: [(Better, f64); 3] = [(Better::Higher, 20.0), (Better::Lower, 0.0), (Better::Higher, 6.0)];
+
+const fn promise(name: &'static str, (better, goal): (Better, f64)) -> Promise {
     Promise { name, unit: "checks", better, goal: Goal::Value(goal) }
 }
+
+/// Rows of single measurements.
+const SINGLE: [Promise; 8] = [
+    volume::LOST,
+    counted::NOT_SENT,
+    packing::FILL,
+    packing::RATIO,
+    packing::NANOS[0],
+    packing::NANOS[1],
+    signalling::RATIO[0],
+    signalling::RATIO[1],
+];
+
+const PROMISES: &[Promise] = &{
+    const JUDGED: usize = JUDGES.len() * GOALS.len();
+    const MEMORY: &[Promise] = memory::ROWS.as_flattened();
+    let mut all = [SINGLE[0]; JUDGED + SINGLE.len() + MEMORY.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < JUDGED {
+            promise(JUDGES[at / GOALS.len()][at % GOALS.len()], GOALS[at % GOALS.len()])
+        } else if at < JUDGED + SINGLE.len() {
+            SINGLE[at - JUDGED]
+        } else {
+            MEMORY[at - JUDGED - SINGLE.len()]
+        };
+        at += 1;
+    }
+    all
+};
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "usb",
     about: "Linux judges USB drivers and models; frames through NCM; signalling beside data",
     needs_root: false,
-    promises: &[
-        promise(NCM[0], Better::Higher, 20.0),
-        promise(NCM[1], Better::Lower, 0.0),
-        promise(NCM[2], Better::Higher, 6.0),
-        promise(ECM[0], Better::Higher, 20.0),
-        promise(ECM[1], Better::Lower, 0.0),
-        promise(ECM[2], Better::Higher, 6.0),
-        promise(CDC_NCM[0], Better::Higher, 20.0),
-        promise(CDC_NCM[1], Better::Lower, 0.0),
-        promise(CDC_NCM[2], Better::Higher, 6.0),
-        promise(CDC_ETHER[0], Better::Higher, 20.0),
-        promise(CDC_ETHER[1], Better::Lower, 0.0),
-        promise(CDC_ETHER[2], Better::Higher, 6.0),
-        promise(CDC_MBIM[0], Better::Higher, 20.0),
-        promise(CDC_MBIM[1], Better::Lower, 0.0),
-        promise(CDC_MBIM[2], Better::Higher, 6.0),
-        volume::LOST,
-        counted::NOT_SENT,
-        packing::FILL,
-        packing::RATIO,
-        packing::NANOS[0],
-        packing::NANOS[1],
-        signalling::RATIO[0],
-        signalling::RATIO[1],
-    ],
+    promises: PROMISES,
     measure,
 };
 
@@ -69,6 +83,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     counted::measure(run)?;
     packing::measure(run)?;
     signalling::measure(run)?;
+    memory::measure(run)?;
     let gadget = |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::examine(program, subclass, says);
     let kernel =
         |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::kernel::examine(program, subclass, says);
@@ -76,7 +91,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     judge(run, ECM, usb::available().map(drop), gadget(Subclass::Ecm))?;
     judge(run, CDC_NCM, usb::kernel::available().map(drop), kernel(Subclass::Ncm))?;
     judge(run, CDC_ETHER, usb::kernel::available().map(drop), kernel(Subclass::Ecm))?;
-    judge(run, CDC_MBIM, usb::mbim::available().map(drop), usb::mbim::examine)
+    judge(run, CDC_MBIM, usb::mbim::available().map(drop), usb::mbim::examine)?;
+    judge(run, USBIP_HOST, usb::usbip_host::available().map(drop), usb::usbip_host::examine)
 }
 
 /// Lets one judge examine what is honest and what is broken.

@@ -77,7 +77,7 @@ impl<M: Model + 'static> Pair<M> {
         let mut pair = Self { host, clock, queue, pool: region.pool(), _region: region };
         for _ in 0..START_TURNS {
             pair.clock.pass(STEP);
-            pair.turn(&mut |_| ());
+            let _ = pair.turn(&mut |_| ());
         }
         Ok(pair)
     }
@@ -118,9 +118,10 @@ impl<M: Model + 'static> Pair<M> {
 
 /// The function of NCM and its port.
 pub(super) fn ncm() -> anyhow::Result<Pair<Device>> {
-    Pair::new(Device::new(NcmOptions::default()), |local| {
-        Ok(packing::open(local, &Options::default())?.queue)
-    })
+    Pair::new(
+        Device::new(NcmOptions::default()),
+        |local| Ok(packing::open(local, &Options::default())?.queue),
+    )
 }
 
 /// Frames that are made, and compared when they arrive.
@@ -208,7 +209,7 @@ fn through_ncm(frames: u32, unseen: u32) -> anyhow::Result<Volume> {
             ensure!(host.bench.adapter.wire_in(from_wire.next(), Nanos(0)), "the model has no link");
         }
         pair.send(&mut to_wire, frames, &mut outgoing)?;
-        pair.turn(&mut |frame| received.take(frame));
+        let _ = pair.turn(&mut |frame| received.take(frame));
         pair.look_at_wire(&mut on_wire);
         idle = if (on_wire.next, received.next) == before { idle + 1 } else { 0 };
         pair.clock.pass(TURN_TIME);
