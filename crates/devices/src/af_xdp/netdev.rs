@@ -49,7 +49,7 @@ pub struct XdpSupport {
     pub zero_copy: bool,
 }
 
-/// What the driver of an interface says of its support for AF_XDP, as far as is known: Linux says so from 6.3 on.
+/// The support for AF_XDP that the driver of an interface reports, which Linux knows from 6.3 on.
 pub fn xdp_support(interface: u32) -> Option<XdpSupport> {
     let Features { native, zero_copy, .. } = features(interface).ok()?;
     Some(XdpSupport { native, zero_copy })

@@ -32,7 +32,7 @@ fn words_are_completed() {
     assert_eq!(completed(&["show", "ports", "--sa"]), ["--save"]);
 }
 
-/// What of a bridge and of its stations is completed, and what a shell with colons between words makes of it.
+/// Names and addresses of a bridge and its stations are completed, also in a shell with colons between words.
 #[test]
 fn names_and_addresses_of_a_gateway_are_completed() {
     if !root_or_skip("names_and_addresses_of_a_gateway_are_completed") {
