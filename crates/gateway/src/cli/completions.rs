@@ -51,10 +51,10 @@ pub(super) fn script(shell: Shell) -> io::Result<String> {
     let script = shells.completer(&shell.to_string()).ok_or_else(unknown)?;
     script.write_registration(ASKED, "polder", "polder", "polder", &mut text)?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    Ok(match shell {
-        Shell::Bash => text.replace("-F _clap_complete_polder", "-F _polder") + COLONS,
-        _ => text,
-    })
+    if shell != Shell::Bash {
+        return Ok(text);
+    }
+    Ok(text.replace("-F _clap_complete_polder", "-F _polder") + COLONS)
 }
 
 /// A command, with what completes its arguments and those of its subcommands.
