@@ -26,9 +26,11 @@ const STATION: &str = "02:00:5e:10:00:01";
 const FILE: &str = r#"
 [port.left]
 interface = "left"
+mode = "native"
 fast_path = "off"
 [port.right]
 interface = "right"
+mode = "native"
 fast_path = "off"
 [bridge.lan]
 members = ["left", "right"]
@@ -131,7 +133,7 @@ fn what_happens_is_told_and_logged_at_its_level() {
     assert_reaches(&left, RIGHT);
     until("a worker is overloaded", || {
         stream(&left, &right, RIGHT, 1e6, 3 * LOOK);
-        ["throttled", "polling"]
+        ["throttled", "polled"]
             .iter()
             .any(|mode| has(&gateway, &json!({ "event": "worker-mode", "mode": mode, "level": "debug" })))
     });
