@@ -101,8 +101,8 @@ impl Inheritance {
         })
     }
 
-    /// Lets everybody else have the CPU before the calling thread, until the result is dropped: the workers of the gateway
-    /// that still runs, above all, whose weight may be small.
+    /// Lets everybody else have the CPU before the calling thread, until the result is dropped: above all the workers of the
+    /// gateway that still runs.
     pub(in crate::runtime) fn step_back(&self) -> Option<SteppedBack> {
         let nice = self.nice?;
         setpriority_process(None, LAST).ok()?;
