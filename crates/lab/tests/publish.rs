@@ -68,6 +68,11 @@ impl Folder {
 
     /// Adds a report with this time of the first packet.
     fn report(&self, name: &str, at: u64, first_packet: f64) {
+        self.changed_report(name, (at, first_packet), |_| {});
+    }
+
+    /// The same, with a change.
+    fn changed_report(&self, name: &str, (at, first_packet): (u64, f64), change: impl Fn(&mut Report)) {
         let row = |name: &str, value: f64, goal: f64| Row {
             name: name.to_owned(),
             value: Some(value),
@@ -79,7 +84,7 @@ impl Folder {
             spread: None,
             samples: 1,
         };
-        let report = Report {
+        let mut report = Report {
             scenario: "start".to_owned(),
             at,
             command: String::new(),
@@ -95,6 +100,7 @@ impl Folder {
             curves: Vec::new(),
             tables: Vec::new(),
         };
+        change(&mut report);
         let path = self.folder().join("2026-01-01").join(name);
         fs::write(path, serde_json::to_string(&report).unwrap()).unwrap();
     }
@@ -147,4 +153,36 @@ fn a_check_writes_nothing_and_says_what_differs() {
     fs::write(folder.0.join("docs/a.md"), "[a](measurements/2026-01-01/a.json)").unwrap();
     let found = publish::differences(&folder.folder()).unwrap().join("\n");
     assert!(!found.contains("delete it"), "{found}");
+}
+
+#[test]
+fn a_report_that_breaks_a_rule_is_refused() {
+    /// The day on which the rules begin.
+    const DAY: u64 = 1_795_651_200;
+    let whole = |report: &mut Report| report.rows.iter_mut().for_each(|row| row.samples = 10);
+    let refused = |at: u64, change: &dyn Fn(&mut Report)| {
+        let folder = Folder::new(&format!("rules-{at}"));
+        folder.changed_report("a.json", (at, 50.0), |report| {
+            whole(report);
+            change(report);
+        });
+        publish::write(&folder.folder()).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(DAY, &|_| {}), None);
+    let count = |report: &mut Report| {
+        report.rows[0].samples = 1;
+        "packets".clone_into(&mut report.rows[0].unit);
+    };
+    assert_eq!(refused(DAY, &count), None);
+    let breaks: [(&str, &dyn Fn(&mut Report)); 4] = [
+        ("a quick run", &|report| report.quick = true),
+        ("a changed tree", &|report| report.machine.commit.push_str("+changes")),
+        ("1 rows of fewer than 10 rounds, such as `start.resident_mib`", &|report| report.rows[1].samples = 9),
+        ("1 rows of fewer than 10 rounds, such as `start.first_packet_ms`", &|report| report.rows[0].samples = 1),
+    ];
+    for (rule, change) in breaks {
+        let why = refused(DAY, change).unwrap_or_default();
+        assert!(why.contains("2026-01-01/a.json is refused: ") && why.contains(rule), "{rule}: {why}");
+        assert_eq!(refused(DAY - 1, change), None, "{rule}");
+    }
 }

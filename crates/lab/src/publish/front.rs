@@ -1,7 +1,7 @@
 //! The front page: the machines, figures beside peers, goals missed, how to read.
 
 use super::choice::{Choice, Published};
-use super::{MARKS, pattern, scenario};
+use super::{MARKS, pattern, rules, scenario};
 use crate::report::{Row, number, page};
 use crate::scenarios::ALL;
 use anyhow::Context as _;
@@ -64,7 +64,7 @@ const READING: &str = "
 * CPU time is that of the device's threads with the NAPI thread of its input, for each packet that came out.
 * Programs that poll are charged with the whole core, so where they carry little their CPU time is an upper bound.
 * Contenders are measured at the highest rate at which they lose at most 0.5 %, which is not the same for all.
-* `quick` in a report's heading says that it took at most 45 seconds.
+* A report is published only if it is of a clean commit, not cut short, and has ten rounds behind each figure.
 * Dated investigations below `investigations/` tell what was tried, in the state of the program on that day.
 * What the fuzzers have run is in [fuzzing](fuzzing.md).
 ";
@@ -123,7 +123,22 @@ fn machines(choice: &Choice<'_>) -> String {
             reports.len()
         );
     }
+    text.push_str(&older(choice));
     text
+}
+
+/// A sentence about reports that count and would be refused today.
+fn older(choice: &Choice<'_>) -> String {
+    let parts = ALL.iter().flat_map(|scenario| choice.of_scenario(scenario));
+    let reports = parts.map(|(published, _)| (&published.name, published)).collect::<BTreeMap<_, _>>();
+    let refused = reports.values().filter(|published| !rules::broken(&published.report).is_empty()).count();
+    match refused {
+        0 => String::new(),
+        _ => format!(
+            "\nOf {} reports, {refused} are older than the rule of ten rounds and would be refused today; their pages say why.\n",
+            reports.len()
+        ),
+    }
 }
 
 /// The least and the largest, or the one value that there is.

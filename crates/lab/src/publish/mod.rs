@@ -6,6 +6,7 @@
 mod choice;
 mod front;
 pub mod pattern;
+mod rules;
 mod scenario;
 
 pub use choice::{Choice, Published};
@@ -30,10 +31,11 @@ pub struct Page {
 /// Every generated file of the folder, and the lines about reports that no page uses.
 ///
 /// # Errors
-/// When a report, a page or `publish.toml` cannot be read or is not as expected.
+/// When a report breaks a rule, or when a report, a page or `publish.toml` cannot be read or is not as expected.
 pub fn pages(folder: &Path) -> anyhow::Result<(Vec<Page>, Vec<String>)> {
     let folder = &fs::canonicalize(folder).with_context(|| format!("cannot find {}", folder.display()))?;
     let reports = read_reports(folder)?;
+    refuse(&reports)?;
     let choice = Choice::of(&reports);
     let notes = front::Notes::read(&folder.join("publish.toml"))?;
     let mut pages = Vec::new();
@@ -127,6 +129,15 @@ fn read_reports(folder: &Path) -> anyhow::Result<Vec<Published>> {
         }
     }
     Ok(reports)
+}
+
+/// Refuses the first report that breaks a rule, if it was made since there are rules.
+fn refuse(reports: &[Published]) -> anyhow::Result<()> {
+    for Published { name, report } in reports.iter().filter(|published| rules::is_bound(&published.report)) {
+        let broken = rules::broken(report).join("; ");
+        ensure!(broken.is_empty(), "{name} is refused: {broken}; measure it whole, from a clean commit");
+    }
+    Ok(())
 }
 
 /// One line for each report to which neither a page nor another document beside the folder leads.

@@ -1,6 +1,7 @@
 //! The generated part of a scenario's page, and its picture.
 
 use super::choice::{Choice, Published};
+use super::rules;
 use crate::report::{Better, Report, Row, number, page, plot};
 use crate::scenarios::Scenario;
 use anyhow::Context as _;
@@ -31,15 +32,18 @@ pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: boo
 
 fn part(published: &Published, rows: &[&Row]) -> String {
     let Published { name, report } = published;
-    let quick = if report.quick { ", quick" } else { "" };
     let whole = &report.machine.commit;
     let commit = whole.get(..8).unwrap_or(whole);
-    let changed = if whole.ends_with("+changes") { " with changes" } else { "" };
     let mut text = format!(
-        "\n### {}{quick}\n\n[Report]({name}) of commit `{commit}`{changed}: {}.\n\n",
+        "\n### {}\n\n[Report]({name}) of commit `{commit}`: {}.\n",
         page::date(report.at),
         machine(report)
     );
+    let broken = rules::broken(report).join("; ");
+    if !broken.is_empty() {
+        let _ = writeln!(text, "Older than the rules for reports: {broken}.");
+    }
+    text.push('\n');
     text.push_str("| row | value | spread | goal | |\n|---|---|---|---|---|\n");
     for row in rows {
         let verdict = match row.met {

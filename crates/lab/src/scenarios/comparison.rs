@@ -117,7 +117,7 @@ pub(super) fn hold(
     frame_bytes: usize,
     flows: u32,
 ) -> anyhow::Result<Books> {
-    let (rounds, time) = run.quick_or((3, 300), (7, 1000));
+    let (rounds, time) = run.quick_or((3, 300), (10, 1000));
     let mut effort = Effort { rounds, time: Duration::from_millis(time), found: Vec::new() };
     hold_within(run, entries, (frame_bytes, flows), &mut effort)
 }

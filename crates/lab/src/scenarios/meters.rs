@@ -96,7 +96,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 fn rates(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 500), (9, 1000));
+    let (rounds, time) = run.quick_or((3, 500), (10, 1000));
     let plan = Plan::flat_out(Duration::from_millis(time));
     let wire = Wire::lay()?;
     let mut generator = wire.generator()?;

@@ -85,7 +85,7 @@ pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()
 
 /// Measures the cost of a buffer without a gateway.
 fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
-    let (rounds, batches) = (run.quick_or(3, 9), run.quick_or(1000, 4000));
+    let (rounds, batches) = (run.quick_or(3, 10), run.quick_or(1000, 4000));
     let mut costs = columns().map(|_| (Samples::new(), Samples::new()));
     for round in 1..=rounds {
         run.says(&format!("what each technique brings, run {round} of {rounds}"));
@@ -112,7 +112,7 @@ fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
 /// Measures the effect of the techniques on five flows: each run beside one with all of them off,
 /// in turn.
 fn flows(run: &mut Run, (core, other): (usize, usize)) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((2, 1), (5, 2));
+    let (rounds, time) = run.quick_or((2, 1), (10, 1));
     let time = Duration::from_secs(time);
     run.place("the modem table: polder (no_reuse_2: both cores)", core, "workers, pinned");
     run.place("the modem table: iperf3", 0, "process, pinned");

@@ -79,7 +79,7 @@ fn wants(run: &Run, beginnings: &[&str]) -> bool {
 
 /// Taking and releasing: Polder's own and the peers', one run of each after the other.
 fn taking(run: &mut Run, objects: usize, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
-    let rounds = run.quick_or(3, 9);
+    let rounds = run.quick_or(3, 10);
     let (mut rows, mut beside) = (Rows::new(), Rows::new());
     for round in 1..=rounds {
         run.says(&format!("taking and releasing, run {round} of {rounds}"));

@@ -122,7 +122,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         let samples = cost(run, harness, row, &mut faults)?;
         run.record(row, &samples);
     }
-    let (updates, small, large) = routing::tables(run.quick_or(3, 9))?;
+    let (updates, small, large) = routing::tables(run.quick_or(3, 10))?;
     run.record(UPDATES, &updates);
     run.record_one(BYTES_100, small);
     run.record_one(BYTES_1M, large);
@@ -149,7 +149,7 @@ fn per_packet(count: u64, packets: u64) -> f64 {
 }
 
 fn cost(run: &Run, harness: Harness, what: &str, faults: &mut Faults) -> anyhow::Result<Samples> {
-    let (rounds, time) = run.quick_or((3, 300), (9, 1000));
+    let (rounds, time) = run.quick_or((3, 300), (10, 1000));
     harness.open(true);
     interrupt::sleep(WARM_UP)?;
     let mut samples = Samples::default();
@@ -170,7 +170,7 @@ fn cost(run: &Run, harness: Harness, what: &str, faults: &mut Faults) -> anyhow:
 }
 
 fn compare_macswap(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 400), (9, 1000));
+    let (rounds, time) = run.quick_or((3, 400), (10, 1000));
     let time = Duration::from_millis(time);
     run.says("macswap");
     if let Err(why) = Testpmd::available() {

@@ -206,7 +206,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     alone::measure(run)?;
     together::measure(run)?;
     for part in PARTS {
-        let (rounds, time) = run.quick_or((3, 150), (5, 300));
+        let (rounds, time) = run.quick_or((3, 150), (10, 300));
         let mut effort = Effort { rounds, time: Duration::from_millis(time), found: Vec::new() };
         for (flows, rows) in part.rows {
             if !run.wants_any(&rows) {
@@ -249,6 +249,6 @@ fn record(run: &mut Run, technique: &str, rates: &[Samples; 2], remarks: [String
 
 /// Rounds of a technique, and duration of each.
 fn effort(run: &Run) -> (usize, Duration) {
-    let (rounds, time) = run.quick_or((3, 100), (9, 250));
+    let (rounds, time) = run.quick_or((3, 100), (10, 250));
     (rounds, Duration::from_millis(time))
 }

@@ -65,7 +65,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
 
 /// One big flow beside spreading, and many small ones beside hashing, as fast as it goes.
 fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (7, Duration::from_millis(600)));
+    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let small = (0..FLOWS).map(|flow| flow % 2).collect::<Vec<_>>();
     for (row, other, flows) in [(BIG, Order::Spread, vec![1]), (SMALL, Order::Hash, small)] {
         run.says(&format!("order = \"auto\" with {} flows", flows.len()));
@@ -83,7 +83,7 @@ fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
 
 /// One flow from a third of its home's capacity to half as much again.
 fn at_loads(run: &mut Run, links: u32) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((1, Duration::from_millis(250)), (5, Duration::from_millis(400)));
+    let (rounds, time) = run.quick_or((1, Duration::from_millis(250)), (10, Duration::from_millis(400)));
     let alone = Plan { order: Order::Hash, ..Plan::one_flow(2, links) };
     let capacity = rate(&throughput(&alone, time)?);
     let mut table = Table { capacity, hash: Vec::new(), spread: Vec::new(), auto: Vec::new() };

@@ -179,7 +179,7 @@ fn run_beside(order: Order, links: u32, time: Duration) -> anyhow::Result<Fate> 
 /// Both rows.
 pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
     let links = work::links(COST, link);
-    let (rounds, time) = run.quick_or((2, Duration::from_millis(700)), (5, Duration::from_secs(2)));
+    let (rounds, time) = run.quick_or((2, Duration::from_millis(700)), (10, Duration::from_secs(1)));
     for (order, row) in [(Order::Spread, SPREAD), (Order::Hash, HASH)] {
         run.says("workers beside threads that never rest");
         let fates =

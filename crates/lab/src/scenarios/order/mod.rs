@@ -119,7 +119,7 @@ fn wants(run: &Run, parts: &[&str]) -> bool {
 
 /// Two workers against one, at each cost.
 fn speedups(run: &mut Run, link: f64, cores: [usize; 2]) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (9, Duration::from_millis(600)));
+    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let mut curve = Vec::new();
     for cost in COSTS {
         run.says(&format!("one flow, {cost} ns of work a packet"));
@@ -203,7 +203,7 @@ fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
 }
 
 fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let rounds = run.quick_or(3, 9);
+    let rounds = run.quick_or(3, 10);
     run.says("reordering alone");
     let ours = (0..rounds).map(|_| restoring::ours()).collect::<anyhow::Result<Samples>>()?;
     run.record(OURS, &ours);
@@ -215,7 +215,7 @@ fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
 }
 
 fn hand_over(run: &mut Run, cores: [usize; 2]) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, Duration::from_millis(100)), (9, Duration::from_millis(300)));
+    let (rounds, time) = run.quick_or((3, Duration::from_millis(100)), (10, Duration::from_millis(300)));
     for batch in [1, 8, 32] {
         run.says(&format!("hand-over, {batch} at a time"));
         let samples = (0..rounds).map(|_| handoff::run(batch, cores, time));

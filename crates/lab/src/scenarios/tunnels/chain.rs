@@ -58,7 +58,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn applications(run: &mut Run, network: &Network, name: &str) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((2, 700), (5, 3000));
+    let (rounds, time) = run.quick_or((2, 700), (10, 2000));
     let time = Duration::from_millis(time);
     let [mut goodput, mut told, mut middle, mut tail] = [const { Samples::new() }; 4];
     let iperf3 = command::exists("iperf3");

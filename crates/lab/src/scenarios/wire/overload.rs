@@ -172,7 +172,7 @@ impl Stand {
         (capacity, time): (f64, Duration),
     ) -> anyhow::Result<Vec<Load>> {
         let mut samples = FACTORS.map(|_| [const { Samples::new() }; 3]);
-        let rounds = run.quick_or(3, 7);
+        let rounds = run.quick_or(3, 10);
         for round in 1..=rounds {
             for (factor, samples) in FACTORS.into_iter().zip(&mut samples) {
                 let what = format!("{} times the capacity, round {round} of {rounds}", factor);
