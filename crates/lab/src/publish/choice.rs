@@ -1,5 +1,6 @@
 //! The newest report of every row.
 
+use super::rules;
 use crate::report::{Report, Row};
 use crate::scenarios::{ALL, Scenario};
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ impl<'a> Choice<'a> {
         let promised = ALL.iter().flat_map(|scenario| scenario.promises);
         for promise in promised {
             let measured = |published: &&Published| {
-                published.report.row(promise.name).is_some_and(|row| row.value.is_some())
+                let row = published.report.row(promise.name);
+                row.is_some_and(|row| rules::is_published(&published.report, row))
             };
             let newest = reports.iter().filter(measured).max_by_key(|published| published.report.at);
             let Some(newest) = newest else { continue };
@@ -41,10 +43,10 @@ impl<'a> Choice<'a> {
         Self { by_family }
     }
 
-    /// The row of that name with its report, if it has a value there.
+    /// The row of that name with its report, if it has a value there that may be published.
     pub fn row(&self, name: &str) -> Option<(&'a Published, &'a Row)> {
         let published = *self.by_family.get(&family(name))?;
-        let row = published.report.row(name).filter(|row| row.value.is_some())?;
+        let row = published.report.row(name).filter(|row| rules::is_published(&published.report, row))?;
         Some((published, row))
     }
 

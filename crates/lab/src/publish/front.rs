@@ -64,7 +64,7 @@ const READING: &str = "
 * CPU time is that of the device's threads with the NAPI thread of its input, for each packet that came out.
 * Programs that poll are charged with the whole core, so where they carry little their CPU time is an upper bound.
 * Contenders are measured at the highest rate at which they lose at most 0.5 %, which is not the same for all.
-* A report is published only if it is of a clean commit, not cut short, and has ten rounds behind each figure.
+* A report is published only if it is of a clean commit and not cut short, and a figure only with ten rounds behind it.
 * Dated investigations below `investigations/` tell what was tried, in the state of the program on that day.
 * What the fuzzers have run is in [fuzzing](fuzzing.md).
 ";
@@ -158,7 +158,9 @@ fn table<'a>(choice: &Choice<'_>, lines: impl Iterator<Item = &'a Beside>, way: 
             continue;
         };
         let peers = line.peers.iter().map(|(name, row)| match published.report.row(row) {
-            Some(row) if row.value.is_some() => format!("{name} {}", scenario::value(row)),
+            Some(row) if rules::is_published(&published.report, row) => {
+                format!("{name} {}", scenario::value(row))
+            }
             Some(_) | None => format!("{name} –"),
         });
         let peers = peers.collect::<Vec<_>>().join("; ");
