@@ -1,4 +1,4 @@
-//! What a report and its rows have to be so that they may be published.
+//! Rules for reports and rows that are published.
 
 use crate::report::{Report, Row};
 
