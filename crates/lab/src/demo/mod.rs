@@ -51,7 +51,7 @@ pub fn run(forwarder: Forwarder) -> anyhow::Result<()> {
     let mut topology = Topology::new()?;
     let network = Network::lay(&mut topology)?;
     drop(step);
-    print::done(screen, "four namespaces, three wires with their offloads", clock::now() - start);
+    print::done(screen, "four namespaces, three wires, every offload off", clock::now() - start);
     match forwarder {
         Forwarder::Polder => with_polder(screen, &topology, &network)?,
         Forwarder::Kernel => with_kernel(screen, &network)?,

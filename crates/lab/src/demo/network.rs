@@ -73,12 +73,12 @@ pub(crate) struct Network {
 impl Network {
     /// Makes namespaces, wires, addresses and routes.
     pub(crate) fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
-        Self::lay_by(topology, Topology::wire_with_offloads)
+        Self::lay_by(topology, Topology::wire)
     }
 
-    /// The same with wires that have no offloads.
-    pub(crate) fn lay_without_offloads(topology: &mut Topology) -> anyhow::Result<Self> {
-        Self::lay_by(topology, Topology::wire)
+    /// The same with wires that have all offloads.
+    pub(crate) fn lay_with_offloads(topology: &mut Topology) -> anyhow::Result<Self> {
+        Self::lay_by(topology, Topology::wire_with_offloads)
     }
 
     fn lay_by(topology: &mut Topology, wire: Wire) -> anyhow::Result<Self> {

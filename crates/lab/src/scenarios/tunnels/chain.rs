@@ -33,7 +33,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         }
         run.says(&format!("TCP and latency over the whole chain, {name}"));
         let mut topology = Topology::new()?;
-        let network = Network::lay_without_offloads(&mut topology)?;
+        let network = Network::lay(&mut topology)?;
         let mut gateways = Vec::new();
         if polder {
             let last = machine::cores() - 1;

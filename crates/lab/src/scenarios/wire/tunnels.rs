@@ -115,7 +115,7 @@ impl Entry {
 impl Chain {
     fn lay(entry: &'static Entry) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
-        let network = Network::lay(&mut topology)?;
+        let network = Network::lay_with_offloads(&mut topology)?;
         let mut gateways = Vec::new();
         for (site, namespace) in [(ACCESS_POINT, &network.access_point), (STATION, &network.station)] {
             match entry.kind {
