@@ -100,10 +100,7 @@ impl Dispatch {
     fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
         let Context { pool, drops, .. } = context;
         let ports = self.outputs.len();
-        self.used.fill(0);
-        for port in batch.iter().map(|packet| usize::from(packet.egress.0)).filter(|&port| port < ports) {
-            self.used[port / 64] |= 1 << (port % 64);
-        }
+        self.note_used(batch);
         let refuse = |packet: Packet| {
             // Outputs are emptied after every batch, and a batch fits into one.
             let is_open = usize::from(packet.egress.0) < ports;
@@ -114,6 +111,23 @@ impl Dispatch {
             pool.release_packet(packet);
         };
         batch.scatter(&mut self.outputs, |packet| usize::from(packet.egress.0), refuse);
+    }
+
+    /// Notes the ports that packets of the batch leave by. The bits of the first 64 ports are gathered in a
+    /// register: one in memory that is changed for each packet makes the next one wait.
+    fn note_used(&mut self, batch: &Batch) {
+        let (count, mut low) = (self.outputs.len(), 0_u64);
+        self.used.fill(0);
+        for port in batch.iter().map(|packet| usize::from(packet.egress.0)).filter(|&port| port < count) {
+            if port < 64 {
+                low |= 1 << port;
+            } else {
+                self.used[port / 64] |= 1 << (port % 64);
+            }
+        }
+        if let Some(first) = self.used.first_mut() {
+            *first |= low;
+        }
     }
 }
 

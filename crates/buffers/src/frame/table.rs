@@ -127,7 +127,7 @@ pub(crate) fn unit_shift(region: u16) -> u32 {
 /// Bytes of a frame that is the only name of them; else less than 0.
 #[inline(always)]
 pub(crate) fn own_bytes(place: BufferAddress) -> i64 {
-    place.own_units() << unit_shift(place.region())
+    place.own_units().wrapping_shl(unit_shift(place.region()))
 }
 
 #[inline]
@@ -304,7 +304,7 @@ impl<'a> Shelf<'a> {
         if place.kind() != self.kind || u64::from(offset) + u64::from(length) > u64::from(self.bytes) {
             return None;
         }
-        let position = place.index() as usize * self.unit_bytes + offset as usize;
+        let position = (place.index() as usize).wrapping_mul(self.unit_bytes).wrapping_add(offset as usize);
         // SAFETY: a frame of this kind exists for as long as the shelf, so its region is the one that was
         // looked up, and is as it was (`close`); the kind has region, units and aliases of both frames alike.
         // So facts (1) to (5) of `own` hold for this frame: what it compares is compared above, and a name
@@ -341,10 +341,11 @@ fn locate_shared(place: BufferAddress, offset: u32, length: u32) -> *mut u8 {
 fn own(place: BufferAddress, offset: u32, length: u32) -> Option<*mut u8> {
     let entry = entry(place.region());
     let shift = entry.unit_shift.load(Ordering::Relaxed);
-    if i64::from(offset) + i64::from(length) > place.own_units() << shift {
+    // A shift is below 32 (`register`), and so are the sums: nothing here overflows.
+    if i64::from(offset).wrapping_add(i64::from(length)) > place.own_units().wrapping_shl(shift) {
         return None;
     }
-    let position = ((place.index() as usize) << shift) + offset as usize;
+    let position = (place.index() as usize).wrapping_shl(shift).wrapping_add(offset as usize);
     // SAFETY: facts (1) and (2): the result is inside the mapping that starts at `base`.
     Some(unsafe { entry.base.load(Ordering::Relaxed).add(position) })
 }

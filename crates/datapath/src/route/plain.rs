@@ -185,6 +185,10 @@ impl Pass<'_> {
 
 /// Notes the packets whose headers need no second look.
 #[inline(never)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "zipped iterators whose count is checked go through the stack"
+)]
 fn look<'a, const N: usize>(
     lookups: &mut Lookups<N>,
     batch: &'a mut Batch,
@@ -193,9 +197,9 @@ fn look<'a, const N: usize>(
     read: impl Fn(&[u8], usize, Station) -> Option<([u8; N], Plan)>,
 ) -> Glance {
     let (port, station) = (interface.id.port, Station::of(interface));
-    let (mut left, mut padded) = (0, 0);
-    let places = spots.iter_mut().zip(&mut lookups.addresses).zip(&mut lookups.plans);
-    for (position, (packet, ((spot, to), next))) in batch.iter_mut().zip(places).enumerate() {
+    let (mut left, mut padded, mut packets) = (0, 0, batch.iter_mut());
+    for position in 0..BATCH {
+        let Some(packet) = packets.next() else { break };
         // Packets of the other family have their port by now; what has to be done to some is not done here.
         let is_meant = packet.ingress == port && packet.egress == NO_PORT && is_ready(packet);
         let room = packet.len().wrapping_sub(ETHERNET);
@@ -204,13 +208,15 @@ fn look<'a, const N: usize>(
         let Some(((address, plan), frame)) = seen.zip(bytes.first_chunk_mut()) else {
             left |= 1 << position;
             // It is looked up like all others, which is soon done.
-            *to = [0; N];
+            lookups.addresses[position] = [0; N];
             continue;
         };
         if room != plan.total as usize {
             padded |= 1 << position;
         }
-        (*spot, *to, *next) = (Some(Spot { frame, egress }), address, plan);
+        spots[position] = Some(Spot { frame, egress });
+        lookups.addresses[position] = address;
+        lookups.plans[position] = plan;
     }
     Glance { left, padded }
 }
@@ -223,10 +229,14 @@ fn is_ready(packet: &Packet) -> bool {
 
 /// The packets whose sources want a second look.
 #[inline(never)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "zipped iterators whose count is checked go through the stack"
+)]
 fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>) -> u64 {
     let (specials, mut suspects) = (lookup.routers.specials(), 0);
-    for (position, spot) in spots.iter().enumerate() {
-        let Some(spot) = spot else { continue };
+    for position in 0..BATCH {
+        let Some(spot) = &spots[position] else { continue };
         suspects |= u64::from(specials.may_have(spot.source())) << position;
     }
     let Some(origins) = lookup.origins else { return suspects };
@@ -240,6 +250,10 @@ fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>
 /// Writes the headers of all packets that passed the quick check. Returns those whose next hop is not a known
 /// neighbour, or that are too big for it.
 #[inline(never)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "zipped iterators whose count is checked go through the stack"
+)]
 fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
     (spots, suspects): (&mut Spots<'_>, u64),
@@ -247,9 +261,9 @@ fn send<const N: usize, const WORD: usize>(
     all: &mut Sent,
 ) -> u64 {
     let (mut unsent, mut sent) = (0, *all);
-    let known = lookups.found.iter().zip(&lookups.plans);
-    for (position, (spot, (&found, plan))) in spots.iter_mut().zip(known).enumerate() {
-        let Some(spot) = spot else { continue };
+    for position in 0..BATCH {
+        let Some(spot) = &mut spots[position] else { continue };
+        let (found, plan) = (lookups.found[position], &lookups.plans[position]);
         let is_trusted = suspects >> position & 1 == 0;
         let way =
             plain_hop(next_hops, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));

@@ -58,82 +58,83 @@ impl<'a> View<'a> {
         count: usize,
     ) {
         const { assert!(N >= 4, "four bytes or sixteen") };
-        let count = count.min(BATCH);
-        let (words, mut inner) = (self.arena.words(), Inner::new());
+        let (words, count) = (self.arena.words(), count.min(BATCH));
+        let mut inner = Inner { list: [0; BATCH], places: [EntryIndex::default(); BATCH] };
+        let mut left = 0;
         let start = if let Some(direct) = self.arena.direct() {
-            for (index, (address, way)) in addresses.iter().zip(next_hops.iter_mut()).enumerate().take(count)
-            {
+            for index in 0..count {
+                let address = &addresses[index];
                 let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
                 // Acquire pairs with the Releases in `Arena`: who sees an entry sees its node.
                 let entry = direct[first].load(Ordering::Acquire);
                 words.prefetch_head(entry, address[2]);
-                inner.note(index, entry);
-                *way = NextHopId(entry);
+                left = inner.note(left, index, entry);
+                next_hops[index] = NextHopId(entry);
             }
             2
         } else {
             let top = self.arena.top();
-            for (index, way) in next_hops.iter_mut().enumerate().take(count) {
-                inner.note(index, top);
-                *way = NextHopId(top);
+            next_hops[..count].fill(NextHopId(top));
+            for index in 0..count {
+                left = inner.note(left, index, top);
             }
             0
         };
         for depth in start..N {
-            if inner.count == 0 {
+            if left == 0 {
                 break;
             }
-            descend(words, addresses, next_hops, &mut inner, depth);
+            left = inner.descend(left, words, addresses, next_hops, depth);
         }
         // What still names a node after the last byte was read while it changed, or is broken.
         next_hops.iter_mut().for_each(|way| way.0 &= !NODE);
     }
 }
 
-/// Goes one level down for all that have been led to a node; leaves those that are led on.
-#[inline(always)]
-fn descend<const N: usize>(
-    words: Words<'_>,
-    addresses: &[[u8; N]; BATCH],
-    next_hops: &mut [NextHopId; BATCH],
-    inner: &mut Inner,
-    depth: usize,
-) {
-    let mut places = [EntryIndex::default(); BATCH];
-    let count = inner.count.min(BATCH);
-    for (place, &index) in places.iter_mut().zip(&inner.list).take(count) {
-        let index = usize::from(index) % BATCH;
-        *place = words.place(next_hops[index].0, addresses[index][depth]);
-        words.prefetch(*place);
-    }
-    let next = (depth + 1).min(N - 1);
-    // Those that are led on are noted in front of those that are still to be read.
-    inner.count = 0;
-    for (at, &place) in places.iter().enumerate().take(count) {
-        let index = usize::from(inner.list[at]) % BATCH;
-        let entry = words.load(place);
-        next_hops[index] = NextHopId(entry);
-        words.prefetch_head(entry, addresses[index][next]);
-        inner.note(index, entry);
-    }
-}
-
-/// Indices of the addresses that have reached a node.
+/// Addresses that have reached a node.
 struct Inner {
+    /// Their indices in the batch.
     list: [u8; BATCH],
-    count: usize,
+    /// Of each its entry in the node.
+    places: [EntryIndex; BATCH],
 }
 
 impl Inner {
-    const fn new() -> Self {
-        Self { list: [0; BATCH], count: 0 }
-    }
-
-    /// Notes an address if its entry is a node; writes in any case, so that nothing has to be guessed.
+    /// Notes an address behind `count` others if its entry is a node; writes in any case, so that nothing has to
+    /// be guessed. Returns how many there are then.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an index in a batch is below 64")]
-    fn note(&mut self, index: usize, entry: u32) {
-        self.list[self.count % BATCH] = index as u8;
-        self.count += usize::from(entry & NODE != 0);
+    fn note(&mut self, count: usize, index: usize, entry: u32) -> usize {
+        self.list[count % BATCH] = index as u8;
+        count.wrapping_add(usize::from(entry & NODE != 0))
+    }
+
+    /// Goes one level down for the first `count`; returns how many are led on, which are the first then.
+    #[inline(always)]
+    fn descend<const N: usize>(
+        &mut self,
+        count: usize,
+        words: Words<'_>,
+        addresses: &[[u8; N]; BATCH],
+        next_hops: &mut [NextHopId; BATCH],
+        depth: usize,
+    ) -> usize {
+        let count = count.min(BATCH);
+        for at in 0..count {
+            let index = usize::from(self.list[at]) % BATCH;
+            self.places[at] = words.place(next_hops[index].0, addresses[index][depth]);
+            words.prefetch(self.places[at]);
+        }
+        let next = (depth + 1).min(N - 1);
+        // Those that are led on are noted in front of those that are still to be read.
+        let mut left = 0;
+        for at in 0..count {
+            let index = usize::from(self.list[at]) % BATCH;
+            let entry = words.load(self.places[at]);
+            next_hops[index] = NextHopId(entry);
+            words.prefetch_head(entry, addresses[index][next]);
+            left = self.note(left, index, entry);
+        }
+        left
     }
 }
