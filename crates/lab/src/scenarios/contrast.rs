@@ -24,7 +24,12 @@ pub(super) fn row(technique: &str, ending: &str) -> String {
 
 /// True if a row of the technique is wanted.
 pub(super) fn is_wanted(run: &Run, technique: &str) -> bool {
-    ENDINGS.iter().any(|ending| run.wants(&row(technique, ending)))
+    is_any_wanted(run, &format!("tables.{technique}"))
+}
+
+/// True if a row of a contrast whose rows begin with `base` is wanted.
+pub(super) fn is_any_wanted(run: &Run, base: &str) -> bool {
+    ENDINGS.iter().any(|ending| run.wants(&format!("{base}.{ending}")))
 }
 
 /// Says loudly that a technique could not be measured, and why.
@@ -32,9 +37,17 @@ pub(super) fn is_wanted(run: &Run, technique: &str) -> bool {
 /// # Errors
 /// When interrupted.
 pub(super) fn skip(run: &mut Run, technique: &str, why: &anyhow::Error) -> anyhow::Result<()> {
+    skip_all(run, &format!("tables.{technique}"), why)
+}
+
+/// The same for a contrast whose rows begin with `base`.
+///
+/// # Errors
+/// When interrupted.
+pub(super) fn skip_all(run: &mut Run, base: &str, why: &anyhow::Error) -> anyhow::Result<()> {
     interrupt::check()?;
-    let rows = ENDINGS.map(|ending| row(technique, ending));
-    run.skip(&rows.each_ref().map(String::as_str), &format!("{technique}: {why:#}"));
+    let rows = ENDINGS.map(|ending| format!("{base}.{ending}"));
+    run.skip(&rows.each_ref().map(String::as_str), &format!("{base}: {why:#}"));
     Ok(())
 }
 
@@ -45,29 +58,44 @@ pub(super) fn skip(run: &mut Run, technique: &str, why: &anyhow::Error) -> anyho
 pub(super) fn contrast(
     run: &mut Run,
     technique: &str,
+    on: impl FnMut() -> anyhow::Result<f64>,
+    off: impl FnMut() -> anyhow::Result<f64>,
+    remarks: [&str; 2],
+) -> anyhow::Result<()> {
+    contrast_all(run, &format!("tables.{technique}"), on, off, remarks)
+}
+
+/// The same for rows that begin with `base`.
+///
+/// # Errors
+/// When interrupted; what a measurement refuses is a reason in the rows.
+pub(super) fn contrast_all(
+    run: &mut Run,
+    base: &str,
     mut on: impl FnMut() -> anyhow::Result<f64>,
     mut off: impl FnMut() -> anyhow::Result<f64>,
     remarks: [&str; 2],
 ) -> anyhow::Result<()> {
-    if !is_wanted(run, technique) {
+    if !is_any_wanted(run, base) {
         return Ok(());
     }
-    let Some(better) = run.better(&row(technique, "on")) else {
-        run.leave_out(format!("{technique} is not promised"));
+    let row = |ending: &str| format!("{base}.{ending}");
+    let Some(better) = run.better(&row("on")) else {
+        run.leave_out(format!("{base} is not promised"));
         return Ok(());
     };
     let rounds = run.quick_or(6, 10);
     let mut seen = Seen::default();
     for round in 1..=rounds {
-        run.says(&format!("{technique} on and off, round {round} of {rounds}"));
+        run.says(&format!("{base} on and off, round {round} of {rounds}"));
         interrupt::check()?;
         if let Err(error) = seen.round(round % 2 == 0, better, (&mut on, &mut off)) {
-            return skip(run, technique, &error);
+            return skip_all(run, base, &error);
         }
     }
-    seen.record(run, technique, better);
+    seen.record(run, base, better);
     for (ending, remark) in ENDINGS.iter().zip(remarks) {
-        run.remark(&row(technique, ending), remark);
+        run.remark(&row(ending), remark);
     }
     Ok(())
 }
@@ -101,11 +129,11 @@ impl Seen {
         Ok(())
     }
 
-    fn record(&self, run: &mut Run, technique: &str, better: Better) {
+    fn record(&self, run: &mut Run, base: &str, better: Better) {
         let gain = gains(&self.on, &self.off, better);
         let planted = gains(&self.planted, &self.on, better);
         for (ending, samples) in ENDINGS.iter().zip([&self.on, &self.off, &gain, &planted]) {
-            run.record_interval(&row(technique, ending), samples);
+            run.record_interval(&format!("{base}.{ending}"), samples);
         }
     }
 }

@@ -218,6 +218,11 @@ impl Run {
         self.report.row(name)?.value
     }
 
+    /// A row that has been filled.
+    pub(super) fn row(&self, name: &str) -> Option<&Row> {
+        self.report.row(name)
+    }
+
     /// Adds a curve for the page.
     pub fn curve(&mut self, curve: Curve) {
         self.report.curves.push(curve);

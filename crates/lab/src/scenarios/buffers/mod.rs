@@ -10,10 +10,10 @@ mod peers;
 mod pieces;
 mod promises;
 mod receiving;
-mod short;
+pub(super) mod short;
 pub(super) mod switched;
 mod sys;
-mod windows;
+pub(super) mod windows;
 
 use super::testbed::cores;
 use super::{Run, Scenario};

@@ -42,7 +42,7 @@ fn manager(control: ClassBuffers, patience: Duration, switches: &Switches) -> an
 }
 
 /// Runs `work` while reloaders serve on core `core`; the first one before all others, if it is not alone.
-pub(super) fn with_reloaders<R: Send>(
+pub(in crate::scenarios) fn with_reloaders<R: Send>(
     manager: &BufferManager,
     core: usize,
     work: impl FnOnce() -> anyhow::Result<R>,
@@ -152,7 +152,11 @@ fn look() -> u64 {
     looks[500]
 }
 
-fn on_core<R: Send>(core: usize, work: impl FnOnce() -> R + Send) -> anyhow::Result<R> {
+/// Runs `work` on a thread of its own on that core.
+pub(in crate::scenarios) fn on_core<R: Send>(
+    core: usize,
+    work: impl FnOnce() -> R + Send,
+) -> anyhow::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || pin_here(core).map(|()| work()));
         thread.join().map_err(|_| anyhow!("a measurement panicked"))?
@@ -171,7 +175,7 @@ const PAUSES: [u64; 7] = [1, 6, 3, 8, 4, 2, 5];
 
 /// Frames that control traffic and data got while data took all memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Greed {
+pub(in crate::scenarios) struct Greed {
     pub(super) failed: u32,
     pub(super) taken: u32,
     /// Frames that data asked for, of [`SLOTS`], and got, each time.
@@ -179,11 +183,25 @@ pub(super) struct Greed {
     pub(super) data_taken: u64,
 }
 
+impl Greed {
+    /// Percentage of control's allocations that succeeded.
+    pub(in crate::scenarios) fn taken_percent(&self) -> f64 {
+        100.0 * f64::from(self.taken) / f64::from((self.taken + self.failed).max(1))
+    }
+}
+
 /// Control takes more than its reserve again and again, while data asks for twice its whole memory.
-pub(super) fn greed(
+pub(super) fn greed(splits_reload: bool, time: Duration, cores: (usize, usize)) -> anyhow::Result<Greed> {
+    beside_control(splits_reload, time, cores, take_everything)
+}
+
+/// Control takes more than its reserve again and again, while `take` takes data until it is told to end; `take` returns
+/// the number of frames that it got.
+pub(in crate::scenarios) fn beside_control(
     splits_reload: bool,
     time: Duration,
     (core, other): (usize, usize),
+    take: impl FnOnce(Pool, &AtomicBool) -> u64 + Send,
 ) -> anyhow::Result<Greed> {
     let switches = Switches { splits_reload, ..Switches::default() };
     let manager = manager(growing(CONTROL, CONTROL_READY), Duration::from_millis(2), &switches)?;
@@ -191,7 +209,7 @@ pub(super) fn greed(
     with_reloaders(&manager, other, || {
         let (control, data) = (manager.pool(Class::Control), manager.pool(Class::Data));
         std::thread::scope(|scope| {
-            let greedy = scope.spawn(|| pin_here(core).map(|()| take_everything(data, &is_over)));
+            let greedy = scope.spawn(|| pin_here(core).map(|()| take(data, &is_over)));
             let needy = scope.spawn(move || pin_here(other).map(|()| need(control, time)));
             let needs = needy.join().map_err(|_| anyhow!("the control thread panicked"))?;
             is_over.store(true, Ordering::Relaxed);
@@ -287,7 +305,7 @@ pub(super) fn memory_after_burst(
 }
 
 /// The proportional set size of this process in KiB.
-fn pss() -> anyhow::Result<f64> {
+pub(in crate::scenarios) fn pss() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").context("the kernel does not sum up maps")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

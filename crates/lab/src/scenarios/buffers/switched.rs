@@ -99,10 +99,7 @@ fn reserves(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
         ],
     )?;
     let time = Duration::from_millis(run.quick_or(400, 1500));
-    let greed = |splits| {
-        let greed = short::greed(splits, time, cores)?;
-        Ok(100.0 * f64::from(greed.taken) / f64::from((greed.taken + greed.failed).max(1)))
-    };
+    let greed = |splits| Ok(short::greed(splits, time, cores)?.taken_percent());
     contrast(
         run,
         "C.C3",

@@ -7,11 +7,11 @@ use crate::meters::statistics::Samples;
 /// Objects that are handled together.
 pub(super) const BULK: usize = 32;
 /// Objects of one window.
-pub(super) const WINDOW: usize = 2048;
+pub(in crate::scenarios) const WINDOW: usize = 2048;
 
 /// Windows of nanoseconds an object.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub(in crate::scenarios) struct Windows {
     samples: Samples,
     sum: u64,
     objects: usize,
@@ -20,7 +20,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    pub(super) fn new() -> Self {
+    pub(in crate::scenarios) fn new() -> Self {
         let mut looks = (0..1001)
             .map(|_| {
                 let start = clock::nanos();
@@ -42,7 +42,7 @@ impl Windows {
     /// Adds the time since `start` for `objects` objects.
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window need no 52 bits")]
-    pub(super) fn add(&mut self, start: u64, objects: usize) {
+    pub(in crate::scenarios) fn add(&mut self, start: u64, objects: usize) {
         self.sum += (clock::nanos() - start).saturating_sub(self.look);
         self.objects += objects;
         if self.objects >= WINDOW {
@@ -52,7 +52,7 @@ impl Windows {
     }
 
     /// The median of the windows.
-    pub(super) fn nanos(&self) -> f64 {
+    pub(in crate::scenarios) fn nanos(&self) -> f64 {
         self.samples.median().unwrap_or(f64::NAN)
     }
 }

@@ -1,7 +1,7 @@
 //! `tables`: each technique of the five sources on and off, in the case that it is for, and what the rows say of it.
 
 mod rows;
-mod verdict;
+pub(super) mod verdict;
 
 use super::{Run, Scenario, buffers, gateway, lan78xx, overload};
 use crate::report::Report;

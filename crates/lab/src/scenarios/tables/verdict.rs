@@ -11,7 +11,7 @@ const ROUNDS: usize = 6;
 
 /// Verdict about one technique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::scenarios) enum Verdict {
     /// The technique brings more than a little, by the whole interval.
     Gain,
     /// The technique costs more than a little, by the whole interval.
@@ -24,30 +24,41 @@ pub(super) enum Verdict {
 
 /// Percentages with their interval, and the number of rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Effect {
+pub(in crate::scenarios) struct Effect {
     pub(super) median: f64,
     pub(super) interval: (f64, f64),
     pub(super) rounds: usize,
 }
 
 impl Effect {
-    fn of(row: &Row) -> Option<Self> {
+    /// Effect that a row tells; `None` without a value or an interval.
+    pub(in crate::scenarios) fn of(row: &Row) -> Option<Self> {
         Some(Self { median: row.value?, interval: row.spread?, rounds: row.samples })
+    }
+
+    /// Half of the width of its interval.
+    pub(in crate::scenarios) fn half_width(&self) -> f64 {
+        (self.interval.1 - self.interval.0) / 2.0
+    }
+
+    /// True for a loss by the whole interval.
+    pub(in crate::scenarios) fn is_below_zero(&self) -> bool {
+        self.interval.1 < 0.0
     }
 }
 
 /// The verdict about a technique, by its gain and by what was seen of a planted loss.
-pub(super) fn verdict(gain: Option<Effect>, planted: Option<Effect>) -> Verdict {
+pub(in crate::scenarios) fn verdict(gain: Option<Effect>, planted: Option<Effect>) -> Verdict {
     let Some((gain, planted)) = gain.zip(planted) else { return Verdict::Unmeasured };
     let (low, high) = gain.interval;
-    let is_seen = planted.interval.1 < 0.0;
+    let is_seen = planted.is_below_zero();
     if gain.rounds < ROUNDS || planted.rounds < ROUNDS || !low.is_finite() || !high.is_finite() {
         Verdict::Unmeasured
     } else if low > 0.0 && gain.median > LITTLE {
         Verdict::Gain
     } else if high < 0.0 && gain.median < -LITTLE {
         Verdict::Loss
-    } else if (high - low) / 2.0 <= NARROW && is_seen {
+    } else if gain.half_width() <= NARROW && is_seen {
         Verdict::NoEffect
     } else {
         Verdict::Unmeasured
