@@ -14,7 +14,7 @@ use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::peers::{gateway, neighbour};
 use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
-use polder_lab::scenarios::{ALL, Scenario, nics};
+use polder_lab::scenarios::{ALL, Scenario, nics, usb};
 use polder_lab::screen::Screen;
 use polder_lab::selftests;
 use polder_lab::services;
@@ -145,6 +145,22 @@ enum Command {
         hold: u64,
         /// Pause between holds, in milliseconds.
         pause: u64,
+    },
+    /// Receives blocks in a group of processes whose memory is short, and prints their cost.
+    #[command(hide = true)]
+    ReceiveUnderPressure {
+        /// Directory of the group.
+        group: PathBuf,
+        /// The effect.
+        effect: String,
+        /// Size of blocks.
+        size: String,
+        /// True for the technique on.
+        #[arg(long)]
+        on: bool,
+        /// True for a short measurement.
+        #[arg(long)]
+        quick: bool,
     },
     /// Makes one report of several runs of parts of a scenario.
     Join {
@@ -327,6 +343,10 @@ fn main() -> ExitCode {
         Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
+        }
+        Command::ReceiveUnderPressure { group, effect, size, on, quick } => {
+            usb::receive_under_pressure(&group, (&effect, &size), (on, quick))
+                .map(|result| screen.line(result.to_string()))
         }
         Command::Join { reports, json, html } => {
             join_reports(screen, &reports, (json.as_deref(), html.as_deref()))

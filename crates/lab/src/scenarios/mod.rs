@@ -31,7 +31,7 @@ mod supervise;
 mod tables;
 mod testbed;
 mod tunnels;
-mod usb;
+pub mod usb;
 mod wire;
 
 pub use run::{Goal, Promise, Run};

@@ -1,10 +1,13 @@
-//! USB network functions: Linux as judge of drivers and models, frames through NCM, and signalling beside data.
+//! USB network functions: Linux as judge of drivers and models, frames through NCM, signalling beside data, and the
+//! buffers of received blocks.
 
+mod blocks;
 mod counted;
-mod memory;
 mod packing;
 mod signalling;
 mod volume;
+
+pub use blocks::inside as receive_under_pressure;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
@@ -53,8 +56,8 @@ const SINGLE: [Promise; 8] = [
 
 const PROMISES: &[Promise] = &{
     const JUDGED: usize = JUDGES.len() * GOALS.len();
-    const MEMORY: &[Promise] = memory::ROWS.as_flattened();
-    let mut all = [SINGLE[0]; JUDGED + SINGLE.len() + MEMORY.len()];
+    const BLOCKS: &[Promise] = blocks::ROWS.as_flattened();
+    let mut all = [SINGLE[0]; JUDGED + SINGLE.len() + BLOCKS.len()];
     let mut at = 0;
     while at < all.len() {
         all[at] = if at < JUDGED {
@@ -62,7 +65,7 @@ const PROMISES: &[Promise] = &{
         } else if at < JUDGED + SINGLE.len() {
             SINGLE[at - JUDGED]
         } else {
-            MEMORY[at - JUDGED - SINGLE.len()]
+            BLOCKS[at - JUDGED - SINGLE.len()]
         };
         at += 1;
     }
@@ -83,7 +86,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     counted::measure(run)?;
     packing::measure(run)?;
     signalling::measure(run)?;
-    memory::measure(run)?;
+    blocks::measure(run)?;
     let gadget = |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::examine(program, subclass, says);
     let kernel =
         |subclass| move |program: &Path, says: &dyn Fn(&str)| usb::kernel::examine(program, subclass, says);
