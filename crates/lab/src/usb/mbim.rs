@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the device at its server.
 const BUSID: &str = "1-1";
 
-/// A check: its name, the arguments of `mbimcli`, and words of its answer.
+/// A check: its name, the arguments of `mbimcli`, and words of its answer, each as often as it is there.
 type Check = (&'static str, &'static str, &'static [&'static str]);
 
 /// The dialogue with a modem whose radio is off at the start.
@@ -59,6 +59,7 @@ const DIALOGUE: &[Check] = &[
         &["100.64.0.2/30", "100.64.0.1", "192.0.2.53", "1420"],
     ),
     ("IPv6 configuration", "--query-ip-configuration=0", &["2001:db8::2/64", "fe80::1", "2001:db8::53"]),
+    ("MTU of both families", "--query-ip-configuration=0", &["MTU: '1420'", "MTU: '1420'"]),
     ("second session", "--connect=session-id=7,apn=ims", &["'activated'"]),
     ("its addresses", "--query-ip-configuration=7", &["100.64.7.2/30", "2001:db8:7::2/64"]),
     ("statistics", "--query-packet-statistics", &["'0'"]),
@@ -87,6 +88,7 @@ const LIES: &[(Lie, &str)] = &[
     (Lie::NotActive, "connected"),
     (Lie::ManyAddresses, "IPv4 configuration"),
     (Lie::LongPrefix, "IPv4 configuration"),
+    (Lie::TinyMtu, "MTU of both families"),
 ];
 
 /// Fails where the examination cannot run.
@@ -229,8 +231,7 @@ impl Judge {
         if !ok {
             return Ok(Some(text.lines().last().unwrap_or("it failed").to_owned()));
         }
-        let missing = words.iter().find(|word| !text.contains(**word));
-        Ok(missing.map(|word| {
+        Ok(missing(&text, words).map(|word| {
             format!("{word} is missing in: {}", text.split_whitespace().collect::<Vec<_>>().join(" "))
         }))
     }
@@ -268,6 +269,32 @@ impl Judge {
                 bail!("the modem's channel does not follow: {}", command::last_lines(&self.guest.log()?, 20));
             }
             interrupt::sleep(Duration::from_millis(50))?;
+        }
+    }
+}
+
+/// A word that does not stand in the text as often as in the list.
+fn missing<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
+    let wanted = |word: &str| words.iter().filter(|other| **other == word).count();
+    words.iter().copied().find(|word| text.matches(word).count() < wanted(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_wanted_twice_is_there_twice() {
+        let words = ["MTU: '1420'", "MTU: '1420'", "10.0.0.1"];
+        assert_eq!(missing("10.0.0.1 MTU: '1420' :: MTU: '1420'", &words), None);
+        assert_eq!(missing("10.0.0.1 MTU: '1' :: MTU: '1420'", &words), Some("MTU: '1420'"));
+        assert_eq!(missing("MTU: '1420' MTU: '1420'", &words), Some("10.0.0.1"));
+    }
+
+    #[test]
+    fn each_lie_has_its_check() {
+        for (lie, check) in LIES {
+            assert!(DIALOGUE.iter().any(|(name, ..)| name == check), "{lie:?}");
         }
     }
 }
