@@ -13,6 +13,9 @@ const ROOTS: [(&str, Files); 2] = [("/sys/fs/cgroup", V2), ("/sys/fs/cgroup/memo
 const V2: Files = Files { limit: "memory.max", swap: "memory.swap.max", used: "memory.current" };
 const V1: Files =
     Files { limit: "memory.limit_in_bytes", swap: "memory.swappiness", used: "memory.usage_in_bytes" };
+/// Reason why no group can be made.
+const NO_CONTROL: &str =
+    "no memory control of cgroups: add `memory` to /sys/fs/cgroup/cgroup.subtree_control, or mount version 1";
 /// Beginning of the names of groups; the process that made them follows, and a number.
 const NAME: &str = "polder-lab-";
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +40,7 @@ impl Group {
     /// # Errors
     /// When the kernel has no memory control here, or the process may not make groups.
     pub(super) fn new(bytes: u64) -> anyhow::Result<Self> {
-        let (root, files) = root().context("the kernel has no memory control of groups here")?;
+        let (root, files) = root().context(NO_CONTROL)?;
         remove_leftovers(root);
         // Relaxed: the number orders nothing.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +51,7 @@ impl Group {
         let group = Self(path);
         let limit = group.0.join(files.limit);
         fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot write {}", limit.display()))?;
-        // Without it nothing is swapped.
+        // A kernel without this file does not swap.
         let (Ok(()) | Err(_)) = fs::write(group.0.join(files.swap), "0");
         Ok(group)
     }

@@ -213,7 +213,7 @@ const CASES: [Case; 14] = [
 ];
 
 /// Effects that are measured under memory pressure, too.
-const UNDER_PRESSURE: [Effect; 3] = [Effect::Burst, Effect::Reload, Effect::RingNoPool];
+const UNDER_PRESSURE: [Effect; 4] = [Effect::Burst, Effect::Reload, Effect::GiveBack, Effect::RingNoPool];
 
 impl Effect {
     fn case(self) -> &'static Case {

@@ -40,7 +40,7 @@ const BUS: usize = 400;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Blocks that are received before anything counts.
 const WARM_UP: usize = 64;
-/// Datagrams of which half are long and the others short, so that they take nearly all frames.
+/// Datagrams that are asked for at a time: more than data have frames for.
 const ALL: usize = 30_000;
 
 /// Threshold below which the ring of URBs is refilled, and that of the reviewer's driver: after every poll.

@@ -30,7 +30,7 @@ macro_rules! effects {
 }
 
 /// All rows.
-pub(in crate::scenarios::usb) const ROWS: [[Promise; 4]; 34] = effects![
+pub(in crate::scenarios::usb) const ROWS: [[Promise; 4]; 36] = effects![
     ("pools", "ns", Lower),
     ("frames", "ns", Lower),
     ("fragments", "ns", Lower),
@@ -47,5 +47,6 @@ pub(in crate::scenarios::usb) const ROWS: [[Promise; 4]; 34] = effects![
     ("urb_pool", "ns", Lower),
     ("pressure_burst", "ns", Lower),
     ("pressure_reload", "ns", Lower),
+    ("pressure_give_back", "%", Lower),
     ("pressure_ring_no_pool", "ns", Lower),
 ];
