@@ -49,9 +49,9 @@ pub fn run(forwarder: Forwarder) -> anyhow::Result<()> {
     print::title(screen, forwarder);
     let step = screen.step("laying the network");
     let mut topology = Topology::new()?;
-    let network = Network::lay(&mut topology)?;
+    let network = Network::lay_with_offloads(&mut topology)?;
     drop(step);
-    print::done(screen, "four namespaces, three wires, every offload off", clock::now() - start);
+    print::done(screen, "four namespaces, three wires with every offload", clock::now() - start);
     match forwarder {
         Forwarder::Polder => with_polder(screen, &topology, &network)?,
         Forwarder::Kernel => with_kernel(screen, &network)?,
