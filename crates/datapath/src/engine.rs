@@ -362,7 +362,7 @@ impl BatchSummary {
         let mut summary = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
         for packet in batch.iter() {
             let is_alive = !is_dropped(packet);
-            summary.alive += usize::from(is_alive);
+            summary.alive = summary.alive.wrapping_add(usize::from(is_alive));
             summary.has_marked |= is_marked(packet);
             summary.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
             let rank = rank(packet.egress);

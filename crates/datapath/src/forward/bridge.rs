@@ -155,13 +155,11 @@ impl<'a> Run<'a> {
         let port = self.from.port;
         let view = self.fdb.view();
         let mut last = (Header::default(), None);
-        let mut count = 0;
-        for (position, packet) in
-            packets.iter_mut().enumerate().take_while(|(_, packet)| packet.ingress == port)
-        {
-            count += 1;
-            frames[position % BATCH].source = FdbKey::NONE;
-            frames[position % BATCH].destination = FdbKey::NONE;
+        let mut packets = packets.iter_mut();
+        for position in 0..BATCH {
+            let Some(packet) = packets.next().filter(|packet| packet.ingress == port) else { return position };
+            frames[position].source = FdbKey::NONE;
+            frames[position].destination = FdbKey::NONE;
             if is_dropped(packet) {
                 continue;
             }
@@ -177,19 +175,19 @@ impl<'a> Run<'a> {
                 && known == header
             {
                 packet.vlan = vlan;
-                frames[position % BATCH] = frames[place % BATCH];
+                frames[position] = frames[place % BATCH];
                 continue;
             }
             match self.vlan_of(header) {
                 Ok(vlan) => {
                     packet.vlan = vlan;
-                    frames[position % BATCH] = Frame::new(header, vlan, &view);
+                    frames[position] = Frame::new(header, vlan, &view);
                     last = (header, Some((position, vlan)));
                 }
                 Err(reason) => context.discard(packet, reason),
             }
         }
-        count
+        BATCH
     }
 
     #[inline(always)]
@@ -226,8 +224,10 @@ impl<'a> Run<'a> {
         let view = self.fdb.view();
         let mut floods = 0_u64;
         let mut way = Way::default();
-        for (position, packet) in packets.iter_mut().enumerate() {
-            let Frame { destination, destination_place, tag, .. } = state.frames[position % BATCH];
+        let mut packets = packets.iter_mut();
+        for position in 0..BATCH {
+            let Some(packet) = packets.next() else { break };
+            let Frame { destination, destination_place, tag, .. } = state.frames[position];
             if destination == FdbKey::NONE {
                 continue;
             }
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
                     send(packet, member, tag, context);
                 }
                 Some(_) | None => {
-                    let frame = state.frames[position % BATCH];
+                    let frame = state.frames[position];
                     let is_flood = self.relay_one(packet, frame, &mut way, state, context);
                     floods |= u64::from(is_flood) << position;
                 }

@@ -259,7 +259,7 @@ impl Bucket {
             if let Some(value) = slot.live_with(key) {
                 return Some((slot, value));
             }
-            matches &= matches - 1;
+            matches &= matches.wrapping_sub(1);
         }
         None
     }
