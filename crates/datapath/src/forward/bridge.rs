@@ -157,7 +157,9 @@ impl<'a> Run<'a> {
         let mut last = (Header::default(), None);
         let mut packets = packets.iter_mut();
         for position in 0..BATCH {
-            let Some(packet) = packets.next().filter(|packet| packet.ingress == port) else { return position };
+            let Some(packet) = packets.next().filter(|packet| packet.ingress == port) else {
+                return position;
+            };
             frames[position].source = FdbKey::NONE;
             frames[position].destination = FdbKey::NONE;
             if is_dropped(packet) {
