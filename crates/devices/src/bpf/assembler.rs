@@ -44,10 +44,42 @@ pub(crate) enum Condition {
     Equal = 0x10,
     /// The left side is greater.
     Greater = 0x20,
+    /// The left side is greater or equal.
+    NotLess = 0x30,
+    /// Both sides have a bit in common.
+    AnyBit = 0x40,
     /// Not equal.
     NotEqual = 0x50,
     /// The left side is greater, both with a sign.
     SignedGreater = 0x60,
+    /// The left side is less or equal.
+    NotGreater = 0xb0,
+}
+
+/// Arithmetic of 32 bits, without a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Arithmetic {
+    Add = ADD,
+    Subtract = SUBTRACT,
+    Multiply = MULTIPLY,
+    Divide = 0x30,
+    Or = OR,
+    And = AND,
+    ShiftLeft = SHIFT_LEFT,
+    ShiftRight = SHIFT_RIGHT,
+    /// It has no second operand.
+    Negate = 0x80,
+    Remainder = MODULO,
+    ExclusiveOr = EXCLUSIVE_OR,
+    Move = MOVE,
+}
+
+/// Second operand of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Value(u32),
+    Register(Register),
 }
 
 /// A function of the kernel that programs may call (`enum bpf_func_id`).
@@ -72,6 +104,8 @@ pub(crate) enum Helper {
     VlanPop = 19,
     /// `bpf_redirect(interface, flags)`.
     Redirect = 23,
+    /// `bpf_skb_load_bytes(context, offset, to, bytes)`; not at the XDP hook.
+    LoadBytes = 26,
     /// `bpf_get_hash_recalc(context)`; not at the XDP hook.
     HashRecalculate = 34,
     /// `bpf_skb_pull_data(context, bytes)`; not at the XDP hook.
@@ -82,6 +116,10 @@ pub(crate) enum Helper {
     AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
+    /// `bpf_ringbuf_reserve(map, bytes, flags)`
+    RingReserve = 131,
+    /// `bpf_ringbuf_submit(record, flags)`
+    RingSubmit = 132,
     /// `bpf_check_mtu(context, interface, length, difference, flags)`.
     CheckMtu = 163,
     /// `bpf_xdp_get_buff_len(context)`; at the XDP hook alone.
@@ -205,9 +243,37 @@ impl Assembler {
         self.emit(ALU64 | SHIFT_RIGHT, to as u8, 0, 0, bits);
     }
 
+    /// `to <<= bits`
+    pub(crate) fn shift_left_by(&mut self, to: Register, bits: Register) {
+        self.emit(ALU64 | SHIFT_LEFT | REGISTER, to as u8, bits as u8, 0, 0);
+    }
+
+    /// `to >>= bits`
+    pub(crate) fn shift_right_by(&mut self, to: Register, bits: Register) {
+        self.emit(ALU64 | SHIFT_RIGHT | REGISTER, to as u8, bits as u8, 0, 0);
+    }
+
+    /// `to` is the result of its lower 32 bits and the operand's.
+    pub(crate) fn compute_word(&mut self, arithmetic: Arithmetic, to: Register, operand: Operand) {
+        let (kind, from, value) = operand.encoded();
+        self.emit(ALU32 | arithmetic as u8 | kind, to as u8, from, 0, value);
+    }
+
     /// `to` is its lower 16 bits in network order.
     pub(crate) fn network_order(&mut self, to: Register) {
-        self.emit(TO_NETWORK_ORDER, to as u8, 0, 0, 16);
+        self.big_endian(to, Width::Half);
+    }
+
+    /// `to` is its lower bits, so many as the width has, from or in network order.
+    pub(crate) fn big_endian(&mut self, to: Register, width: Width) {
+        let bits = match width {
+            // A byte has no order.
+            Width::Byte => return,
+            Width::Half => 16,
+            Width::Word => 32,
+            Width::Double => 64,
+        };
+        self.emit(TO_NETWORK_ORDER, to as u8, 0, 0, bits);
     }
 
     /// `*(u64 *)(base + offset) += from`, in one step for all processors.
@@ -249,6 +315,13 @@ impl Assembler {
         self.emit(JUMP | REGISTER | condition as u8, left as u8, right as u8, 0, 0);
     }
 
+    /// `if left (condition) operand goto label`, of the lower 32 bits.
+    pub(crate) fn jump_word(&mut self, condition: Condition, left: Register, operand: Operand, label: Label) {
+        self.jumps.push((self.words.len(), label));
+        let (kind, from, value) = operand.encoded();
+        self.emit(JUMP32 | condition as u8 | kind, left as u8, from, 0, value);
+    }
+
     /// `goto label`
     pub(crate) fn go(&mut self, label: Label) {
         self.jumps.push((self.words.len(), label));
@@ -263,6 +336,11 @@ impl Assembler {
     /// `return R0`
     pub(crate) fn exit(&mut self) {
         self.emit(EXIT, 0, 0, 0, 0);
+    }
+
+    /// Number of words so far.
+    pub(crate) fn len(&self) -> usize {
+        self.words.len()
     }
 
     /// The finished program.
@@ -292,6 +370,16 @@ impl Assembler {
     }
 }
 
+impl Operand {
+    /// Kind, register and immediate.
+    fn encoded(self) -> (u8, u8, i32) {
+        match self {
+            Self::Value(value) => (0, 0, value.cast_signed()),
+            Self::Register(register) => (REGISTER, register as u8, 0),
+        }
+    }
+}
+
 const LOAD_WIDE: u8 = 0x18;
 const LOAD: u8 = 0x01;
 const STORE: u8 = 0x03;
@@ -299,6 +387,8 @@ const MEMORY: u8 = 0x60;
 const ATOMIC: u8 = 0xc0;
 const TO_NETWORK_ORDER: u8 = 0xdc;
 const JUMP: u8 = 0x05;
+const JUMP32: u8 = 0x06;
+const ALU32: u8 = 0x04;
 const ALU64: u8 = 0x07;
 const REGISTER: u8 = 0x08;
 const ADD: u8 = 0x00;
@@ -374,6 +464,34 @@ mod tests {
                 [0x18, 0x01, 0, 0, 0x15, 0x7c, 0x4a, 0x7f],
                 [0x00, 0x00, 0, 0, 0xb9, 0x79, 0x37, 0x9e],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn instructions_of_filters_are_encoded_as_llvm_does() {
+        let mut assembler = Assembler::new();
+        assembler.shift_left_by(R0, R2);
+        assembler.shift_right_by(R0, R2);
+        assembler.compute_word(Arithmetic::Divide, R2, Operand::Value(u32::MAX));
+        assembler.compute_word(Arithmetic::Move, R2, Operand::Register(R8));
+        assembler.big_endian(R3, Width::Double);
+        let end = assembler.label();
+        assembler.jump_word(Condition::AnyBit, R1, Operand::Value(0x80), end);
+        assembler.jump_word(Condition::NotGreater, R1, Operand::Register(R2), end);
+        assembler.place(end);
+        let bytes = assembler.finish().into_iter().map(u64::to_le_bytes).collect::<Vec<_>>();
+        assert_eq!(
+            bytes,
+            [
+                [0x6f, 0x20, 0, 0, 0, 0, 0, 0],
+                [0x7f, 0x20, 0, 0, 0, 0, 0, 0],
+                [0x34, 0x02, 0, 0, 0xff, 0xff, 0xff, 0xff],
+                [0xbc, 0x82, 0, 0, 0, 0, 0, 0],
+                [0xdc, 0x03, 0, 0, 64, 0, 0, 0],
+                [0x46, 0x01, 1, 0, 0x80, 0, 0, 0],
+                [0xbe, 0x21, 0, 0, 0, 0, 0, 0],
             ]
         );
     }

@@ -20,6 +20,8 @@ pub(crate) enum MapKind {
     /// The longest prefix that matches; its memory is not set aside.
     LongestPrefix = 11,
     XskMap = 17,
+    /// Records for this process, in memory that is mapped; its entries are bytes.
+    Ring = 27,
 }
 
 /// A BPF map and the sizes that the kernel copies.
@@ -42,7 +44,7 @@ impl Map {
         let flags = match kind {
             MapKind::Hash | MapKind::LongestPrefix => NO_PREALLOCATION,
             MapKind::Shared => MAPPABLE,
-            MapKind::XskMap | MapKind::Programs => 0,
+            MapKind::XskMap | MapKind::Programs | MapKind::Ring => 0,
         };
         let attributes = Attributes::new()
             .u32(0, kind as u32)

@@ -337,7 +337,7 @@ fn sizes(frames: Frames, queues: u16) -> Result<(u32, u32), Errno> {
 }
 
 /// Processors that a program may run on.
-fn processors() -> u16 {
+pub(crate) fn processors() -> u16 {
     // "0-7" or "0,2-5": the last number.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = possible.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u16>().ok());
