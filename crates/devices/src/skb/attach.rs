@@ -82,9 +82,12 @@ fn is_unknown(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP)
 }
 
-/// Waits for a gateway that has just ended to let go of the interface.
+/// Waits for a gateway that has just ended to let go of the interface. Programs of captures end by themselves.
 fn wait_for_others(link: &LinkInfo) -> Result<(), af_xdp::OpenError> {
-    let is_ours = |&program: &u32| program_name(program).starts_with(OUR_PREFIX);
+    let is_ours = |&program: &u32| {
+        let name = program_name(program);
+        name.starts_with(OUR_PREFIX) && !name.starts_with(COPIES)
+    };
     let is_in_use =
         || sys::tcx_programs(link.index, Side::Ingress).is_ok_and(|programs| programs.iter().any(is_ours));
     for _ in 0..BUSY_RETRIES {
@@ -109,8 +112,11 @@ pub fn foreign_programs(interface: u32, is_egress: bool) -> Result<usize, Errno>
     Ok(sys::tcx_programs(interface, side)?.iter().filter(|program| is_foreign(program)).count())
 }
 
+/// Name of the programs of captures.
+pub(super) const COPIES: &str = "polder_copies";
+
 /// Takes note of a program of this process.
-fn own(program: &OwnedFd) {
+pub(super) fn own(program: &OwnedFd) {
     if let Ok([_, _, _, _, a, b, c, d, ..]) = sys::object_info(program.as_fd()) {
         OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(u32::from_ne_bytes([a, b, c, d]));
     }

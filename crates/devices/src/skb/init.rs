@@ -19,7 +19,7 @@ use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::Windows;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use polder_buffers::Region;
 use polder_datapath::counters::QueueCounters;
 use rustix::io::Errno;
@@ -119,6 +119,7 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         udp_segments: tap.udp_segments,
         tunnel_segments: tap.tunnel_segments,
         mtu,
+        is_up: Arc::new(AtomicBool::new(link.up)),
         taken: maps,
         flows,
         program,

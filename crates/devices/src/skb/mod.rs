@@ -51,7 +51,7 @@ mod routed;
 pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
 pub use attach::foreign_programs;
 pub use clsact::{is_left, is_own_filter, release};
-pub use copies::{Copies, Copy};
+pub use copies::{Copies, Copy, CopyError};
 pub use error::{Hook, OpenError};
 pub use init::{adopt, open};
 pub use options::Options;

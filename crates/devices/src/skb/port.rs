@@ -1,7 +1,7 @@
 //! Port as a whole: its programs, their maps, and the findings about it.
 
 use super::attach::Attached;
-use super::copies::Copies;
+use super::copies::{Copies, CopyError};
 use super::error::Hook;
 use super::program::{DROP, REDIRECT};
 use super::settings;
@@ -12,7 +12,7 @@ use crate::bpf::sys;
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Instruction, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -41,6 +41,8 @@ pub struct Port {
     /// True if it is a device with a driver.
     pub is_hardware: bool,
     pub(super) mtu: Arc<AtomicU32>,
+    /// True while the interface is up, as [`refresh`](Self::refresh) has found it.
+    pub(super) is_up: Arc<AtomicBool>,
     pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
     /// The interface's program, to be asked about frames.
@@ -85,13 +87,14 @@ impl Port {
         self.flows.as_ref()
     }
 
-    /// Copies of the packets that the interface receives, sends, or both, of which `filter` matches; with at least `longest`
-    /// bytes each, if they have them.
+    /// Copies of the packets that the interface receives, sends, or both, of which `filter` matches; with at most `longest`
+    /// bytes each.
     ///
     /// # Errors
-    /// Errors of the kernel.
-    pub fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Result<Copies, Errno> {
-        Copies::open(self.interface.index, filter, longest, places)
+    /// [`CopyError`] where the kernel cannot.
+    pub fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Result<Copies, CopyError> {
+        let of = (&self.link, Arc::downgrade(&self.is_up));
+        Copies::open(of, (filter, longest, places), COPIES_BYTES)
     }
 
     /// The interface as it is.
@@ -116,7 +119,8 @@ impl Port {
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
-        // Relaxed: a number that orders nothing.
+        // Relaxed: a flag and a number that order nothing.
+        self.is_up.store(link.up, Ordering::Relaxed);
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         let tap = settings::state(self.tap)?;
         if !tap.up {
@@ -163,6 +167,8 @@ impl Port {
     }
 }
 
+/// Bytes of copies that wait for a capture.
+const COPIES_BYTES: u32 = 8 << 20;
 /// Bytes that the program is shown: more than it reads.
 const SHOWN: usize = 512;
 /// An Ethernet header; the kernel lets no program run on less, or no more.

@@ -179,7 +179,7 @@ pub(super) fn redirect(program: &mut Assembler, interface: u32) {
 /// Bytes of headers that programs read at most: Ethernet, a tag, IPv6 with two extension headers, UDP.
 pub(super) const HEADERS: i32 = 14 + 4 + 40 + 8 + 8 + 8;
 /// Verdicts on a packet (`enum tcx_action_base`).
-const NEXT: i32 = -1;
+pub(super) const NEXT: i32 = -1;
 pub(super) const DROP: i32 = 2;
 /// `TC_ACT_REDIRECT`.
 pub(super) const REDIRECT: u32 = 7;

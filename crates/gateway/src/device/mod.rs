@@ -29,7 +29,7 @@ use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
-use polder_devices::skb::{Copies, FlowTable, LAYOUT};
+use polder_devices::skb::{Copies, CopyError, FlowTable, LAYOUT};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -279,7 +279,7 @@ pub trait Handle: Send {
         _filter: &[Instruction],
         _longest: u32,
         _places: Where,
-    ) -> Option<Result<Copies, Errno>> {
+    ) -> Option<Result<Copies, CopyError>> {
         None
     }
 

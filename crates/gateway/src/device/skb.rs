@@ -10,7 +10,7 @@ use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
-use polder_devices::skb::{self, Copies, FlowTable};
+use polder_devices::skb::{self, Copies, CopyError, FlowTable};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -153,7 +153,12 @@ impl Handle for skb::Port {
         Self::flows(self)
     }
 
-    fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Option<Result<Copies, Errno>> {
+    fn copies(
+        &self,
+        filter: &[Instruction],
+        longest: u32,
+        places: Where,
+    ) -> Option<Result<Copies, CopyError>> {
         Some(Self::copies(self, filter, longest, places))
     }
 

@@ -147,7 +147,7 @@ impl Captures {
         let longest = request.longest.min(LONGEST);
         let mut places = Where { rx: request.rx, tx: request.tx, drops: request.drops };
         let copies = locked.begin_capture(capture, port, (&instructions, longest, places));
-        let copies = copies.map(|copies| CopyReader::new(copies, Arc::clone(&program), places));
+        let copies = copies.map(CopyReader::new);
         if copies.is_some() {
             (places.rx, places.tx) = (false, false);
         }
@@ -242,9 +242,12 @@ impl Writer {
                 break;
             }
         }
+        if let Some(copies) = &mut self.copies {
+            copies.stop();
+        }
         self.untap();
         self.wait_for_workers(TapReader::has_ended);
-        self.drain()?;
+        while self.drain()? > 0 {}
         let totals = self.totals();
         pcapng::end(&mut self.file, since_1970(), totals)?;
         self.file.flush()
@@ -258,8 +261,8 @@ impl Writer {
         }
     }
 
-    fn totals(&mut self) -> Totals {
-        let mut totals = self.copies.as_mut().map(CopyReader::totals).unwrap_or_default();
+    fn totals(&self) -> Totals {
+        let mut totals = self.copies.as_ref().map(CopyReader::totals).unwrap_or_default();
         for counters in self.readers.iter().map(TapReader::counters) {
             totals.asked += counters.asked.get();
             totals.matched += counters.matched.get();
@@ -270,7 +273,7 @@ impl Writer {
 
     /// Writes waiting packets. Returns their number.
     fn drain(&mut self) -> io::Result<usize> {
-        let Self { readers, copies, file, offset, left, longest, .. } = self;
+        let Self { readers, copies, file, offset, left, .. } = self;
         let mut is_enough = || {
             let is_enough = *left == 0;
             *left = left.saturating_sub(1);
@@ -286,7 +289,7 @@ impl Writer {
         if let Some(copies) = copies {
             count += copies.read(|copy| match is_enough() {
                 true => Ok(()),
-                false => write_copy(file, copy, *longest),
+                false => write_copy(file, copy),
             })?;
         }
         Ok(count)
@@ -325,11 +328,10 @@ fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset:
     pcapng::packet(file, &PacketBlock { at, length: seen.length, bytes, way, comment: &comment })
 }
 
-fn write_copy(file: &mut impl io::Write, copy: &Copy<'_>, longest: u32) -> io::Result<()> {
+fn write_copy(file: &mut impl io::Write, copy: &Copy<'_>) -> io::Result<()> {
     let (way, comment) = if copy.sent { (Way::Out, "tx") } else { (Way::In, "rx") };
-    let most = usize::try_from(longest).unwrap_or(usize::MAX);
-    let bytes = &copy.bytes[..copy.bytes.len().min(most)];
-    pcapng::packet(file, &PacketBlock { at: copy.at, length: copy.length, bytes, way: Some(way), comment })
+    let Copy { at, length, bytes, .. } = *copy;
+    pcapng::packet(file, &PacketBlock { at, length, bytes, way: Some(way), comment })
 }
 
 /// Comment on a packet: its place, drop reason and length.

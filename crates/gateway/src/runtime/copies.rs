@@ -1,11 +1,9 @@
 //! Copies of the packets of a port that the kernel carries, on their way into the file of a capture.
 
 use crate::capture::pcapng::Totals;
-use polder_buffers::BATCH;
-use polder_datapath::capture::{Program, Runner, View, Where};
 use polder_devices::skb::{Copies, Copy};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
-use std::sync::Arc;
 
 /// Copies taken at a time: drops of stages are to come into the file, too.
 const MOST: usize = 512;
@@ -13,39 +11,34 @@ const MOST: usize = 512;
 /// Reader of copies.
 pub(super) struct CopyReader {
     copies: Copies,
-    program: Arc<Program>,
-    runner: Runner,
-    places: Where,
-    matched: u64,
+    /// From the monotonic clock to the time since 1970, in nanoseconds.
+    offset: u64,
+    read: u64,
     has_ended: bool,
 }
 
 impl CopyReader {
-    pub(super) fn new(copies: Copies, program: Arc<Program>, places: Where) -> Self {
-        let mut runner = Runner::new();
-        runner.prepare(&program);
-        Self { copies, program, runner, places, matched: 0, has_ended: false }
+    pub(super) fn new(copies: Copies) -> Self {
+        let offset = nanos(ClockId::Realtime).saturating_sub(nanos(ClockId::Monotonic));
+        Self { copies, offset, read: 0, has_ended: false }
     }
 
-    /// Hands each copy that matches to `take`. Returns the number of copies that have come.
+    /// Hands copies to `take`, with their time since 1970. Returns their number.
     ///
     /// # Errors
     /// The first error of `take`.
     pub(super) fn read(&mut self, mut take: impl FnMut(&Copy<'_>) -> io::Result<()>) -> io::Result<usize> {
-        let Self { copies, program, runner, places, matched, has_ended } = self;
         for count in 0..MOST {
-            let copy = match copies.receive() {
-                Ok(Some(copy)) => copy,
+            match self.copies.receive() {
+                Ok(Some(copy)) => {
+                    self.read += 1;
+                    take(&Copy { at: copy.at.saturating_add(self.offset), ..copy })?;
+                }
                 Ok(None) => return Ok(count),
                 Err(_) => {
-                    *has_ended = true;
+                    self.has_ended = true;
                     return Ok(count);
                 }
-            };
-            let is_wanted = if copy.sent { places.tx } else { places.rx };
-            if is_wanted && (copy.matches || matches(&copy, program, runner)) {
-                *matched += 1;
-                take(&copy)?;
             }
         }
         Ok(MOST)
@@ -56,15 +49,20 @@ impl CopyReader {
         self.has_ended
     }
 
+    /// Has no more copies made.
+    pub(super) fn stop(&mut self) {
+        self.copies.stop();
+    }
+
     /// Packet counts so far.
-    pub(super) fn totals(&mut self) -> Totals {
-        let [asked, lost] = self.copies.counts().unwrap_or_default();
-        Totals { asked, matched: self.matched + lost, lost }
+    pub(super) fn totals(&self) -> Totals {
+        let [asked, lost] = self.copies.counts();
+        Totals { asked, matched: self.read + lost, lost }
     }
 }
 
-fn matches(copy: &Copy<'_>, program: &Program, runner: &mut Runner) -> bool {
-    let mut views = [View::default(); BATCH];
-    views[0] = View { bytes: copy.bytes, length: copy.length };
-    runner.run(program, &views, 1) != 0
+fn nanos(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    let [seconds, nanos] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds * 1_000_000_000 + nanos
 }

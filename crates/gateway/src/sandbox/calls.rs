@@ -258,8 +258,6 @@ const CAPTURE: &[Call] = calls! {
     SYS_sendto, "the capture, to the client that asked for it";
     SYS_recvfrom, "the end of the client";
     SYS_shutdown, "the end of the capture";
-    SYS_recvmsg, "copies of packets that the kernel carries";
-    SYS_getsockopt, "their number";
 };
 
 /// Calls of a thread that brings packet memory in and gives it back.

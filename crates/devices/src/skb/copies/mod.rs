@@ -1,30 +1,45 @@
-//! Copies of what an interface receives and sends, for a capture: a packet socket (packet(7)).
+//! Copies of what an interface receives and sends, for a capture.
 //!
-//! The socket sees what comes before the interface's program, and what leaves behind all that send: so it sees what the
-//! kernel carries, too. Its filter runs in the kernel; the packet stays on its way. A packet with a VLAN tag that the
-//! kernel has taken off is always copied, because the filter would not see the tag; the tag is put back here.
+//! A program at each side that is wanted asks the filter in the kernel, and puts what matches into a ring: so a packet that
+//! nothing matches costs the filter alone, and all packets stay on their way. At the ingress the program stands in front of
+//! the interface's own; at the egress it sees what all send, what the kernel carries too.
 //!
-//! The kernel clones a packet that is sent before it asks the filter. A socket for received packets alone says so, and costs
-//! the packets that are sent nothing.
+//! | file | what is in it |
+//! |---|---|
+//! | `filter.rs` | the filter, from classic BPF to the kernel's |
+//! | `program.rs` | the program around it, which writes records |
+//! | `ring.rs` | the reader's end of the ring |
+//!
+//! The programs go with the capture, and with the process.
 
+mod filter;
+mod program;
+mod ring;
 mod sys;
 
-use crate::af_xdp::sys::{set_option, set_option_bytes};
-use polder_datapath::capture::{Instruction, MOST_INSTRUCTIONS, Where};
+use super::attach;
+use crate::af_xdp::link::LinkInfo;
+use crate::bpf::flows::processors;
+use crate::bpf::sys::{Map, MapKind, ProgramKind, SharedCounters, Side, link_tcx, load};
+use core::sync::atomic::{AtomicBool, Ordering};
+use polder_datapath::capture::{Instruction, Where};
+use program::{ASKED, COUNTERS, LOST, RECORD, Shared};
+use ring::Ring;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Weak;
 
-/// A packet socket on an interface.
+/// Copies of packets, and the programs that make them.
 #[derive(Debug)]
 pub struct Copies {
-    socket: OwnedFd,
-    /// Room for a tag, and for the first bytes of a packet.
-    buffer: Vec<u8>,
-    /// True if the kernel has the filter.
-    filters: bool,
-    /// Packets that have come to the socket, and those of them that were lost.
-    counted: [u64; 2],
+    ring: Ring,
+    /// By processor.
+    counters: SharedCounters,
+    processors: u16,
+    links: Vec<OwnedFd>,
+    /// True while the interface is up; gone with the port.
+    is_up: Weak<AtomicBool>,
+    record: Vec<u8>,
 }
 
 /// A copy of a packet.
@@ -32,164 +47,255 @@ pub struct Copies {
 pub struct Copy<'a> {
     /// True if the interface has sent it, false if it has received it.
     pub sent: bool,
-    /// Time of the copy, in nanoseconds since 1970.
+    /// Time of the copy, in nanoseconds of the monotonic clock.
     pub at: u64,
-    /// True if the filter has matched; false if it has not been asked.
-    pub matches: bool,
     /// Length of the packet, its tag included.
     pub length: u32,
     /// Its first bytes.
     pub bytes: &'a [u8],
 }
 
+/// Reason why the kernel copies nothing for a capture.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// Too many instructions, or one that there is not.
+    #[error("the filter is too long for a program of the kernel")]
+    Filter,
+    /// The verifier refused the program.
+    #[error("the kernel refuses the filter ({errno}). {log}")]
+    Program {
+        /// Error of the kernel.
+        errno: Errno,
+        /// The last lines of the verifier's log.
+        log: String,
+    },
+    /// A call of the kernel.
+    #[error("cannot {step}: {errno}; it takes Linux 6.6 with CONFIG_NET_XGRESS and CAP_BPF")]
+    Step {
+        /// The step that failed.
+        step: &'static str,
+        /// Error of the kernel.
+        errno: Errno,
+    },
+}
+
 impl Copies {
-    /// Copies of packets of `interface` that match `filter` as far as the kernel knows, with at least `longest` bytes each
-    /// if they have them: of those that it receives, sends, or both.
+    /// Copies of packets of an interface that match `filter`, with at most `longest` bytes each: of those that it receives,
+    /// sends, or both. At most `bytes` bytes wait for the reader.
     ///
     /// # Errors
-    /// Errors of the kernel; a filter that it does not take is left out, and all packets are copied.
+    /// [`CopyError`]; nothing is attached then.
     pub(super) fn open(
-        interface: u32,
-        filter: &[Instruction],
-        longest: u32,
-        places: Where,
-    ) -> Result<Self, Errno> {
-        let longest = longest.max(FILTERED_BYTES);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol nothing comes until it is bound.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        let fd = socket.as_fd();
-        let filter = whole_filter(filter, longest, places);
-        let filters = filter.is_some_and(|filter| sys::attach(fd, &filter).is_ok());
-        if !places.tx {
-            // Linux before 4.20 copies both ways; the reader takes the one that it wants.
-            let _ = set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
-        }
-        set_option_bytes(fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1_u32.to_ne_bytes())?;
-        set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // Without the right to more there is what the system grants.
-        if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BYTES).is_err() {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BYTES)?;
-        }
-        sys::bind(fd, interface)?;
-        let buffer = vec![0; TAG + usize::try_from(longest).unwrap_or(0)];
-        Ok(Self { socket, buffer, filters, counted: [0; 2] })
+        (link, is_up): (&LinkInfo, Weak<AtomicBool>),
+        (filter, longest, places): (&[Instruction], u32, Where),
+        bytes: u32,
+    ) -> Result<Self, CopyError> {
+        let made = |step| move |errno| CopyError::Step { step, errno };
+        let map = Map::new(MapKind::Ring, "polder_copies", 0, 0, bytes).map_err(made("make a ring"))?;
+        let ring = Ring::new(map.as_fd(), bytes as usize).map_err(made("map a ring"))?;
+        let processors = processors();
+        let counters = SharedCounters::new("polder_copies", usize::from(processors) * COUNTERS);
+        let counters = counters.map_err(made("make counters"))?;
+        let shared = Shared { ring: map.as_fd(), counters: counters.as_fd(), processors };
+        let sides = [(places.rx, Side::Ingress), (places.tx, Side::Egress)];
+        let attach = |(_, side)| {
+            let program = program::program(shared, side == Side::Egress, (filter, longest));
+            let program = load(ProgramKind::Tcx, attach::COPIES, &program.ok_or(CopyError::Filter)?);
+            let program = program.map_err(|(errno, log)| refused(errno, &log))?;
+            attach::own(&program);
+            link_tcx(program.as_fd(), link.index, side).map_err(made("attach a program by TCX"))
+        };
+        let links = sides.into_iter().filter(|(is_wanted, _)| *is_wanted).map(attach);
+        let links = links.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { ring, counters, processors, links, is_up, record: Vec::new() })
     }
 
     /// The next copy; `None` if there is none yet.
     ///
     /// # Errors
-    /// `NETDOWN` when the interface is switched off or gone.
+    /// `NETDOWN` when all are read and the interface is switched off, or the port closed.
     pub fn receive(&mut self) -> Result<Option<Copy<'_>>, Errno> {
-        let Some(message) = sys::receive(self.socket.as_fd(), &mut self.buffer[TAG..])? else {
-            return Ok(None);
-        };
-        let (status, tag, protocol) = message.tag;
-        let (mut length, mut from, end) = (message.length, TAG, TAG + message.copied);
-        let mut matches = self.filters;
-        if status & libc::TP_STATUS_VLAN_VALID != 0 && message.copied >= ADDRESSES {
-            let is_known = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-            let protocol = if is_known { protocol } else { CUSTOMER_TAG };
-            self.buffer.copy_within(TAG..TAG + ADDRESSES, 0);
-            self.buffer[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
-            self.buffer[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&tag.to_be_bytes());
-            (length, from, matches) = (length + 4, 0, false);
+        if self.ring.read(&mut self.record) {
+            return parse(&mut self.record).map(Some).ok_or(Errno::BADMSG);
         }
-        let sent = message.kind == libc::PACKET_OUTGOING;
-        Ok(Some(Copy { sent, at: message.at, matches, length, bytes: &self.buffer[from..end] }))
+        // Relaxed: a flag that orders nothing.
+        let is_up = self.is_up.upgrade().is_some_and(|is_up| is_up.load(Ordering::Relaxed));
+        if is_up { Ok(None) } else { Err(Errno::NETDOWN) }
     }
 
-    /// Number of packets that have come to the socket, and of those that found no room there.
-    ///
-    /// # Errors
-    /// Errors of the kernel.
-    pub fn counts(&mut self) -> Result<[u64; 2], Errno> {
-        let new = sys::statistics(self.socket.as_fd())?;
-        self.counted = [0, 1].map(|at| self.counted[at] + u64::from(new[at]));
-        Ok(self.counted)
+    /// Detaches the programs: what is in the ring is all that will be.
+    pub fn stop(&mut self) {
+        self.links.clear();
+    }
+
+    /// Number of packets that the filter was asked about, and of those that match and found no room.
+    pub fn counts(&self) -> [u64; 2] {
+        // Relaxed: numbers that order nothing.
+        let count = |at| self.counters.get(at).load(Ordering::Relaxed);
+        let sum =
+            |word| (0..usize::from(self.processors)).map(|it| count(it * COUNTERS + usize::from(word))).sum();
+        [ASKED, LOST].map(sum)
     }
 }
 
-impl AsFd for Copies {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+/// A record as the copy of a frame on the wire: the tag goes to its place, over the end of the record's header.
+fn parse(record: &mut [u8]) -> Option<Copy<'_>> {
+    const BYTES: usize = RECORD.unsigned_abs() as usize;
+    let header = *record.first_chunk::<BYTES>()?;
+    let number = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let [mut length, copied, verdict, tag, side] = [8, 12, 16, 20, 24].map(number);
+    let (mut from, end) = (BYTES, BYTES + copied as usize);
+    if tag != 0 && end >= BYTES + ADDRESSES {
+        from -= TAG;
+        length += 4;
+        record.copy_within(BYTES..BYTES + ADDRESSES, from);
+        record[from + ADDRESSES..BYTES + ADDRESSES].copy_from_slice(&tag.to_be_bytes());
     }
+    let bytes = record.get(from..end.min(from + verdict as usize))?;
+    Some(Copy { sent: side != 0, at: u64::from_ne_bytes(*header.first_chunk()?), length, bytes })
 }
 
-/// The filter behind a look for the way of the packet and for tags, if it fits.
-fn whole_filter(filter: &[Instruction], longest: u32, places: Where) -> Option<Vec<Instruction>> {
-    let step = |code, k, (yes, no)| Instruction { code, yes, no, k };
-    let if_sent = [
-        step(LOAD_BYTE, PACKET_TYPE, (0, 0)),
-        step(JUMP_EQUAL, libc::PACKET_OUTGOING.into(), (1, 0)),
-        step(RETURN, 0, (0, 0)),
-    ];
-    let if_sent = if places.rx { &[][..] } else { &if_sent };
-    let begin = [
-        step(LOAD_WORD, TAG_PRESENT, (0, 0)),
-        step(JUMP_EQUAL, 0, (1, 0)),
-        step(RETURN, longest, (0, 0)),
-        // Programs begin with zero.
-        step(LOAD_CONSTANT, 0, (0, 0)),
-    ];
-    let whole = [if_sent, &begin, filter].concat();
-    (whole.len() <= MOST_INSTRUCTIONS).then_some(whole)
+fn refused(errno: Errno, log: &str) -> CopyError {
+    if log.is_empty() {
+        return CopyError::Step { step: "load a program", errno };
+    }
+    let lines = log.lines().rev().take(3).collect::<Vec<_>>();
+    CopyError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
 }
 
-/// Bytes that wait for the capture.
-const RECEIVE_BYTES: u32 = 8 << 20;
-/// Bytes that filters see of each packet at least.
-const FILTERED_BYTES: u32 = 2048;
 /// Addresses of a frame, and a tag.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
-const CUSTOMER_TAG: u16 = 0x8100;
-/// `BPF_LD | BPF_W | BPF_ABS`, `BPF_LD | BPF_B | BPF_ABS`, `BPF_JMP | BPF_JEQ | BPF_K`, `BPF_RET | BPF_K`,
-/// `BPF_LD | BPF_IMM`.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const JUMP_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
-const LOAD_CONSTANT: u16 = 0x00;
-/// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`.
-const TAG_PRESENT: u32 = 0xffff_f000 + 48;
-/// `SKF_AD_OFF + SKF_AD_PKTTYPE`.
-const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::af_xdp::link::{Which, query};
     use std::net::UdpSocket;
+    use std::sync::Arc;
 
-    /// The loopback interface.
-    const LOOPBACK: u32 = 1;
     const PAYLOAD: &[u8] = b"a copy of one way or of both";
     const COUNT: usize = 17;
 
-    /// Copies of packets of ours that were received, and that were sent.
-    fn copied(copies: &mut Copies) -> [usize; 2] {
-        let mut counts = [0; 2];
-        while let Some(copy) = copies.receive().expect("the loopback interface is up") {
-            // Errors of ICMP quote it, too.
-            let is_ours = copy.bytes.get(23) == Some(&17) && copy.bytes.ends_with(PAYLOAD);
-            counts[usize::from(copy.sent)] += usize::from(is_ours);
+    /// Copies of UDP packets of the loopback interface to a port of this test alone.
+    struct Bench {
+        copies: Copies,
+        is_up: Arc<AtomicBool>,
+        socket: UdpSocket,
+        port: u16,
+    }
+
+    impl Bench {
+        /// `None` without the right to load programs, and the namespace tests say so.
+        fn open((rx, tx): (bool, bool), (longest, bytes): (u32, u32)) -> Option<Self> {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
+            let port = socket.local_addr().expect("it is bound").port();
+            let step = |code, no, k| Instruction { code, yes: 0, no, k };
+            // UDP over IPv4; errors of ICMP are not.
+            let of_port =
+                [step(0x30, 0, 23), step(0x15, 3, 17), step(0x28, 0, 36), step(0x15, 1, port.into())];
+            let filter = [&of_port[..], &[step(0x06, 0, 262_144), step(0x06, 0, 0)]].concat();
+            let link = query(Which::Name("lo")).expect("there is a loopback interface");
+            let is_up = Arc::new(AtomicBool::new(true));
+            let places = Where { rx, tx, drops: false };
+            match Copies::open((&link, Arc::downgrade(&is_up)), (&filter, longest, places), bytes) {
+                Ok(copies) => Some(Self { copies, is_up, socket, port }),
+                Err(CopyError::Step { errno: Errno::PERM, .. }) => None,
+                Err(error) => panic!("{error}"),
+            }
         }
-        counts
+
+        fn send(&self, count: usize) {
+            for _ in 0..count {
+                self.socket.send_to(PAYLOAD, ("127.0.0.1", self.port)).expect("it has a route to itself");
+            }
+        }
+
+        /// Copies that were received, and that were sent.
+        fn copied(&mut self) -> [usize; 2] {
+            let mut counts = [0; 2];
+            while let Some(copy) = self.copies.receive().expect("the interface is up") {
+                assert_eq!((copy.length, copy.bytes.len()), (42 + 28, 64));
+                assert!(PAYLOAD.starts_with(&copy.bytes[42..]));
+                counts[usize::from(copy.sent)] += 1;
+            }
+            counts
+        }
     }
 
     #[test]
     fn the_kernel_copies_the_ways_that_are_wanted_and_no_other() {
-        let everything = [Instruction { code: RETURN, yes: 0, no: 0, k: 2048 }];
-        for (rx, tx) in [(true, true), (true, false), (false, true)] {
-            let places = Where { rx, tx, drops: false };
-            // Without the right to packet sockets there is nothing to look at; the namespace tests say so.
-            let Ok(mut copies) = Copies::open(LOOPBACK, &everything, 64, places) else { return };
-            let socket = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
-            for _ in 0..COUNT {
-                // Nobody listens there, which a later call may tell.
-                let _ = socket.send_to(PAYLOAD, "127.0.0.1:9");
-            }
-            assert_eq!(copied(&mut copies), [rx, tx].map(|wanted| if wanted { COUNT } else { 0 }));
+        for ways @ (rx, tx) in [(true, true), (true, false), (false, true)] {
+            let Some(mut bench) = Bench::open(ways, (64, 1 << 16)) else { return };
+            bench.send(COUNT);
+            assert_eq!(bench.copied(), [rx, tx].map(|wanted| if wanted { COUNT } else { 0 }));
+            let [asked, lost] = bench.copies.counts();
+            assert!(asked >= COUNT as u64 && lost == 0, "{asked} {lost}");
+            bench.copies.stop();
+            bench.send(COUNT);
+            assert_eq!(bench.copied(), [0, 0], "the programs are gone");
         }
+    }
+
+    #[test]
+    fn packets_of_many_buffers_are_copied_whole() {
+        let Some(mut bench) = Bench::open((true, false), (65_553, 1 << 18)) else { return };
+        let payload = (0..60_000_u32).map(|at| ((at * at) >> 3).to_le_bytes()[0]).collect::<Vec<_>>();
+        for length in [86, 87, 1000, 60_000] {
+            bench.socket.send_to(&payload[..length], ("127.0.0.1", bench.port)).expect("it has a route");
+            let copy = bench.copies.receive().expect("the interface is up").expect("a copy");
+            assert_eq!(copy.length as usize, 42 + length);
+            assert!(copy.bytes[42..] == payload[..length]);
+        }
+    }
+
+    #[test]
+    fn seventeen_lost_copies_are_counted_as_seventeen() {
+        let Some(mut bench) = Bench::open((false, true), (64, 4096)) else { return };
+        // Nobody reads.
+        let mut sent = 0;
+        while bench.copies.counts()[1] == 0 {
+            assert!(sent < 100, "a page has room for fewer");
+            bench.send(1);
+            sent += 1;
+        }
+        bench.send(COUNT - 1);
+        assert_eq!(bench.copies.counts()[1], COUNT as u64);
+        assert_eq!(bench.copied(), [0, sent - 1]);
+        // There is room again.
+        bench.send(COUNT);
+        assert_eq!((bench.copied(), bench.copies.counts()[1]), ([0, COUNT], COUNT as u64));
+    }
+
+    #[test]
+    fn copies_end_with_their_interface_after_the_last_one() {
+        let Some(mut bench) = Bench::open((false, true), (64, 4096)) else { return };
+        bench.send(1);
+        bench.is_up.store(false, Ordering::Relaxed);
+        assert!(bench.copies.receive().expect("there is one yet").is_some());
+        assert!(matches!(bench.copies.receive(), Err(Errno::NETDOWN)));
+        bench.is_up.store(true, Ordering::Relaxed);
+        assert!(matches!(bench.copies.receive(), Ok(None)));
+        drop(bench.is_up);
+        assert!(matches!(bench.copies.receive(), Err(Errno::NETDOWN)), "the port is closed");
+    }
+
+    #[test]
+    fn tags_come_back_into_the_frame() {
+        let record = |bytes: u32, verdict: u32, tag: u32| {
+            let mut record = 7_u64.to_ne_bytes().to_vec();
+            record.extend([100, bytes, verdict, tag, 1].iter().flat_map(|number: &u32| number.to_ne_bytes()));
+            record.extend((0..bytes).map(|at| at.to_le_bytes()[0]));
+            record
+        };
+        let (mut plain, mut tagged) = (record(20, 64, 0), record(20, 64, 0x8100_2007));
+        let copy = parse(&mut plain).expect("a record");
+        assert_eq!((copy.at, copy.length, copy.sent, copy.bytes.len()), (7, 100, true, 20));
+        let copy = parse(&mut tagged).expect("a record");
+        assert_eq!((copy.length, copy.bytes.len()), (104, 24));
+        assert_eq!(copy.bytes[10..18], [10, 11, 0x81, 0, 0x20, 7, 12, 13]);
+        assert_eq!(parse(&mut record(20, 18, 0x8100_2007)).expect("a record").bytes.len(), 18);
+        assert_eq!(parse(&mut record(8, 8, 0x8100_2007)).expect("a record").bytes.len(), 8);
+        assert!(parse(&mut record(20, 64, 0)[..30]).is_none());
     }
 }

@@ -1,129 +1,142 @@
-//! System calls of packet sockets that have no safe wrapper; what leaves this file is safe to call.
+//! Memory of a BPF ring buffer; what leaves this file is safe to call.
 //!
-//! Facts are looked up in packet(7), socket(7), recv(2) and cmsg(3).
-#![expect(unsafe_code, reason = "UNSAFETY: a filter, an address, messages with control data")]
+//! Facts are looked up in Linux, kernel/bpf/ringbuf.c (what is mapped at which offset) and mmap(2).
+#![expect(unsafe_code, reason = "UNSAFETY: memory that the kernel writes to")]
 
-use polder_datapath::capture::Instruction;
+use core::ptr::{NonNull, copy_nonoverlapping};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 
-/// A message of a packet socket.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    /// Bytes that were copied.
-    pub(super) copied: usize,
-    /// `sockaddr_ll.sll_pkttype`.
-    pub(super) kind: u8,
-    /// Length of the packet.
-    pub(super) length: u32,
-    /// `tpacket_auxdata`: status, tag and its protocol.
-    pub(super) tag: (u32, u16, u16),
-    /// Time of the copy, in nanoseconds since 1970; 0 if it is unknown.
-    pub(super) at: u64,
+/// The pages of both positions, and the records.
+#[derive(Debug)]
+pub(super) struct RingMemory {
+    /// A page that begins with the reader's position.
+    reader: NonNull<u8>,
+    /// A page that begins with the producers' position, and the records behind it.
+    producers: NonNull<u8>,
+    page: usize,
+    bytes: usize,
 }
 
-/// Attaches a filter, which a kernel without one of its instructions refuses.
-pub(super) fn attach(socket: BorrowedFd<'_>, filter: &[Instruction]) -> Result<(), Errno> {
-    let convert = |it: &Instruction| libc::sock_filter { code: it.code, jt: it.yes, jf: it.no, k: it.k };
-    let mut filter = filter.iter().map(convert).collect::<Vec<_>>();
-    let len = u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?;
-    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
-    let length = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel reads the structure, and as many instructions as it says, which are those of the vector; both
-    // live across the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            length,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
-}
+// SAFETY: the pointers lead to memory that is mapped as long as this lives, and that no thread owns.
+unsafe impl Send for RingMemory {}
 
-/// Lets packets of all protocols of that interface come.
-pub(super) fn bind(socket: BorrowedFd<'_>, interface: u32) -> Result<(), Errno> {
-    // SAFETY: the structure is numbers alone, for which zero is a value.
-    let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
-    address.sll_family = u16::try_from(libc::AF_PACKET).map_err(|_| Errno::INVAL)?;
-    address.sll_protocol = u16::try_from(libc::ETH_P_ALL).map_err(|_| Errno::INVAL)?.to_be();
-    address.sll_ifindex = i32::try_from(interface).map_err(|_| Errno::NODEV)?;
-    let length = libc::socklen_t::try_from(size_of_val(&address)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel reads `length` bytes, the structure's size, which lives across the call.
-    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-/// Packets that have come to the socket since this was asked last, and those of them that were lost.
-pub(super) fn statistics(socket: BorrowedFd<'_>) -> Result<[u32; 2], Errno> {
-    let mut statistics = [0_u32; 2];
-    let mut length: libc::socklen_t = 8;
-    // SAFETY: the kernel writes at most `length` bytes, the array's size (`tpacket_stats`), and the length itself; both
-    // live across the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            statistics.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 { Ok(statistics) } else { Err(last_error()) }
-}
-
-/// Takes a message into `buffer`; `None` if there is none.
-pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Message>, Errno> {
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: both structures are numbers and pointers, for which zero is a value.
-    let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) = unsafe { core::mem::zeroed() };
-    let mut control = [0_u64; 16];
-    header.msg_name = (&raw mut from).cast();
-    header.msg_namelen = libc::socklen_t::try_from(size_of_val(&from)).map_err(|_| Errno::INVAL)?;
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
-    // SAFETY: the kernel writes at most as many bytes as the header says of each place: the buffer, the address and the
-    // control data, which live across the call.
-    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
-    let Ok(copied) = usize::try_from(result) else {
-        return match last_error() {
-            Errno::AGAIN | Errno::INTR => Ok(None),
-            error => Err(error),
-        };
-    };
-    let mut message = Message { copied, kind: from.sll_pkttype, length: 0, tag: (0, 0, 0), at: 0 };
-    // SAFETY: the header is the one that the kernel has filled.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
-    while !next.is_null() {
-        // SAFETY: the pointer is to a control message inside `control`, as the macros of cmsg(3) promise.
-        let head = unsafe { next.read() };
-        // SAFETY: as above.
-        let data = unsafe { libc::CMSG_DATA(next) };
-        match (head.cmsg_level, head.cmsg_type) {
-            (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                // SAFETY: the kernel has put this structure there; it may lie anywhere.
-                let data: libc::tpacket_auxdata =
-                    unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
-                message.length = data.tp_len;
-                message.tag = (data.tp_status, data.tp_vlan_tci, data.tp_vlan_tpid);
-            }
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                // SAFETY: as above.
-                let time: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
-                let [seconds, nanos] =
-                    [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-                message.at = seconds * 1_000_000_000 + nanos;
-            }
-            (_, _) => {}
-        }
-        // SAFETY: as for the first one.
-        next = unsafe { libc::CMSG_NXTHDR(&raw const header, next) };
+impl RingMemory {
+    /// Maps the ring of a map of `bytes` bytes, a power of two of at least a page.
+    pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
+        Self::of(bytes, |offset, length, access| {
+            mapped(length, access, (libc::MAP_SHARED, map.as_raw_fd()), offset)
+        })
     }
-    Ok(Some(message))
+
+    /// A ring of this process alone, whose records can be written.
+    #[cfg(test)]
+    pub(super) fn plain(bytes: usize) -> Result<Self, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::of(bytes, |_, length, _| mapped(length, libc::PROT_READ | libc::PROT_WRITE, (flags, -1), 0))
+    }
+
+    fn of(
+        bytes: usize,
+        map: impl Fn(usize, usize, i32) -> Result<NonNull<u8>, Errno>,
+    ) -> Result<Self, Errno> {
+        let page = rustix::param::page_size();
+        if !bytes.is_power_of_two() || bytes < page {
+            return Err(Errno::INVAL);
+        }
+        let reader = map(0, page, libc::PROT_READ | libc::PROT_WRITE)?;
+        let producers = map(page, page + bytes, libc::PROT_READ);
+        let producers = producers.inspect_err(|_| unmap(reader, page))?;
+        Ok(Self { reader, producers, page, bytes })
+    }
+
+    /// Bytes of the records' memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Position up to which the reader is through.
+    pub(super) fn consumed(&self) -> &AtomicUsize {
+        // SAFETY: the page is mapped as long as this lives, aligned, and begins with this word, which the kernel reads.
+        unsafe { self.reader.cast().as_ref() }
+    }
+
+    /// Position up to which room is reserved. It can be read alone.
+    pub(super) fn produced(&self) -> &AtomicUsize {
+        // SAFETY: as above; the kernel writes it as a whole word.
+        unsafe { self.producers.cast().as_ref() }
+    }
+
+    /// First word of the head of the record at `position`. It can be read alone.
+    ///
+    /// # Panics
+    /// If the position is not that of a head.
+    pub(super) fn head(&self, position: usize) -> &AtomicU32 {
+        assert!(position.is_multiple_of(8), "heads are aligned");
+        // SAFETY: the place is inside the mapping, by the mask, and aligned, by the assertion and because pages are; the
+        // kernel writes it as a whole word.
+        unsafe { self.place(position).cast().as_ref() }
+    }
+
+    /// Copies a record out. Its producer is through with it, and the reader's position is not behind it yet.
+    ///
+    /// # Panics
+    /// If it is larger than the ring.
+    pub(super) fn copy(&self, position: usize, into: &mut [u8]) {
+        let (first, second) = into.split_at_mut(self.before_end(position, into.len()));
+        for (from, to) in [(position, first), (0, second)] {
+            // SAFETY: so many bytes lie between the place and the end of the mapping; `to` is memory of this process, and
+            // nobody writes to a record between its submission and the reader's position.
+            unsafe { copy_nonoverlapping(self.place(from).as_ptr(), to.as_mut_ptr(), to.len()) };
+        }
+    }
+
+    /// Writes a record.
+    #[cfg(test)]
+    pub(super) fn write(&self, position: usize, record: &[u8]) {
+        let (first, second) = record.split_at(self.before_end(position, record.len()));
+        for (to, from) in [(position, first), (0, second)] {
+            // SAFETY: as above; the memory can be written to, and the test that writes has the only thread.
+            unsafe { copy_nonoverlapping(from.as_ptr(), self.place(to).as_ptr(), from.len()) };
+        }
+    }
+
+    /// Bytes of a record in front of the end of the memory; the others are at its beginning.
+    fn before_end(&self, position: usize, length: usize) -> usize {
+        assert!(length <= self.bytes, "a record is in the ring");
+        length.min(self.bytes - (position & (self.bytes - 1)))
+    }
+
+    fn place(&self, position: usize) -> NonNull<u8> {
+        // SAFETY: behind the page there are `bytes` bytes, a power of two, and the mask leaves less.
+        unsafe { self.producers.add(self.page + (position & (self.bytes - 1))) }
+    }
 }
 
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        unmap(self.reader, self.page);
+        unmap(self.producers, self.page + self.bytes);
+    }
+}
+
+fn mapped(
+    length: usize,
+    access: i32,
+    (flags, file): (i32, RawFd),
+    offset: usize,
+) -> Result<NonNull<u8>, Errno> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let memory = unsafe { libc::mmap(core::ptr::null_mut(), length, access, flags, file, offset) };
+    if memory == libc::MAP_FAILED {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    NonNull::new(memory.cast()).ok_or(Errno::NOMEM)
+}
+
+fn unmap(memory: NonNull<u8>, length: usize) {
+    // SAFETY: the mapping is of this length, and nobody has a reference into it any more.
+    unsafe { libc::munmap(memory.as_ptr().cast(), length) };
 }

@@ -29,8 +29,7 @@ impl Gateway {
         copies
     }
 
-    /// Copies of a port's packets, if it is taken whole and has a fast path, and packet sockets see all that programs send by
-    /// it.
+    /// Copies of a port's packets, if it is taken whole and has a fast path, and the TCX hooks see all that programs send by it.
     fn copies(
         &self,
         port: PortId,
@@ -42,7 +41,10 @@ impl Gateway {
             return None;
         }
         let copies = state.handle()?.copies(filter, longest, places)?;
-        copies.inspect_err(|error| tracing::warn!(%error, "the kernel copies no packets for a capture")).ok()
+        let name = &state.configuration.name;
+        copies
+            .inspect_err(|error| tracing::warn!("the fast path of {name} ends while a capture runs: {error}"))
+            .ok()
     }
 
     /// Gives a worker a tap.

@@ -1,0 +1,504 @@
+//! A capture's filter as a part of a program at a TCX hook: classic BPF, translated.
+//!
+//! The accumulator is R7 and the index R8; the scratch memory is on the stack. A filter sees the frame as it is on the wire,
+//! and the kernel has taken the first VLAN tag off: loads behind the tag are moved by its length, which is in R9, and loads
+//! near it come from bytes 8 to 23 of the frame, which are put together once.
+//!
+//! Jumps go forward alone in both, and each load is checked by the kernel: one beyond the end of the frame is no match, as
+//! [`capture`](polder_datapath::capture) has it. Sources: `linux/filter.h`; RFC 9669, sections 4 and 5.
+
+use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
+use crate::skb::program::{LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use polder_datapath::capture::Instruction;
+
+/// Puts the verdict of `filter` on the frame of the context in R6 into R7: bytes to be taken. Goes to `no_match` where there
+/// are none. Later code finds the tag on the stack ([`TAG`]). `None` for an instruction that there is not.
+pub(super) fn translate(program: &mut Assembler, filter: &[Instruction], no_match: Label) -> Option<()> {
+    begin(program, no_match);
+    clear_memory(program, filter);
+    let matched = program.label();
+    let places = filter.iter().map(|_| program.label()).collect::<Vec<_>>();
+    // Verifiers take no instruction that nothing leads to.
+    let mut is_reached = vec![false; filter.len()];
+    *is_reached.first_mut()? = true;
+    for (at, instruction) in filter.iter().enumerate() {
+        if !is_reached[at] {
+            continue;
+        }
+        for next in successors(at, *instruction) {
+            *is_reached.get_mut(next)? = true;
+        }
+        program.place(places[at]);
+        match instruction.code & CLASS {
+            JUMP => jump(program, *instruction, &places[at + 1..])?,
+            RETURN => end(program, *instruction, matched),
+            _ => step(program, *instruction, no_match)?,
+        }
+    }
+    program.place(matched);
+    program.jump_word(Condition::Equal, A, Operand::Value(0), no_match);
+    Some(())
+}
+
+/// Places that an instruction leads to.
+fn successors(at: usize, Instruction { code, yes, no, k }: Instruction) -> Vec<usize> {
+    match code & CLASS {
+        RETURN => Vec::new(),
+        JUMP if code & OPERATION == 0 => vec![at.saturating_add(1).saturating_add(k as usize)],
+        JUMP => vec![at + 1 + usize::from(yes), at + 1 + usize::from(no)],
+        _ => vec![at + 1],
+    }
+}
+
+/// Puts bytes 8 to 23 of the frame as it is on the wire onto the stack, the tag too, and its length into R9. Registers of
+/// filters begin as zero.
+fn begin(program: &mut Assembler, no_match: Label) {
+    let [long, short, untagged] = [(); 3].map(|()| program.label());
+    // Of a frame of fewer than 24 bytes some are not written.
+    program.set(R1, 0);
+    program.store(Width::Double, R10, LOADED, R1);
+    program.store(Width::Double, R10, LOADED + 8, R1);
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.add(R4, -WINDOW);
+    program.jump_value(Condition::Greater, R4, ETHERNET - WINDOW - 1, long);
+    program.go(no_match);
+    program.place(long);
+    program.jump_value(Condition::NotGreater, R4, 15, short);
+    program.set(R4, 16);
+    program.place(short);
+    program.set(R2, WINDOW);
+    load_bytes(program, LOADED, no_match);
+    program.load(Width::Double, R1, R10, LOADED);
+    program.big_endian(R1, Width::Double);
+    program.load(Width::Double, R2, R10, LOADED + 8);
+    program.big_endian(R2, Width::Double);
+    program.set(R3, 0);
+    program.set(R9, 0);
+    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    program.jump_value(Condition::Equal, R5, 0, untagged);
+    insert_tag(program);
+    program.place(untagged);
+    program.store(Width::Double, R10, FIRST, R1);
+    program.store(Width::Double, R10, SECOND, R2);
+    program.store(Width::Word, R10, TAG, R3);
+    program.set(A, 0);
+    program.set(X, 0);
+}
+
+/// Puts the tag into R3, and between the halves of R1, whose second goes on in R2.
+fn insert_tag(program: &mut Assembler) {
+    program.set(R9, 4);
+    program.load(Width::Word, R3, R6, VLAN_PROTOCOL);
+    program.network_order(R3);
+    program.shift_left(R3, 16);
+    program.load(Width::Word, R4, R6, VLAN_TAG);
+    program.or_register(R3, R4);
+    program.copy(R4, R1);
+    program.shift_left(R4, 32);
+    program.shift_right(R2, 32);
+    program.or_register(R2, R4);
+    program.shift_right(R1, 32);
+    program.shift_left(R1, 32);
+    program.or_register(R1, R3);
+}
+
+/// Zeroes the words of the scratch memory that `filter` reads.
+fn clear_memory(program: &mut Assembler, filter: &[Instruction]) {
+    program.set(R1, 0);
+    let reads = |place| filter.iter().any(|it| matches!(it.code, 0x60 | 0x61) && it.k == place);
+    for place in (0..WORDS).filter(|&place| reads(place)) {
+        program.store(Width::Word, R10, memory(place), R1);
+    }
+}
+
+fn end(program: &mut Assembler, Instruction { code, k, .. }: Instruction, matched: Label) {
+    if code == 0x06 {
+        program.compute_word(Arithmetic::Move, A, Operand::Value(k));
+    }
+    program.go(matched);
+}
+
+fn jump(program: &mut Assembler, instruction: Instruction, places: &[Label]) -> Option<()> {
+    let Instruction { code, yes, no, k } = instruction;
+    let condition = match code & OPERATION {
+        0x00 => {
+            program.go(*places.get(k as usize)?);
+            return Some(());
+        }
+        0x10 => Condition::Equal,
+        0x20 => Condition::Greater,
+        0x30 => Condition::NotLess,
+        0x40 => Condition::AnyBit,
+        _ => return None,
+    };
+    program.jump_word(condition, A, operand(instruction), places[usize::from(yes)]);
+    if no != 0 {
+        program.go(places[usize::from(no)]);
+    }
+    Some(())
+}
+
+/// An instruction that neither jumps nor ends.
+fn step(program: &mut Assembler, instruction: Instruction, no_match: Label) -> Option<()> {
+    let Instruction { code, k, .. } = instruction;
+    match code {
+        0x00 => program.compute_word(Arithmetic::Move, A, Operand::Value(k)),
+        0x01 => program.compute_word(Arithmetic::Move, X, Operand::Value(k)),
+        0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 => {
+            let at = if code & MODE == 0x20 { Offset::Fixed(k) } else { Offset::Indexed(k) };
+            load(program, width(code), at, no_match);
+            program.copy(A, R0);
+        }
+        0xb1 => {
+            load(program, Width::Byte, Offset::Fixed(k), no_match);
+            program.and(R0, 15);
+            program.shift_left(R0, 2);
+            program.copy(X, R0);
+        }
+        0x60 => program.load(Width::Word, A, R10, memory(k)),
+        0x61 => program.load(Width::Word, X, R10, memory(k)),
+        0x02 => program.store(Width::Word, R10, memory(k), A),
+        0x03 => program.store(Width::Word, R10, memory(k), X),
+        0x80 => length(program, A),
+        0x81 => length(program, X),
+        0x07 => program.copy(X, A),
+        0x87 => program.copy(A, X),
+        _ if code & CLASS == COMPUTE => compute(program, instruction, no_match)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Length of the frame as it is on the wire.
+fn length(program: &mut Assembler, to: Register) {
+    program.load(Width::Word, to, R6, LENGTH);
+    program.add_register(to, R9);
+}
+
+/// Arithmetic: a division by zero is no match, and a shift by 32 and more leaves nothing.
+fn compute(program: &mut Assembler, instruction: Instruction, no_match: Label) -> Option<()> {
+    let is_by_index = instruction.code & INDEX != 0;
+    let arithmetic = match instruction.code & OPERATION {
+        0x00 => Arithmetic::Add,
+        0x10 => Arithmetic::Subtract,
+        0x20 => Arithmetic::Multiply,
+        0x30 => Arithmetic::Divide,
+        0x40 => Arithmetic::Or,
+        0x50 => Arithmetic::And,
+        0x60 => Arithmetic::ShiftLeft,
+        0x70 => Arithmetic::ShiftRight,
+        0x80 => {
+            program.compute_word(Arithmetic::Negate, A, Operand::Value(0));
+            return Some(());
+        }
+        0x90 => Arithmetic::Remainder,
+        0xa0 => Arithmetic::ExclusiveOr,
+        _ => return None,
+    };
+    let computed = program.label();
+    if is_by_index && matches!(arithmetic, Arithmetic::Divide | Arithmetic::Remainder) {
+        program.jump_word(Condition::Equal, X, Operand::Value(0), no_match);
+    }
+    if is_by_index && matches!(arithmetic, Arithmetic::ShiftLeft | Arithmetic::ShiftRight) {
+        let shifted = program.label();
+        program.jump_value(Condition::NotGreater, X, 31, shifted);
+        program.set(A, 0);
+        program.go(computed);
+        program.place(shifted);
+    }
+    program.compute_word(arithmetic, A, operand(instruction));
+    program.place(computed);
+    Some(())
+}
+
+/// Offset of a load.
+#[derive(Clone, Copy)]
+enum Offset {
+    Fixed(u32),
+    /// Behind the index.
+    Indexed(u32),
+}
+
+/// Loads bytes of the frame into R0, or goes to `no_match` where they are not all in it.
+fn load(program: &mut Assembler, width: Width, offset: Offset, no_match: Label) {
+    let (Offset::Fixed(k) | Offset::Indexed(k)) = offset;
+    program.compute_word(Arithmetic::Move, R2, Operand::Value(k));
+    match offset {
+        Offset::Fixed(0..=8) => load_packet(program, width, no_match),
+        Offset::Fixed(9..=15) => load_window(program, width, no_match),
+        Offset::Fixed(_) => {
+            program.subtract(R2, R9);
+            load_packet(program, width, no_match);
+        }
+        Offset::Indexed(_) => {
+            let [window, behind, packet, loaded] = [(); 4].map(|()| program.label());
+            program.add_register(R2, X);
+            program.jump_value(Condition::Greater, R2, i32::MAX, no_match);
+            program.jump_value(Condition::Greater, R2, 15, behind);
+            program.jump_value(Condition::Greater, R2, WINDOW, window);
+            program.go(packet);
+            program.place(behind);
+            program.subtract(R2, R9);
+            program.place(packet);
+            load_packet(program, width, no_match);
+            program.go(loaded);
+            program.place(window);
+            load_window(program, width, no_match);
+            program.place(loaded);
+        }
+    }
+}
+
+/// Loads what is at R2 of the packet into R0.
+fn load_packet(program: &mut Assembler, width: Width, no_match: Label) {
+    program.set(R4, bytes(width));
+    load_bytes(program, LOADED_LATER, no_match);
+    program.load(width, R0, R10, LOADED_LATER);
+    program.big_endian(R0, width);
+}
+
+/// Copies R4 bytes at R2 of the packet to the stack.
+fn load_bytes(program: &mut Assembler, to: i16, no_match: Label) {
+    program.copy(R1, R6);
+    program.copy(R3, R10);
+    program.add(R3, to.into());
+    program.call(Helper::LoadBytes);
+    program.jump_value(Condition::NotEqual, R0, 0, no_match);
+}
+
+/// Loads what is at R2 of the frame into R0, from 9 to 15.
+fn load_window(program: &mut Assembler, width: Width, no_match: Label) {
+    length(program, R0);
+    program.add(R0, -bytes(width));
+    program.jump(Condition::Greater, R2, R0, no_match);
+    // Both words as one of 128 bits, without the bits in front.
+    program.shift_left(R2, 3);
+    program.add(R2, -8 * WINDOW);
+    program.load(Width::Double, R0, R10, FIRST);
+    program.shift_left_by(R0, R2);
+    program.set(R3, 64);
+    program.subtract(R3, R2);
+    program.load(Width::Double, R4, R10, SECOND);
+    program.shift_right_by(R4, R3);
+    program.or_register(R0, R4);
+    program.shift_right(R0, 64 - 8 * bytes(width));
+}
+
+fn operand(Instruction { code, k, .. }: Instruction) -> Operand {
+    if code & INDEX != 0 { Operand::Register(X) } else { Operand::Value(k) }
+}
+
+fn width(code: u16) -> Width {
+    match code & 0x18 {
+        0x00 => Width::Word,
+        0x08 => Width::Half,
+        _ => Width::Byte,
+    }
+}
+
+fn bytes(width: Width) -> i32 {
+    match width {
+        Width::Byte => 1,
+        Width::Half => 2,
+        Width::Word => 4,
+        Width::Double => 8,
+    }
+}
+
+/// A word of the scratch memory on the stack.
+fn memory(place: u32) -> i16 {
+    MEMORY + 4 * i16::try_from(place % WORDS).unwrap_or(0)
+}
+
+const A: Register = R7;
+const X: Register = R8;
+/// Parts of a code, and classes.
+const CLASS: u16 = 0x07;
+const OPERATION: u16 = 0xf0;
+const MODE: u16 = 0xe0;
+const INDEX: u16 = 0x08;
+const COMPUTE: u16 = 0x04;
+const JUMP: u16 = 0x05;
+const RETURN: u16 = 0x06;
+const WORDS: u32 = 16;
+/// First byte of the window: every load up to here ends in front of the tag.
+const WINDOW: i32 = 8;
+const ETHERNET: i32 = 14;
+/// Places on the stack: bytes from the packet, the window as two numbers, the tag (0 for none), scratch memory.
+const LOADED: i16 = -16;
+const FIRST: i16 = -24;
+const SECOND: i16 = -32;
+const LOADED_LATER: i16 = -40;
+pub(super) const TAG: i16 = -48;
+const MEMORY: i16 = -112;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::sys::{ProgramKind, load, test_run};
+    use polder_buffers::BATCH;
+    use polder_datapath::capture::{Program, Runner, View};
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::process::Command;
+
+    /// The translated filter as a program that answers its verdict, on a frame whose tag the kernel has beside it, if there is
+    /// one. `None` without the right to load programs, and the namespace tests say so.
+    fn loaded(filter: &[Instruction], tag: Option<[u8; 4]>) -> Option<OwnedFd> {
+        let mut program = Assembler::new();
+        let no_match = program.label();
+        program.copy(R6, R1);
+        if let Some([a, b, c, d]) = tag {
+            program.set(R2, u16::from_ne_bytes([a, b]).into());
+            program.set(R3, u16::from_be_bytes([c, d]).into());
+            program.call(Helper::VlanPush);
+        }
+        translate(&mut program, filter, no_match).expect("the filter was checked");
+        program.copy(R0, R7);
+        program.exit();
+        program.place(no_match);
+        program.set(R0, 0);
+        program.exit();
+        match load(ProgramKind::Tcx, "polder_filter", &program.finish()) {
+            Err((errno, log)) if !log.is_empty() => panic!("{errno} for {filter:?}: {log}"),
+            loaded => loaded.ok(),
+        }
+    }
+
+    /// The verdict of the datapath's interpreter.
+    fn expected(filter: &Program, frame: &[u8]) -> u32 {
+        let mut runner = Runner::new();
+        let mut views = [View::default(); BATCH];
+        views[0] = View { bytes: frame, length: u32::try_from(frame.len()).expect("short") };
+        if runner.run(filter, &views, 1) == 0 { 0 } else { runner.verdicts[0] }
+    }
+
+    /// Verdicts in the kernel are those of the datapath, with tags and without.
+    fn agrees(filter: &[Instruction], frames: &[Vec<u8>]) {
+        let Ok(program) = Program::load(filter) else { return };
+        for tag in [None, Some([0x81, 0, 0x20, 7]), Some([0x88, 0xa8, 0x6f, 0xff])] {
+            let Some(loaded) = loaded(filter, tag) else { return };
+            for frame in frames {
+                let verdict = test_run(loaded.as_fd(), frame).expect("root runs programs");
+                let mut frame = frame.clone();
+                drop(frame.splice(12..12, tag.into_iter().flatten()));
+                assert_eq!(verdict, expected(&program, &frame), "{filter:?} {tag:x?} {frame:x?}");
+            }
+        }
+    }
+
+    /// Codes that exist, without ends.
+    const CODES: [u16; 44] = [
+        0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04, 0x0c,
+        0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84, 0x94, 0x9c,
+        0xa4, 0xac, 0x05, 0x15, 0x1d, 0x25, 0x35, 0x45, 0x07, 0x87,
+    ];
+
+    prop_compose! {
+        fn instruction()(
+            code in prop_oneof![12 => select(&CODES[..]), 1 => select(&[0x06_u16, 0x16][..])],
+            yes in 0..4_u8,
+            no in 0..4_u8,
+            k in prop_oneof![4 => 0..24_u32, 2 => 0..90_u32, 1 => any::<u32>()],
+        ) -> Instruction {
+            let k = match code {
+                0x60 | 0x61 | 0x02 | 0x03 => k % 16,
+                0x64 | 0x74 => k % 32,
+                0x05 => k % 3,
+                _ => k,
+            };
+            Instruction { code, yes, no, k }
+        }
+    }
+
+    fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let byte = prop_oneof![select(&[0_u8, 1, 2, 5, 8, 0x45, 0x81][..]), any::<u8>()];
+        let frame = prop::collection::vec(byte, 15..80).prop_map(|mut frame| {
+            // The kernel runs programs on no IP packet without its header.
+            let is_short = frame.len() < 54;
+            frame[12] |= if is_short { 0x10 } else { 0 };
+            frame
+        });
+        prop::collection::vec(frame, 1..12)
+    }
+
+    fn ends() -> [Instruction; 4] {
+        [(0x06, 9), (0x16, 0), (0x06, 0), (0x06, u32::MAX)].map(|(code, k)| plain(code, k))
+    }
+
+    fn plain(code: u16, k: u32) -> Instruction {
+        Instruction { code, yes: 0, no: 0, k }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        #[test]
+        fn filters_of_any_instructions_answer_as_the_datapath_does(
+            mut filter in prop::collection::vec(instruction(), 0..30),
+            frames in frames(),
+        ) {
+            filter.extend(ends());
+            agrees(&filter, &frames);
+        }
+
+        /// Loads at and around a tag, behind the index and not, with the bytes that they load as the verdict.
+        #[test]
+        fn loads_are_of_the_frame_on_the_wire(
+            code in select(&[0x20_u16, 0x28, 0x30, 0x40, 0x48, 0x50][..]),
+            (index, k) in (0..24_u32, 0..24_u32),
+            frames in frames(),
+        ) {
+            agrees(&[plain(0x01, index), plain(code, k), plain(0x16, 0)], &frames);
+            agrees(&[plain(0x30, k), plain(0x07, 0), plain(code, index), plain(0x16, 0)], &frames);
+        }
+    }
+
+    #[test]
+    fn filters_of_tcpdump_answer_as_the_datapath_does() {
+        let mut frames = vec![vec![0; 15], vec![0xff; 60]];
+        for (kind, protocol, port) in
+            [(0x0800_u16, 6, 80), (0x0800, 17, 67), (0x86dd, 17, 68), (0x0806, 1, 9)]
+        {
+            let mut frame = [&[2; 12][..], &kind.to_be_bytes()].concat();
+            frame.extend(0..90);
+            let version = if kind == 0x86dd { 0x60 } else { 0x45 };
+            (frame[14], frame[20], frame[23], frame[36], frame[37]) = (version, 0, protocol, 0, port);
+            if kind == 0x86dd {
+                (frame[20], frame[56], frame[57]) = (protocol, 0, port);
+            }
+            frames.push(frame.clone());
+            frames.push([&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat());
+        }
+        for expression in [
+            "udp port 67 or udp port 68",
+            "vlan 7 and udp",
+            "vlan and vlan 7 and ip",
+            "host 10.0.0.1 or net 18.19.0.0/16",
+            "tcp[tcpflags] & tcp-syn != 0",
+            "ip6 and udp dst port 68",
+            "ether[0] & 1 == 0 and len < 100",
+            "arp or greater 95",
+            "ip[2:2] - ((ip[0] & 0xf) << 2) > 20",
+        ] {
+            let Ok(output) = Command::new("tcpdump").args(["-ddd", "-y", "EN10MB", expression]).output()
+            else {
+                eprintln!("skipped: there is no tcpdump");
+                return;
+            };
+            let listed = String::from_utf8(output.stdout).expect("numbers");
+            let mut numbers =
+                listed.split_whitespace().skip(1).map(|number| number.parse::<u32>().expect("one"));
+            let mut filter = Vec::new();
+            while let Some(code) = numbers.next() {
+                let [yes, no, k] = [(); 3].map(|()| numbers.next().expect("four numbers"));
+                let [yes, no] = [yes, no].map(|it| u8::try_from(it).expect("a byte"));
+                filter.push(Instruction { code: u16::try_from(code).expect("a code"), yes, no, k });
+            }
+            assert!(Program::load(&filter).is_ok(), "tcpdump compiles {expression} for frames");
+            agrees(&filter, &frames);
+        }
+    }
+}
