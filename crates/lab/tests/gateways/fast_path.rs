@@ -6,9 +6,12 @@ use polder_lab::hot::{Bench, Place, Subject};
 use polder_lab::topology::{End, Namespace, Topology};
 use polder_lab::traffic::raw::PacketSocket;
 use polder_lab::traffic::sockets::tcp_goodput;
-use serde_json::Value;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::Command;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -207,15 +210,16 @@ fn a_capture_sees_copies_of_what_is_carried() {
     assert!(both.wait().unwrap().success());
     assert_eq!(net.obstacle(), "");
     assert!(net.carried()[0] > carried + 1800);
-    let copies = |comment: &str| {
+    let occurrences = |wanted: &[u8]| {
         let bytes = std::fs::read(&file).unwrap();
-        bytes.windows(comment.len()).filter(|window| window == &comment.as_bytes()).count()
+        bytes.windows(wanted.len()).filter(|window| *window == wanted).count()
     };
     // A comment and its padding.
-    let [received, sent] = ["\x02\0rx\0\0", "\x02\0tx\0\0"].map(copies);
+    let copies = || [b"\x02\0rx\0\0", b"\x02\0tx\0\0"].map(|comment| occurrences(comment));
+    let [received, sent] = copies();
     assert_eq!(received + sent, 1500);
     assert!(received >= 900 && sent >= 400, "{received} {sent}");
-    // The kernel has taken the tag off before the filter, which is compiled for a tag in the frame.
+    // The kernel has taken the tag off before the filter, which is compiled for a tag in the frame; it is there again.
     let mut tagged = capture(&["vlan 7 and icmp", "--stage", "rx", "--count", "17"]);
     a.inside(|| {
         let socket = PacketSocket::open("eth0").unwrap();
@@ -228,13 +232,89 @@ fn a_capture_sees_copies_of_what_is_carried() {
     })
     .unwrap();
     assert!(tagged.wait().unwrap().success());
-    assert_eq!([copies("\x02\0rx\0\0"), copies("\x02\0tx\0\0")], [17, 0]);
+    assert_eq!(copies(), [17, 0]);
+    assert_eq!([7, 8].map(|vlan| occurrences(&[2, 2, 0x81, 0, 0, vlan, 8, 0, 0x45])), [17, 0]);
     // It ends with its interface, and says so by ending.
     let mut over = capture(&["udp port 1"]);
     net.gateway.ip(&["link", "set", "lan1", "down"]).unwrap();
     until("the capture has ended", || over.try_wait().unwrap().is_some());
     std::fs::remove_file(&file).unwrap();
     net.polder.assert_conserved();
+    net.polder.stop();
+}
+
+/// A capture whose file nobody reads: the kernel has room for some copies, and counts the others; the packets themselves are
+/// carried. One that matches nothing is told how many packets its filter was asked about.
+#[test]
+fn copies_that_nobody_reads_are_counted_as_lost() {
+    if !root_or_skip("copies_that_nobody_reads_are_counted_as_lost") {
+        return;
+    }
+    const COUNT: u64 = 12_000;
+    let net = Net::new(&text("", ""));
+    let [a, b, _] = &net.stations;
+    net.exchange();
+    let capture = |filter: &str| {
+        let mut command = Command::new(crate::support::polder());
+        command.args(["capture", "lan1", "--stage", "rx", filter, "--socket"]).arg(net.polder.socket());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It captures when its file has a beginning.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+        child
+    };
+    let [unread, unmatched] = ["udp and dst port 7008", "udp port 1"].map(capture);
+    let sink = b.inside(|| UdpSocket::bind((ADDRESSES[1], 7008))).unwrap().unwrap();
+    let carried = net.carried()[0];
+    a.inside(|| {
+        let socket = UdpSocket::bind((ADDRESSES[0], 0)).unwrap();
+        for _ in 0..COUNT {
+            socket.send_to(&[7; 1400], (ADDRESSES[1], 7008)).unwrap();
+        }
+    })
+    .unwrap();
+    drop(sink);
+    assert!(net.carried()[0] > carried + COUNT / 2);
+    let summary = |child: Child| {
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let words = said.split(|character: char| !character.is_ascii_digit());
+        words.filter_map(|word| word.parse::<u64>().ok()).collect::<Vec<_>>()
+    };
+    let [captured, matched, asked, lost] = summary(unread)[..] else { panic!("four numbers") };
+    assert_eq!((matched, captured + lost), (COUNT, COUNT));
+    assert!(lost > COUNT / 4 && asked >= COUNT, "{lost} {asked}");
+    let [captured, matched, asked, lost] = summary(unmatched)[..] else { panic!("four numbers") };
+    assert!((captured, matched, lost) == (0, 0, 0) && asked >= COUNT, "{captured} {matched} {lost} {asked}");
+    net.polder.assert_conserved();
+    net.polder.stop();
+}
+
+/// A filter that is too long for a program of the kernel takes the fast path from the port while the capture runs.
+#[test]
+fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
+    if !root_or_skip("a_filter_that_the_kernel_does_not_take_runs_in_user_space") {
+        return;
+    }
+    let mut net = Net::new(&text("", ""));
+    net.exchange();
+    // Loads behind the index, and a match of everything.
+    let program = ["004800000000000e".repeat(4000), "0006000000040000".to_owned()].concat();
+    let ask = json!({
+        "polder": 1, "ask": "capture", "port": "lan1", "rx": true, "tx": false, "drops": false,
+        "longest": 64, "count": 17, "program": program,
+    });
+    let mut capture = UnixStream::connect(net.polder.socket()).unwrap();
+    capture.write_all(format!("{ask}\n").as_bytes()).unwrap();
+    net.polder.wait_until_said("the fast path of lan1 ends while a capture runs: the filter is too long");
+    until("the fast path is gone", || net.obstacle() == "a capture runs on it");
+    let [a, b, _] = &net.stations;
+    assert!(stream(a, b, ADDRESSES[1], 1000.0, MOMENT).received > 200);
+    let mut file = Vec::new();
+    capture.read_to_end(&mut file).unwrap();
+    assert_eq!(file.windows(4).filter(|window| window == b"rx, ").count(), 17);
+    until("the fast path is there again", || net.obstacle().is_empty());
     net.polder.stop();
 }
 
