@@ -29,6 +29,8 @@ const MEMORY: usize = 4 << 20;
 const LONGEST: u32 = 65_535 + 18;
 /// Time for which the writer waits when nothing has come.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// The same where copies wake it, and nothing else comes.
+const LONG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Time for which workers are given to take a tap, and to let go of it: each does so between two batches.
 const PATIENCE: Nanos = Nanos::from_seconds(2);
 /// Time for which a reader that does not read holds up the end of its capture.
@@ -87,6 +89,8 @@ struct Writer {
     readers: Vec<TapReader>,
     /// Of a port whose packets the kernel carries.
     copies: Option<CopyReader>,
+    /// True if packets come from workers.
+    has_taps: bool,
     file: BufWriter<Patient>,
     /// From the gateway's clock to the time since 1970.
     offset: u64,
@@ -126,10 +130,9 @@ impl Captures {
         if running.len() >= MOST {
             return Err(refusal(Fault::Runtime, format!("{MOST} captures are running: end one of them")));
         }
-        let program = from_digits(&request.program).ok_or_else(|| {
+        let instructions = from_digits(&request.program).ok_or_else(|| {
             refusal(Fault::Request, "the program is not written as this gateway reads it".to_owned())
         })?;
-        let instructions = program;
         let program =
             Program::load(&instructions).map_err(|error| refusal(Fault::Request, error.to_string()))?;
         let system = |error: io::Error| refusal(Fault::Runtime, format!("cannot begin a capture: {error}"));
@@ -161,6 +164,7 @@ impl Captures {
             capture,
             readers,
             copies,
+            has_taps: places.rx || places.tx || places.drops,
             file: BufWriter::with_capacity(1 << 16, own),
             offset,
             longest,
@@ -298,8 +302,9 @@ impl Writer {
     /// Waits a little; says whether the one who asked has shut down his side.
     fn has_ended(&self) -> io::Result<bool> {
         let mut stream = &self.file.get_ref().stream;
-        let mut files = [PollFd::new(&stream, PollFlags::IN)];
-        poll(&mut files, Some(&PAUSE))?;
+        let mut files = vec![PollFd::new(&stream, PollFlags::IN)];
+        files.extend(self.copies.as_ref().map(|copies| PollFd::new(copies, PollFlags::IN)));
+        poll(&mut files, Some(if self.has_taps { &PAUSE } else { &LONG_PAUSE }))?;
         if files[0].revents().is_empty() {
             return Ok(false);
         }

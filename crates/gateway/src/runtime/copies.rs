@@ -4,6 +4,7 @@ use crate::capture::pcapng::Totals;
 use polder_devices::skb::{Copies, Copy};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Copies taken at a time: drops of stages are to come into the file, too.
 const MOST: usize = 512;
@@ -58,6 +59,12 @@ impl CopyReader {
     pub(super) fn totals(&self) -> Totals {
         let [asked, lost] = self.copies.counts();
         Totals { asked, matched: self.read + lost, lost }
+    }
+}
+
+impl AsFd for CopyReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.copies.as_fd()
     }
 }
 

@@ -2,18 +2,19 @@
 //!
 //! The accumulator is R7 and the index R8; the scratch memory is on the stack. A filter sees the frame as it is on the wire,
 //! and the kernel has taken the first VLAN tag off: loads behind the tag are moved by its length, which is in R9, and loads
-//! near it come from bytes 8 to 23 of the frame, which are put together once.
+//! near it come from bytes 8 to 23 of the frame, which are put together once. Loads at fixed offsets of a frame without a tag
+//! are direct, in the packet's first buffer.
 //!
 //! Jumps go forward alone in both, and each load is checked by the kernel: one beyond the end of the frame is no match, as
 //! [`capture`](polder_datapath::capture) has it. Sources: `linux/filter.h`; RFC 9669, sections 4 and 5.
 
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
-use crate::skb::program::{LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
+use crate::skb::program::{DATA, DATA_END, LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use polder_datapath::capture::Instruction;
 
 /// Puts the verdict of `filter` on the frame of the context in R6 into R7: bytes to be taken. Goes to `no_match` where there
-/// are none. Later code finds the tag on the stack ([`TAG`]). `None` for an instruction that there is not.
+/// are none. `None` for an instruction that there is not; R9 has the length of the tag.
 pub(super) fn translate(program: &mut Assembler, filter: &[Instruction], no_match: Label) -> Option<()> {
     begin(program, no_match);
     clear_memory(program, filter);
@@ -51,10 +52,16 @@ fn successors(at: usize, Instruction { code, yes, no, k }: Instruction) -> Vec<u
     }
 }
 
-/// Puts bytes 8 to 23 of the frame as it is on the wire onto the stack, the tag too, and its length into R9. Registers of
-/// filters begin as zero.
+/// Puts the length of the tag that the kernel has taken off into R9, and bytes 8 to 23 of such a frame as it is on the wire
+/// onto the stack. Registers of filters begin as zero.
 fn begin(program: &mut Assembler, no_match: Label) {
     let [long, short, untagged] = [(); 3].map(|()| program.label());
+    program.set(A, 0);
+    program.set(X, 0);
+    program.set(R9, 0);
+    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    program.jump_value(Condition::Equal, R5, 0, untagged);
+    program.set(R9, 4);
     // Of a frame of fewer than 24 bytes some are not written.
     program.set(R1, 0);
     program.store(Width::Double, R10, LOADED, R1);
@@ -73,27 +80,15 @@ fn begin(program: &mut Assembler, no_match: Label) {
     program.big_endian(R1, Width::Double);
     program.load(Width::Double, R2, R10, LOADED + 8);
     program.big_endian(R2, Width::Double);
-    program.set(R3, 0);
-    program.set(R9, 0);
-    program.load(Width::Word, R5, R6, VLAN_PRESENT);
-    program.jump_value(Condition::Equal, R5, 0, untagged);
     insert_tag(program);
-    program.place(untagged);
     program.store(Width::Double, R10, FIRST, R1);
     program.store(Width::Double, R10, SECOND, R2);
-    program.store(Width::Word, R10, TAG, R3);
-    program.set(A, 0);
-    program.set(X, 0);
+    program.place(untagged);
 }
 
-/// Puts the tag into R3, and between the halves of R1, whose second goes on in R2.
+/// Puts the tag between the halves of R1, whose second goes on in R2.
 fn insert_tag(program: &mut Assembler) {
-    program.set(R9, 4);
-    program.load(Width::Word, R3, R6, VLAN_PROTOCOL);
-    program.network_order(R3);
-    program.shift_left(R3, 16);
-    program.load(Width::Word, R4, R6, VLAN_TAG);
-    program.or_register(R3, R4);
+    tag(program);
     program.copy(R4, R1);
     program.shift_left(R4, 32);
     program.shift_right(R2, 32);
@@ -101,6 +96,15 @@ fn insert_tag(program: &mut Assembler) {
     program.shift_right(R1, 32);
     program.shift_left(R1, 32);
     program.or_register(R1, R3);
+}
+
+/// Puts the tag that the kernel has taken off into R3: protocol and tag.
+pub(super) fn tag(program: &mut Assembler) {
+    program.load(Width::Word, R3, R6, VLAN_PROTOCOL);
+    program.network_order(R3);
+    program.shift_left(R3, 16);
+    program.load(Width::Word, R4, R6, VLAN_TAG);
+    program.or_register(R3, R4);
 }
 
 /// Zeroes the words of the scratch memory that `filter` reads.
@@ -222,32 +226,44 @@ enum Offset {
 
 /// Loads bytes of the frame into R0, or goes to `no_match` where they are not all in it.
 fn load(program: &mut Assembler, width: Width, offset: Offset, no_match: Label) {
+    let [window, behind, packet, loaded] = [(); 4].map(|()| program.label());
     let (Offset::Fixed(k) | Offset::Indexed(k)) = offset;
-    program.compute_word(Arithmetic::Move, R2, Operand::Value(k));
-    match offset {
-        Offset::Fixed(0..=8) => load_packet(program, width, no_match),
-        Offset::Fixed(9..=15) => load_window(program, width, no_match),
-        Offset::Fixed(_) => {
-            program.subtract(R2, R9);
-            load_packet(program, width, no_match);
-        }
-        Offset::Indexed(_) => {
-            let [window, behind, packet, loaded] = [(); 4].map(|()| program.label());
-            program.add_register(R2, X);
-            program.jump_value(Condition::Greater, R2, i32::MAX, no_match);
-            program.jump_value(Condition::Greater, R2, 15, behind);
-            program.jump_value(Condition::Greater, R2, WINDOW, window);
-            program.go(packet);
-            program.place(behind);
-            program.subtract(R2, R9);
-            program.place(packet);
-            load_packet(program, width, no_match);
-            program.go(loaded);
-            program.place(window);
-            load_window(program, width, no_match);
-            program.place(loaded);
-        }
+    if let Offset::Fixed(at @ 0..=MOST_DIRECT) = offset {
+        load_direct(program, width, at, loaded);
     }
+    program.compute_word(Arithmetic::Move, R2, Operand::Value(k));
+    if let Offset::Indexed(_) = offset {
+        program.add_register(R2, X);
+        program.jump_value(Condition::Greater, R2, i32::MAX, no_match);
+    }
+    program.jump_value(Condition::Greater, R2, 15, behind);
+    program.jump_value(Condition::Equal, R9, 0, packet);
+    program.jump_value(Condition::Greater, R2, WINDOW, window);
+    program.go(packet);
+    program.place(window);
+    load_window(program, width, no_match);
+    program.go(loaded);
+    program.place(behind);
+    program.subtract(R2, R9);
+    program.place(packet);
+    load_packet(program, width, no_match);
+    program.place(loaded);
+}
+
+/// Loads from the first buffer of a packet without a tag, which has the headers; goes to `loaded` if they are there.
+fn load_direct(program: &mut Assembler, width: Width, at: u32, loaded: Label) {
+    let elsewhere = program.label();
+    let (offset, end) = (at.cast_signed(), at.cast_signed() + bytes(width));
+    program.jump_value(Condition::NotEqual, R9, 0, elsewhere);
+    program.load(Width::Word, R1, R6, DATA);
+    program.load(Width::Word, R2, R6, DATA_END);
+    program.copy(R3, R1);
+    program.add(R3, end);
+    program.jump(Condition::Greater, R3, R2, elsewhere);
+    program.load(width, R0, R1, i16::try_from(offset).unwrap_or(0));
+    program.big_endian(R0, width);
+    program.go(loaded);
+    program.place(elsewhere);
 }
 
 /// Loads what is at R2 of the packet into R0.
@@ -325,13 +341,14 @@ const WORDS: u32 = 16;
 /// First byte of the window: every load up to here ends in front of the tag.
 const WINDOW: i32 = 8;
 const ETHERNET: i32 = 14;
-/// Places on the stack: bytes from the packet, the window as two numbers, the tag (0 for none), scratch memory.
+/// Offset up to which loads are direct.
+const MOST_DIRECT: u32 = 1 << 14;
+/// Places on the stack: bytes from the packet, the window as two numbers, scratch memory.
 const LOADED: i16 = -16;
 const FIRST: i16 = -24;
 const SECOND: i16 = -32;
 const LOADED_LATER: i16 = -40;
-pub(super) const TAG: i16 = -48;
-const MEMORY: i16 = -112;
+const MEMORY: i16 = -104;
 
 #[cfg(test)]
 mod tests {

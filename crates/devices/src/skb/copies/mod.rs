@@ -26,12 +26,14 @@ use polder_datapath::capture::{Instruction, Where};
 use program::{ASKED, COUNTERS, LOST, RECORD, Shared};
 use ring::Ring;
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Weak;
 
 /// Copies of packets, and the programs that make them.
 #[derive(Debug)]
 pub struct Copies {
+    /// The ring's map, which becomes readable.
+    map: Map,
     ring: Ring,
     /// By processor.
     counters: SharedCounters,
@@ -107,7 +109,7 @@ impl Copies {
         };
         let links = sides.into_iter().filter(|(is_wanted, _)| *is_wanted).map(attach);
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { ring, counters, processors, links, is_up, record: Vec::new() })
+        Ok(Self { map, ring, counters, processors, links, is_up, record: Vec::new() })
     }
 
     /// The next copy; `None` if there is none yet.
@@ -135,6 +137,12 @@ impl Copies {
         let sum =
             |word| (0..usize::from(self.processors)).map(|it| count(it * COUNTERS + usize::from(word))).sum();
         [ASKED, LOST].map(sum)
+    }
+}
+
+impl AsFd for Copies {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
     }
 }
 
