@@ -164,13 +164,13 @@ impl Stand {
         Ok((hears, speaks))
     }
 
-    /// Medians of each load, of rounds over all of them.
+    /// Medians of each load, of rounds over all of them, and what was carried in each round.
     fn loads(
         &mut self,
         run: &Run,
         mode: &Mode,
         (capacity, time): (f64, Duration),
-    ) -> anyhow::Result<Vec<Load>> {
+    ) -> anyhow::Result<Vec<(Load, Samples)>> {
         let mut samples = FACTORS.map(|_| [const { Samples::new() }; 3]);
         let rounds = run.quick_or(3, 10);
         for round in 1..=rounds {
@@ -183,11 +183,12 @@ impl Stand {
                 samples[2].push(load.worker);
             }
         }
-        let medians = samples.each_ref().map(|samples| samples.each_ref().map(Samples::median));
-        let load = |[offered, carried, worker]: [Option<f64>; 3]| {
-            Some(Load { offered: offered?, carried: carried?, worker: worker? })
+        let load = |samples: [Samples; 3]| {
+            let [offered, carried, worker] = samples.each_ref().map(Samples::median);
+            let [_, rounds, _] = samples;
+            Some((Load { offered: offered?, carried: carried?, worker: worker? }, rounds))
         };
-        Ok(medians.into_iter().filter_map(load).collect())
+        Ok(samples.into_iter().filter_map(load).collect())
     }
 
     fn load(&mut self, rate: f64, time: Duration) -> anyhow::Result<Load> {
@@ -209,12 +210,12 @@ impl Stand {
     }
 }
 
-fn record(run: &mut Run, mode: &Mode, loads: &[Load], flaps: u32) {
-    let best = loads.iter().max_by(|a, b| a.carried.total_cmp(&b.carried));
-    let (Some(best), Some(far)) = (best, loads.last()) else { return };
-    run.record_one(mode.goodput, far.carried / best.carried);
+fn record(run: &mut Run, mode: &Mode, loads: &[(Load, Samples)], flaps: u32) {
+    let best = loads.iter().max_by(|a, b| a.0.carried.total_cmp(&b.0.carried));
+    let (Some((best, at_best)), Some((far, at_far))) = (best, loads.last()) else { return };
+    run.record(mode.goodput, &at_far.over(at_best).into_iter().collect());
     let times = far.offered / best.carried;
-    let curve = loads.iter().map(|load| format!("{:.0}", load.carried)).collect::<Vec<_>>().join(", ");
+    let curve = loads.iter().map(|(load, _)| format!("{:.0}", load.carried)).collect::<Vec<_>>().join(", ");
     let factors = FACTORS.map(|factor| factor.to_string()).join(", ");
     let text = format!(
         "{:.0} of {:.0} packets/s carried at {times:.1} times the peak; at {factors} times the capacity: {curve}; the worker had \
