@@ -187,7 +187,7 @@ impl Pass<'_> {
 #[inline(never)]
 #[expect(
     clippy::needless_range_loop,
-    reason = "zipped iterators whose count is checked go through the stack"
+    reason = "zipped iterators whose count is checked hand items over in memory"
 )]
 fn look<'a, const N: usize>(
     lookups: &mut Lookups<N>,
@@ -231,7 +231,7 @@ fn is_ready(packet: &Packet) -> bool {
 #[inline(never)]
 #[expect(
     clippy::needless_range_loop,
-    reason = "zipped iterators whose count is checked go through the stack"
+    reason = "zipped iterators whose count is checked hand items over in memory"
 )]
 fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>) -> u64 {
     let (specials, mut suspects) = (lookup.routers.specials(), 0);
@@ -252,7 +252,7 @@ fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>
 #[inline(never)]
 #[expect(
     clippy::needless_range_loop,
-    reason = "zipped iterators whose count is checked go through the stack"
+    reason = "zipped iterators whose count is checked hand items over in memory"
 )]
 fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
