@@ -14,6 +14,7 @@ pub mod ovs;
 pub mod polder;
 pub mod switch;
 pub mod testpmd;
+pub mod vpp;
 
 use crate::meters::cpu::thread_time;
 use crate::topology::{Namespace, put_first};

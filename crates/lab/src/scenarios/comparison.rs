@@ -1,7 +1,7 @@
 //! Devices side by side: how many packets each carries, and what one costs it.
 //!
 //! Each gets packets at the highest rate at which it loses no more than half a percent, found by a
-//! binary search (RFC 2544, 26.1, with a stated loss). There a device that polls without pause has
+//! binary search in short trials. There a device that polls without pause has
 //! little time to waste, and one that sleeps has no need to: their costs can be compared. The runs
 //! that count take turns. A rate that cannot be had a second time is lowered first, and a run that loses four
 //! times as much as was allowed is made again; how often is said, and how far apart the two cores were, which

@@ -5,6 +5,7 @@ pub mod sizes;
 
 pub mod iperf3;
 pub mod memory;
+pub mod mlrsearch;
 pub mod pace;
 pub mod probe;
 pub mod raw;

@@ -1,4 +1,6 @@
-//! Throughput as RFC 2544 (26.1) defines it: the highest rate at which no more than a stated part is lost.
+//! A rate to measure at: about the highest at which no more than a stated part is lost in short trials.
+//!
+//! It is no throughput of RFC 2544, whose trials take a minute; [`mlrsearch`](super::mlrsearch) has one of RFC 9971.
 
 /// A binary search over rates.
 ///

@@ -8,6 +8,7 @@ mod e1000_kernel;
 mod lan78xx;
 mod machine;
 mod nics;
+mod radio;
 mod router_vlans;
 mod selftests;
 mod tunnels;

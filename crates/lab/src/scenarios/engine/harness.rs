@@ -356,7 +356,7 @@ impl Reading {
 
 impl Path {
     /// The tables, with those addresses bound that no traffic teaches.
-    fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
+    pub(super) fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
         let (members, bound) = match self {
             Self::Bridge => ([ETHERNET, RADIO], None),
             Self::Encapsulate | Self::EncapsulateVxlan => ([ETHERNET, TUNNEL], Some(TUNNEL)),
@@ -377,7 +377,7 @@ impl Path {
     }
 
     /// Traffic sources of both ports.
-    fn sources(self, flows: u32, frame_bytes: usize) -> [(Source, Arc<Tap>); 2] {
+    pub(super) fn sources(self, flows: u32, frame_bytes: usize) -> [(Source, Arc<Tap>); 2] {
         let talk = talk(flows);
         match self {
             Self::Bridge => [talk, talk.answered()].map(|talk| Source::new(talk, frame_bytes)),
@@ -434,7 +434,7 @@ pub(crate) fn bridge(
 }
 
 /// Half of the stations talk to the other half.
-fn talk(flows: u32) -> Talk {
+pub(super) fn talk(flows: u32) -> Talk {
     let source = ([2, 0, 0, 1, 0, 0], Ipv4Addr::new(10, 1, 0, 1));
     let destination = ([2, 0, 0, 2, 0, 0], Ipv4Addr::new(10, 2, 0, 1));
     Talk { flows, macs: (STATIONS / 2).min(flows), ..Talk::simple(source, destination) }
@@ -451,7 +451,7 @@ fn tunnel(encapsulation: Encapsulation) -> anyhow::Result<Tunnels> {
     Ok(Tunnels::new([underlay], [options])?)
 }
 
-fn address(first: Mac, station: u32) -> MacAddress {
+pub(super) fn address(first: Mac, station: u32) -> MacAddress {
     let [a, b, c, d, _, _] = first;
     let [_, _, high, low] = station.to_be_bytes();
     MacAddress([a, b, c, d, high, low])

@@ -1,5 +1,7 @@
 //! `engine`: what the stages cost, in memory, on one core.
 
+mod beside_vpp;
+
 pub(crate) mod harness;
 
 pub(crate) mod macswap;
@@ -7,6 +9,8 @@ pub(crate) mod macswap;
 pub(crate) mod routing;
 
 pub(crate) mod scatter;
+
+mod stages;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
@@ -80,6 +84,24 @@ const PROMISES: &[Promise] = &[
     Promise { name: UPDATES, unit: "/s", better: Better::Higher, goal: Goal::Value(100_000.0) },
     Promise { name: BYTES_100, unit: "B", better: Better::Lower, goal: Goal::None },
     Promise { name: BYTES_1M, unit: "B", better: Better::Lower, goal: Goal::None },
+    nanos("engine.route_1m.stages_ns.polder", Goal::None),
+    nanos("engine.route_1m.stages_ns.vpp", Goal::None),
+    nanos("engine.route_1m.stages_ns.vpp_64", Goal::None),
+    Promise {
+        name: "engine.route_1m.ratio_vs_vpp",
+        unit: "×",
+        better: Better::Lower,
+        goal: Goal::Value(0.5),
+    },
+    nanos("engine.bridge_gretap.stages_ns.polder", Goal::None),
+    nanos("engine.bridge_gretap.stages_ns.vpp", Goal::None),
+    nanos("engine.bridge_gretap.stages_ns.vpp_64", Goal::None),
+    Promise {
+        name: "engine.bridge_gretap.ratio_vs_vpp",
+        unit: "×",
+        better: Better::Lower,
+        goal: Goal::Value(0.75),
+    },
     zero(ALLOCATIONS, "a packet"),
     zero(STRAYS, "a packet"),
     zero(LEAKED, "frames"),
@@ -122,6 +144,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         let samples = cost(run, harness, row, &mut faults)?;
         run.record(row, &samples);
     }
+    beside_vpp::compare(run, core)?;
     let (updates, small, large) = routing::tables(run.quick_or(3, 10))?;
     run.record(UPDATES, &updates);
     run.record_one(BYTES_100, small);

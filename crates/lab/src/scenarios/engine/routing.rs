@@ -1,14 +1,14 @@
 //! The router's rows: tables of realistic prefixes, random destinations inside them.
 
-use super::harness::{ETHERNET, Harness, RADIO};
+use super::harness::{self, ETHERNET, Harness, RADIO};
 use super::scatter::{Scatter, Vary};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
+use crate::traffic::memory::Tap;
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
+use polder_datapath::port::RxQueue;
 use polder_datapath::route::{
     Fib, Interface, InterfaceId, Neighbours, NextHopEntry, NextHopId, Owner, Prefix, Router, RouterId,
     Routers, SourceCheck,
@@ -16,6 +16,7 @@ use polder_datapath::route::{
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +24,7 @@ use std::time::Instant;
 /// Destinations that are drawn; they come in turn.
 const DESTINATIONS: usize = 1 << 20;
 /// Next hops that routes lead to, half on each port.
-const HOPS: u8 = 200;
+pub(super) const HOPS: u8 = 200;
 /// Blocks of 32 bits that IPv6 routes are in.
 const BLOCKS_V6: u64 = 20_000;
 /// Station that all packets come from.
@@ -40,36 +41,62 @@ pub(crate) struct Size {
     pub(crate) is_v6: bool,
 }
 
+/// A table's routes, and destinations inside them.
+pub(super) struct Load {
+    /// Routes, whose next hops take turns.
+    pub(super) prefixes: Vec<Prefix>,
+    random: Random,
+}
+
+impl Load {
+    /// Draws routes; those of one size are always the same.
+    pub(super) fn draw(size: Size) -> Self {
+        let (mut random, mut seen) = (Random(fastrand::Rng::with_seed(size.routes as u64)), HashSet::new());
+        let prefixes = random.fill(size, |prefix, _| seen.insert(prefix));
+        Self { prefixes, random }
+    }
+
+    /// A port's source of packets for random destinations, and its tap.
+    pub(super) fn source(&mut self, port: PortId) -> (Box<dyn RxQueue>, Arc<Tap>) {
+        let destinations = (0..DESTINATIONS).map(|_| self.random.inside(&self.prefixes)).collect();
+        let is_v6 = self.prefixes.first().is_some_and(|prefix| prefix.address().is_ipv6());
+        let vary = if is_v6 { Vary::DestinationV6 } else { Vary::DestinationV4 };
+        Scatter::open(vary, (mac(port), SENDER), destinations)
+    }
+
+    /// Tables of a router with these routes between two ports, and the router.
+    pub(super) fn tables(&self) -> anyhow::Result<(Tables, Router)> {
+        let interfaces = [ETHERNET, RADIO].map(interface);
+        let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
+        let mut ways = Vec::new();
+        for number in 0..HOPS {
+            let interface = &interfaces[usize::from(number % 2)];
+            let (address, mac) = hop(number);
+            let hop = neighbours.hop(interface, address.into());
+            neighbours.set(&mut router, interface, address.into(), mac, (Nanos(0), true));
+            ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
+        }
+        for (number, &prefix) in self.prefixes.iter().enumerate() {
+            router.insert(prefix, ways[number % ways.len()]);
+        }
+        let tables = Tables {
+            routers: Routers::new([router.access()], interfaces)?,
+            ..harness::tables(Bridges::new(Vec::new(), Arc::new(Links::new(8)))?, Tunnels::new([], [])?)
+        };
+        Ok((tables, router))
+    }
+}
+
+/// Addresses of a next hop, of which even ones are on the first port.
+pub(super) fn hop(number: u8) -> (Ipv4Addr, MacAddress) {
+    (Ipv4Addr::new(169, 254, 0, number), MacAddress([2, 0, 0, 9, 0, number]))
+}
+
 /// A worker that routes between two ports by a table of that size, as [`Harness::start`] starts others.
 pub(crate) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)> {
-    let interfaces = [ETHERNET, RADIO].map(interface);
-    let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
-    let mut ways = Vec::new();
-    for number in 0..HOPS {
-        let interface = &interfaces[usize::from(number % 2)];
-        let address = IpAddr::from([169, 254, 0, number]);
-        let hop = neighbours.hop(interface, address);
-        let mac = MacAddress([2, 0, 0, 9, 0, number]);
-        neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
-        ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
-    }
-    let mut random = Random(fastrand::Rng::with_seed(size.routes as u64));
-    let prefixes =
-        random.fill(size, |prefix, number| router.insert(prefix, ways[number % ways.len()]).is_none());
-    let tables = Tables {
-        bridges: Bridges::new(Vec::new(), Arc::new(Links::new(8)))?,
-        tunnels: Tunnels::new([], [])?,
-        filters: Filters::none(),
-        routers: Routers::new([router.access()], interfaces)?,
-        longest_frame: 1518,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
-    };
-    let sources = [ETHERNET, RADIO].map(|port| {
-        let destinations = (0..DESTINATIONS).map(|_| random.inside(&prefixes)).collect();
-        let vary = if size.is_v6 { Vary::DestinationV6 } else { Vary::DestinationV4 };
-        Scatter::open(vary, (mac(port), SENDER), destinations)
-    });
+    let mut load = Load::draw(size);
+    let (tables, router) = load.tables()?;
+    let sources = [ETHERNET, RADIO].map(|port| load.source(port));
     Ok((Harness::between(tables, sources, core)?, router))
 }
 

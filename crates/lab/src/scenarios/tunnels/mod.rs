@@ -2,7 +2,7 @@
 
 mod chain;
 
-use super::comparison::{self, Books, Entry, throughput};
+use super::comparison::{self, Books, Entry};
 use super::testbed::{Contender, Detail, Setup, Testbed};
 use super::{Goal, Promise, Run, Scenario};
 use crate::meters::absence::told;
@@ -10,6 +10,7 @@ use crate::meters::stream::Outcome;
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
 use crate::report::{Better, Curve};
+use crate::traffic::mlrsearch::{Goal as SearchGoal, GoalResult, Search, Trial};
 use crate::traffic::raw::Plan;
 use hdrhistogram::Histogram;
 use std::time::Duration;
@@ -29,10 +30,11 @@ const DUPLICATED: &str = "gre.duplicated_at_half_rate";
 const UNACCOUNTED: &str = "gre.unaccounted_packets";
 const RATE: &str = "gre.encap_64.mpps.polder";
 const THROUGHPUT: &str = "gre.encap_64.throughput_mpps.polder";
+const PARTIAL: &str = "gre.encap_64.throughput_mpps.polder.loss_0_5_percent";
 const LOST_OF_COSTED: &str = "gre.lost_at_half_of_highest_rate";
 
 /// Rows that need the found rate.
-const HALF_RATE: [&str; 5] = [THROUGHPUT, LOST, REORDERED, DUPLICATED, LOST_OF_COSTED];
+const HALF_RATE: [&str; 6] = [THROUGHPUT, PARTIAL, LOST, REORDERED, DUPLICATED, LOST_OF_COSTED];
 
 const fn cost(name: &'static str, goal: Goal) -> Promise {
     Promise { name, unit: "ns", better: Better::Lower, goal }
@@ -97,6 +99,7 @@ const PROMISES: &[Promise] = &[
     cost("gre.decap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
     rate(RATE),
     rate(THROUGHPUT),
+    rate(PARTIAL),
     tcp("gre.tcp.mbit.polder", Goal::Row("gre.tcp.mbit.kernel_vxlan")),
     tcp("gre.tcp.mbit.kernel_vxlan", Goal::None),
     tcp("gre.iperf3.mbit.polder", Goal::Row("gre.iperf3.mbit.kernel_vxlan")),
@@ -193,6 +196,8 @@ const PARTS: &[Part] = &[
 const FLOWS: u32 = 100;
 /// Lowest rate of a search for a rate without loss, in packets a second.
 const SLOWEST: f64 = 10_000.0;
+/// Its highest rate, as a multiple of the one at which half a percent is lost in short trials.
+const HIGHEST: f64 = 1.3;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let mut books = Books::default();
@@ -229,23 +234,22 @@ fn part(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
     comparison::hold(run, &entries.collect::<Vec<_>>(), part.frame_bytes, FLOWS)
 }
 
-/// The throughput of RFC 2544 (26.1), which loses nothing, and half of it for a long time; beside it, half
-/// of the rate at which the costs were taken.
+/// The throughputs of RFC 9971, without loss and with a little, and half of the first for a long time; beside it,
+/// half of the rate at which the costs were taken.
 fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     let Some(found) = run.value(RATE) else {
         HALF_RATE.iter().for_each(|row| run.missing(row, "no rate was found"));
         return Ok(());
     };
-    run.says("throughput without loss");
     let setup = Setup::new(Contender::Polder, Task::Encapsulate, 64, FLOWS);
     let mut testbed = Testbed::lay(setup)?;
-    let trial = Duration::from_millis(run.quick_or(500, 2000));
-    let lossless = throughput(&mut testbed, 0.0, (SLOWEST, found * 1e6), trial)?;
-    run.record_one(THROUGHPUT, lossless.rate / 1e6);
-    run.remark(THROUGHPUT, format!("nothing lost in a trial of {} s", trial.as_secs_f64()));
+    let Some(lossless) = throughputs(run, &mut testbed, found * 1e6)? else {
+        HALF_RATE.iter().for_each(|row| run.missing(row, "no load is forwarded without loss"));
+        return Ok(());
+    };
     let time = Duration::from_secs(run.quick_or(2, 10));
     run.says(&format!("half of the throughput, {} s", time.as_secs()));
-    let latency = at_rate(run, &mut testbed, lossless.rate / 2.0, time, [LOST, REORDERED, DUPLICATED])?;
+    let latency = at_rate(run, &mut testbed, lossless / 2.0, time, [LOST, REORDERED, DUPLICATED])?;
     run.says(&format!("half of the highest rate, {} s", time.as_secs()));
     let faster = at_rate(run, &mut testbed, found * 1e6 / 2.0, time, [LOST_OF_COSTED, "", ""])?;
     books.unaccounted += testbed.unaccounted()?.map_or(0, i64::unsigned_abs);
@@ -257,6 +261,49 @@ fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
         lines: lines.map(|(name, latency)| (name.to_owned(), quantiles(&latency))).into(),
     });
     Ok(())
+}
+
+/// Searches the throughputs of both goals (RFC 9971). Their samples are what the trials of the lower bound
+/// forwarded. Returns the one without loss, in packets a second.
+fn throughputs(run: &mut Run, testbed: &mut Testbed, known: f64) -> anyhow::Result<Option<f64>> {
+    let (trial, sum) = run.quick_or((250, 1), (1000, 21));
+    let goal = |loss_ratio| SearchGoal {
+        loss_ratio,
+        exceed_ratio: 0.5,
+        width: 0.02,
+        trial: Duration::from_millis(trial),
+        sum: Duration::from_secs(sum),
+    };
+    let goals = [(goal(0.0), THROUGHPUT), (goal(comparison::LOSS), PARTIAL)];
+    let mut search = Search::new(goals.map(|(goal, _)| goal), (SLOWEST, known * HIGHEST));
+    while let Some((load, time)) = search.next() {
+        run.says(&format!("throughput, trial {} at {:.3} Mpps", search.trials().len() + 1, load / 1e6));
+        let trial = testbed.run(&Plan::steady(load, time))?;
+        // Packets that the generator could not send are not forwarded.
+        let loss_ratio = if trial.reached(load) { trial.loss() } else { 1.0 - trial.rate() / load };
+        search.tell(Trial { load, time, loss_ratio: loss_ratio.clamp(0.0, 1.0) });
+    }
+    for (goal, row) in &goals {
+        let Some(GoalResult { throughput, lower, upper }) = search.result(goal) else {
+            run.missing(row, "no load reaches the goal");
+            continue;
+        };
+        let trials = search.full_length(goal, lower);
+        run.record(row, &trials.map(|trial| trial.load * (1.0 - trial.loss_ratio) / 1e6).collect());
+        let upper = upper.map_or_else(|| "no".to_owned(), |upper| format!("{:.3}", upper / 1e6));
+        run.remark(
+            row,
+            format!(
+                "conditional throughput {:.3}; lower bound {:.3}, {upper} upper bound; {} trials of {trial} ms and less; \
+                 loss ratio {} %, exceed ratio 50 %, duration sum {sum} s, width 2 %",
+                throughput / 1e6,
+                lower / 1e6,
+                search.trials().len(),
+                goal.loss_ratio * 100.0,
+            ),
+        );
+    }
+    Ok(search.result(&goals[0].0).map(|result| result.throughput))
 }
 
 /// Sends for a long time, fills the rows of loss, order and duplicates (none for an empty name), and says
