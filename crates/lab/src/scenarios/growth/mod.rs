@@ -30,30 +30,32 @@ const WARM_UP: Duration = Duration::from_millis(100);
 #[derive(Default)]
 struct Found(BTreeMap<What, ByObject>);
 
-/// Numbers of an object with their values, by its word.
-type ByObject = BTreeMap<&'static str, Vec<(u32, f64)>>;
+/// Numbers of an object with their values by round, by its word.
+type ByObject = BTreeMap<&'static str, Vec<(u32, Samples)>>;
 
 impl Found {
-    fn add(&mut self, what: What, object: Object, number: u32, value: f64) {
-        self.0.entry(what).or_default().entry(object.word()).or_default().push((number, value));
+    fn add(&mut self, what: What, object: Object, number: u32, samples: Samples) {
+        self.0.entry(what).or_default().entry(object.word()).or_default().push((number, samples));
     }
 
     /// Fills the row of the order: between the two largest numbers, where what does not grow weighs least.
     fn order(&self, run: &mut Run, what: What, object: Object) {
         let Some(values) = self.0.get(&what).and_then(|objects| objects.get(object.word())) else { return };
-        if let [.., few, many] = values.as_slice()
-            && let Some(order) = exponent(*few, *many)
-        {
-            run.record_one(&object.order(what), order);
-            run.remark(&object.order(what), format!("from {} to {} {}", few.0, many.0, object.word()));
+        if let [.., (few, low), (many, high)] = values.as_slice() {
+            let ratios = high.over(low).into_iter();
+            let orders = ratios.filter_map(|ratio| exponent((*few, 1.0), (*many, ratio)));
+            run.record(&object.order(what), &orders.collect());
+            run.remark(&object.order(what), format!("from {few} to {many} {}", object.word()));
         }
     }
 
     /// Adds a plot for each thing that grows.
     fn plot(self, run: &mut Run) {
         for (what, objects) in self.0 {
-            let line = |(object, values): (&'static str, Vec<(u32, f64)>)| {
-                let points = values.into_iter().map(|(number, value)| (f64::from(number).log10(), value));
+            let line = |(object, values): (&'static str, Vec<(u32, Samples)>)| {
+                let points = values.into_iter();
+                let points = points
+                    .map(|(number, samples)| (f64::from(number).log10(), samples.median().unwrap_or(0.0)));
                 (object.to_owned(), points.collect())
             };
             run.curve(Curve {
@@ -109,7 +111,7 @@ fn packet_costs(run: &mut Run, object: Object, core: usize, found: &mut Found) -
         let left = bench.harness.stop()?;
         ensure!(left.leaked == 0 && left.unaccounted == 0, "{number} {}: {left:?}", object.word());
         run.record(&object.row(What::Packet, number), &costs);
-        found.add(What::Packet, object, number, costs.median().unwrap_or(0.0));
+        found.add(What::Packet, object, number, costs);
     }
     run.record(&object.ratio(), &ratios);
     run.remark(&object.ratio(), format!("{} over 10, in the same round", object.many()));
