@@ -68,7 +68,7 @@ mod carried;
 #[cfg(test)]
 mod model;
 
-pub use crate::bpf::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
+pub use crate::bpf::{FailedRedirects, Ingress, LocalPrefixes, Take, TraceError, TunnelEndpoint};
 pub use close::Closer;
 pub use drive::restore;
 pub use error::{OpenError, PinError};

@@ -88,6 +88,8 @@ pub(crate) enum Operand {
 pub(crate) enum Helper {
     /// `bpf_map_lookup_elem(map, key)`.
     MapLookup = 1,
+    /// `bpf_map_update_elem(map, key, value, flags)`.
+    MapUpdate = 2,
     /// `bpf_ktime_get_ns()`.
     Now = 5,
     /// `bpf_get_prandom_u32()`.
@@ -116,6 +118,8 @@ pub(crate) enum Helper {
     AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
+    /// `bpf_probe_read_kernel(to, bytes, from)`; at tracepoints alone.
+    ReadKernel = 113,
     /// `bpf_ringbuf_reserve(map, bytes, flags)`
     RingReserve = 131,
     /// `bpf_ringbuf_submit(record, flags)`

@@ -8,12 +8,15 @@ pub(crate) mod admit;
 pub(crate) mod assembler;
 pub(crate) mod classify;
 pub(crate) mod endpoints;
+mod failures;
 pub(crate) mod flows;
 pub(crate) mod locals;
 pub(crate) mod sys;
 mod take;
 pub(crate) mod taken;
+mod types;
 pub(crate) mod window;
 
+pub use failures::{FailedRedirects, TraceError};
 pub use flows::{Carried, Entry, FlowTable, Reached};
 pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};

@@ -22,6 +22,15 @@ pub(crate) enum MapKind {
     XskMap = 17,
     /// Records for this process, in memory that is mapped; its entries are bytes.
     Ring = 27,
+    /// A [`Hash`](Self::Hash) whose memory is set aside, for programs that may run anywhere in the kernel.
+    Reserved = 1 | RESERVED,
+}
+
+impl MapKind {
+    /// The kernel's number of the kind.
+    fn number(self) -> u32 {
+        self as u32 & !RESERVED
+    }
 }
 
 /// A BPF map and the sizes that the kernel copies.
@@ -44,10 +53,10 @@ impl Map {
         let flags = match kind {
             MapKind::Hash | MapKind::LongestPrefix => NO_PREALLOCATION,
             MapKind::Shared => MAPPABLE,
-            MapKind::XskMap | MapKind::Programs | MapKind::Ring => 0,
+            MapKind::XskMap | MapKind::Programs | MapKind::Ring | MapKind::Reserved => 0,
         };
         let attributes = Attributes::new()
-            .u32(0, kind as u32)
+            .u32(0, kind.number())
             .u32(4, key_bytes)
             .u32(8, value_bytes)
             .u32(12, entries)
@@ -72,7 +81,7 @@ impl Map {
         let info = object_info(fd.as_fd())?;
         // `struct bpf_map_info`: type, number, sizes of key and value, entries.
         let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        if [0, 8, 12, 16].map(number) != [kind as u32, key_bytes, value_bytes, entries] {
+        if [0, 8, 12, 16].map(number) != [kind.number(), key_bytes, value_bytes, entries] {
             return Err(Errno::INVAL);
         }
         Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
@@ -239,6 +248,8 @@ pub(crate) enum ProgramKind {
     Tcx,
     /// It reads packets and answers a number.
     SocketFilter,
+    /// At a tracepoint, with its arguments as they are; such programs may read the kernel's memory.
+    Tracepoint,
 }
 
 impl ProgramKind {
@@ -248,6 +259,7 @@ impl ProgramKind {
             Self::Xdp => (6, PROGRAM_HAS_FRAGS, ATTACH_XDP),
             Self::Tcx => (3, 0, 0),
             Self::SocketFilter => (1, 0, 0),
+            Self::Tracepoint => (17, 0, 0),
         }
     }
 }
@@ -255,7 +267,9 @@ impl ProgramKind {
 /// Loads a program; on refusal the verifier's log.
 pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
     #[cfg(test)]
-    give_up_rights();
+    if kind != ProgramKind::Tracepoint {
+        give_up_rights();
+    }
     let (number, flags, hook) = kind.numbers();
     let attributes = |log: &[u8]| {
         Attributes::new()
@@ -300,6 +314,13 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> Re
     let attributes = Attributes::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP).u32(12, mode);
     // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
     unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
+}
+
+/// Attaches `program` to the tracepoint of that name; it stays for as long as the link is open.
+pub(crate) fn link_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().pointer(0, name.as_ptr().cast()).fd(8, program);
+    // SAFETY: (1) the kernel reads a terminated name, which lives across the call.
+    unsafe { bpf_descriptor(TRACEPOINT_OPEN, &attributes) }
 }
 
 /// The side of an interface at which a TCX program sees packets (`enum bpf_attach_type`).
@@ -486,6 +507,8 @@ impl Attributes {
     }
 }
 
+/// Mark of a kind whose memory is set aside.
+const RESERVED: u32 = 1 << 16;
 /// `BPF_F_NO_PREALLOC`, which tries require.
 const NO_PREALLOCATION: u32 = 1;
 /// `BPF_F_MMAPABLE`.
@@ -504,6 +527,7 @@ const OBJECT_GET: i32 = 7;
 const TEST_RUN: i32 = 10;
 const PROGRAM_BY_ID: i32 = 13;
 const PROGRAM_QUERY: i32 = 16;
+const TRACEPOINT_OPEN: i32 = 17;
 const OBJECT_INFO: i32 = 15;
 const MAP_LOOKUP_BATCH: i32 = 24;
 const LINK_CREATE: i32 = 28;

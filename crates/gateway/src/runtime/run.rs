@@ -38,7 +38,7 @@ use crate::sandbox;
 use crate::supervise::{Loss, LostThread, Supervisor, Threads};
 use anyhow::{Context as _, Result, anyhow};
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp;
+use polder_devices::af_xdp::{self, FailedRedirects, TraceError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -155,6 +155,8 @@ struct Prepared {
     closed: Vec<String>,
     /// Gateway to go on with.
     inheritance: Option<Arc<Inheritance>>,
+    /// Counters of failed redirects, which take a right that no thread keeps.
+    failed: Result<FailedRedirects, TraceError>,
 }
 
 /// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
@@ -193,6 +195,7 @@ fn prepare(
     let before = before.filter(|words| !words.contains(NOT_CONFIRMED));
     // It looks at other processes, which a confined one cannot.
     af_xdp::forget_gone_offloads();
+    let failed = FailedRedirects::new();
     confine(&configuration, &path);
     Ok(Prepared {
         begun,
@@ -207,6 +210,7 @@ fn prepare(
         confirm,
         closed,
         inheritance: inheritance.map(Arc::new),
+        failed,
     })
 }
 
@@ -231,12 +235,14 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         confirm,
         closed,
         inheritance,
+        failed,
     } = prepared;
     let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
     let started = begin(configuration, threads, (open, inheritance.as_ref()))?;
     let Some((mut gateway, taken)) = started else { return Ok(()) };
     gateway.before = before;
+    gateway.trace_redirects(failed);
     gateway.hooks = Watch::start(threads, ports, found)
         .context("cannot start the thread that watches the kernel's hooks")?;
     let clock = gateway.clock;

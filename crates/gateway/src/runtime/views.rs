@@ -1,10 +1,10 @@
 //! Rows of `polder show` about queues, and about the workers' tasks.
 
 use super::gateway::{
-    FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
+    FailureSource, FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
 };
 use crate::config::model::{Order, Port, Tunnel};
-use crate::show::flows::{self, CarriedRow, FastPathRow};
+use crate::show::flows::{self, CarriedRow, FailedRow, FastPathRow};
 use crate::show::queues::{QueueRow, WaitRow};
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_buffers::PortId;
@@ -74,7 +74,9 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
             bytes,
         }
     };
-    let port = |state: &PortState| FastPathRow {
+    let mut failed = gateway.failed_redirects();
+    let mut port = |state: &PortState| FastPathRow {
+        failed: failed.remove(&state.configuration.id).map(failed_row),
         port: state.configuration.name.clone(),
         obstacle: obstacle(gateway, state).map(str::to_owned),
         received: state.carried.received.get(),
@@ -94,13 +96,22 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
             received_bytes: count(|counters| &counters.received_bytes),
             transmitted: count(|counters| &counters.sent),
             transmitted_bytes: count(|counters| &counters.sent_bytes),
+            failed: None,
         }
     };
     flows::Flows {
-        ports: gateway.ports.iter().map(port).collect(),
+        ports: gateway.ports.iter().map(&mut port).collect(),
         tunnels: gateway.configuration.tunnels.iter().map(tunnel).collect(),
         flows: entries.into_iter().map(row).collect(),
     }
+}
+
+fn failed_row((packets, source): (u64, FailureSource)) -> FailedRow {
+    let (source, reason) = match source {
+        FailureSource::Tracepoint => ("tracepoint", None),
+        FailureSource::Interface(reason) => ("interface", Some(reason)),
+    };
+    FailedRow { packets, source: source.to_owned(), reason }
 }
 
 /// Flows that are shown at most.

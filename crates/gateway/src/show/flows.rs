@@ -3,6 +3,7 @@
 use super::look::Look;
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Flows of all ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,21 @@ pub struct FastPathRow {
     pub transmitted: u64,
     /// Bytes of those.
     pub transmitted_bytes: u64,
+    /// Failed redirects to it; none for a tunnel, and where there is no fast path.
+    #[serde(default)]
+    pub failed: Option<FailedRow>,
+}
+
+/// Packets that programs have sent by a port's interface, and that were lost there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRow {
+    /// Packets since the start, or since the interface was opened.
+    pub packets: u64,
+    /// `tracepoint`: redirects of XDP programs, counted by the kernel's tracepoints; `interface`: the interface's own
+    /// counter, with packets of anybody.
+    pub source: String,
+    /// Reason why it is not the tracepoint.
+    pub reason: Option<String>,
 }
 
 /// Packets from one station to another, or by a router from one address to another.
@@ -66,6 +82,11 @@ impl Flows {
             row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
             row.transmitted = row.transmitted.saturating_sub(then.transmitted);
             row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
+            if let (Some(failed), Some(then)) = (&mut row.failed, &then.failed)
+                && failed.source == then.source
+            {
+                failed.packets = failed.packets.saturating_sub(then.packets);
+            }
         }
         for row in &mut self.flows {
             let name =
@@ -83,9 +104,13 @@ impl Flows {
             ("", Align::Right),
             ("transmitted", Align::Right),
             ("", Align::Right),
+            ("failed", Align::Right),
+            ("counted by", Align::Left),
             ("fast path", Align::Left),
         ];
         let mut ports = Table::new(look, columns);
+        let failed = |row: &FastPathRow| row.failed.clone().unwrap_or_default();
+        let mut reasons = BTreeSet::new();
         for row in self.ports.iter().chain(&self.tunnels) {
             ports.row([
                 row.port.clone(),
@@ -93,8 +118,15 @@ impl Flows {
                 look.bytes(row.received_bytes),
                 look.count(row.transmitted),
                 look.bytes(row.transmitted_bytes),
+                row.failed.as_ref().map(|failed| look.count(failed.packets)).unwrap_or_default(),
+                failed(row).source,
                 row.obstacle.as_ref().map_or_else(|| "yes".to_owned(), |why| format!("no: {why}")),
             ]);
+            reasons.extend(failed(row).reason);
+        }
+        for reason in &reasons {
+            let text = format!("failed redirects are counted by the interface they go to: {reason}");
+            ports.remark(&look.dim("·"), &text);
         }
         if self.flows.is_empty() {
             return ports.draw() + "No flow is carried in the kernel now.\n";
@@ -155,9 +187,29 @@ mod tests {
     }
 
     #[test]
+    fn failed_redirects_say_by_what_they_are_counted() {
+        let counted = |packets, source: &str, reason: Option<&str>| {
+            let mut flows = flows(1);
+            let (source, reason) = (source.to_owned(), reason.map(str::to_owned));
+            flows.ports[0].failed = Some(FailedRow { packets, source, reason });
+            flows
+        };
+        let mut now = counted(20, "tracepoint", None);
+        now.subtract(&counted(3, "tracepoint", None));
+        let text = now.draw(Look::PLAIN);
+        assert!(text.contains("17") && text.contains("tracepoint") && !text.contains("redirects"), "{text}");
+        let mut now = counted(20, "tracepoint", None);
+        now.subtract(&counted(3, "interface", None));
+        assert_eq!(now.ports[0].failed.as_ref().map(|failed| failed.packets), Some(20), "another counter");
+        let text = counted(17, "interface", Some("no right")).draw(Look::PLAIN);
+        assert!(text.contains("counted by the interface they go to: no right"), "{text}");
+    }
+
+    #[test]
     fn a_port_without_fast_path_says_why() {
         let text = flows(1).draw(Look::PLAIN);
         assert!(text.contains("no: it has a queue") && text.contains("yes"), "{text}");
+        assert!(!text.contains("failed redirects"), "{text}");
         let none = Flows { flows: Vec::new(), ..flows(1) };
         assert!(none.draw(Look::PLAIN).contains("No flow is carried"));
     }

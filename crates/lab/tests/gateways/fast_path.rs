@@ -107,6 +107,14 @@ impl Net {
         ports.iter().filter_map(|port| port["link_dropped"].as_u64()).sum()
     }
 
+    /// Failed redirects, and what counts them at each port.
+    fn failed(&self) -> (u64, Vec<String>) {
+        let shown = self.polder.show("flows");
+        let ports = shown["flows"]["ports"].as_array().unwrap();
+        let sources = ports.iter().map(|port| port["failed"]["source"].as_str().unwrap().to_owned());
+        (ports.iter().map(|port| port["failed"]["packets"].as_u64().unwrap()).sum(), sources.collect())
+    }
+
     fn received(&self) -> u64 {
         self.polder.all("ports", "received").iter().sum()
     }
@@ -331,14 +339,18 @@ fn refuse_seventeen(mode: &str) {
     let net = Net::new(&text_of(mode, "", ""));
     let [a, b, _] = &net.stations;
     net.exchange();
-    let before = net.link_dropped();
+    let (before, sources) = net.failed();
+    let source = if mode == "native" { "tracepoint" } else { "interface" };
+    assert_eq!(sources, [source; 3], "{mode}");
     // The station refuses what it is sent, and its link stays up.
     b.ip(&["link", "set", "eth0", "mtu", "100"]).unwrap();
     let carried = net.carried()[0];
     let mut ping = a.command("ping");
     drop(ping.args(["-c", "17", "-i", "0.01", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
     assert!(net.carried()[0] >= carried + 17);
-    until("they are counted", || net.link_dropped() == before + 17);
+    until("they are counted", || net.failed().0 == before + 17);
+    std::thread::sleep(MOMENT);
+    assert_eq!(net.failed().0, before + 17, "no packet counts twice");
     net.polder.assert_conserved();
     net.polder.stop();
 }

@@ -11,7 +11,7 @@ use polder_datapath::forward::FdbTime;
 use polder_datapath::route::{PairDecisions, PairTables};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp;
+use polder_devices::af_xdp::{self, FailedRedirects, TraceError};
 use polder_devices::skb::{Carried, Entry, FlowTable, Reached};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -39,6 +39,17 @@ pub(super) struct FlowUpkeep {
     published: u64,
     /// Packets of each entry at the last look, and looks since it has carried any.
     known: HashMap<(PortId, FlowKey), (u64, u32)>,
+    /// Counters at the kernel's tracepoints, or the reason why there are none.
+    failed: Option<Result<FailedRedirects, TraceError>>,
+}
+
+/// Source of the number of failed redirects to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::runtime) enum FailureSource {
+    /// The kernel's tracepoints.
+    Tracepoint,
+    /// The interface's own counters, for a reason.
+    Interface(String),
 }
 
 impl FlowUpkeep {
@@ -130,6 +141,7 @@ impl Gateway {
     pub(super) fn fast_paths(&mut self, tunnels: &Tunnels) -> FastPaths {
         self.flows.version += 1;
         self.find_reached();
+        self.watch_redirects();
         let most = self.ports.iter().map(|state| usize::from(state.configuration.id.0) + 1).max();
         let mut ports = vec![None; most.unwrap_or(0)];
         for state in &self.ports {
@@ -151,6 +163,57 @@ impl Gateway {
         let (interface, longest) = (table.interface(), facts.mtu + ETHERNET);
         let port = FastPathPort { table, interface, longest };
         obstacle(self, state).is_none().then_some(port)
+    }
+
+    /// Counts failed redirects by these programs from here on.
+    pub(in crate::runtime) fn trace_redirects(&mut self, failed: Result<FailedRedirects, TraceError>) {
+        if let Err(error) = &failed {
+            tracing::debug!("failed redirects are counted by the interfaces that they go to: {error}");
+        }
+        self.flows.failed = Some(failed);
+        self.watch_redirects();
+    }
+
+    /// Makes the ports whose programs redirect in the driver those of which failed redirects count.
+    fn watch_redirects(&self) {
+        let Some(Ok(failed)) = &self.flows.failed else { return };
+        let traced = self.flow_tables().filter(|(_, table)| table.needs_drivers());
+        if let Err(errno) = failed.watch(traced.map(|(_, table)| table.interface()).collect()) {
+            tracing::warn!("failed redirects of a port are not counted: {errno}");
+        }
+    }
+
+    /// Packets that programs have sent by the port's interface and that were lost there, with the source of that number, by
+    /// port; none for ports without a fast path.
+    pub(in crate::runtime) fn failed_redirects(&self) -> HashMap<PortId, (u64, FailureSource)> {
+        let traced = match &self.flows.failed {
+            Some(Ok(failed)) => failed.counts().map_err(|errno| errno.to_string()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("none was asked for".to_owned()),
+        };
+        let count = |(state, table): (&PortState, &Arc<FlowTable>)| {
+            let port = state.configuration.id;
+            let reason = match &traced {
+                Ok(_) if self.is_untraced(port) => "no tracepoint sees what TCX programs redirect".to_owned(),
+                Ok(counts) => {
+                    let count = counts.get(&table.interface()).copied().unwrap_or(0);
+                    return Some((port, (count, FailureSource::Tracepoint)));
+                }
+                Err(reason) => reason.clone(),
+            };
+            Some((port, (state.handle()?.link_dropped()?, FailureSource::Interface(reason))))
+        };
+        self.flow_tables().filter_map(count).collect()
+    }
+
+    /// True if programs that no tracepoint sees send by a port, or may: its own is one of them.
+    fn is_untraced(&self, port: PortId) -> bool {
+        let tables = self.tables.latest();
+        let egress = |to| tables.tunnels.get(to).map_or(to, |tunnel| tunnel.underlay().port);
+        let mut untraced = self.flow_tables().filter(|(_, table)| !table.needs_drivers());
+        untraced.any(|(state, table)| {
+            state.configuration.id == port || table.carried().iter().any(|((_, to), _)| egress(*to) == port)
+        })
     }
 
     /// Finds out which interfaces take frames that XDP programs send there.

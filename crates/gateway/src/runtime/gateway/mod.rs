@@ -17,7 +17,7 @@ mod upkeep;
 mod worker_lifecycle;
 
 pub use super::devices::Opener;
-pub(in crate::runtime) use fast_path::{FilteredPorts, obstacle, tunnel_obstacle};
+pub(in crate::runtime) use fast_path::{FailureSource, FilteredPorts, obstacle, tunnel_obstacle};
 pub use port::{PortState, QueueState};
 pub use reload::Plan;
 pub use share::{Share, meshes, share};

@@ -90,6 +90,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         cost: Some("wire.forward.sockets.cpu_ns_per_packet.kernel_route"),
     },
 ];
+/// Polder whose programs are at the XDP hook; nothing of it is measured here.
+pub(super) const XDP: &Entry =
+    &Entry { forwarder: Forwarder::Polder(NATIVE), tcp: [None; 2], ping: None, cost: None };
+const NATIVE: &str = "mode = \"native\"";
 const STREAMS: [u16; 2] = [1, 4];
 /// Addresses of the stations; routers have the last ones of their networks.
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -177,7 +181,11 @@ impl Stand {
         let sides = [(&left, "west", LEFT, ROUTER[0]), (&right, "east", target, ROUTER[1])];
         for (station, port, address, router) in sides {
             let end = End { namespace: station, interface: "eth0" };
-            topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
+            let other = End { namespace: &device, interface: port };
+            topology.wire_with_offloads(end, other, MTU)?;
+            if entry.forwarder == Forwarder::Polder(NATIVE) {
+                end.take_frames(other)?;
+            }
             station.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
             if entry.forwarder.routes() {
                 device.ip(&["address", "add", &format!("{router}/24"), "dev", port])?;

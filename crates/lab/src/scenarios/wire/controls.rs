@@ -1,20 +1,23 @@
 //! Negative controls, and what a capture costs those that it does not capture.
 
 use super::Run;
-use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand};
+use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand, XDP};
 use crate::command;
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::traffic::sockets::ping;
 use anyhow::Context as _;
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// TCP through a shaper.
 pub(super) const SHAPED: &str = "wire.control.shaped_tcp.gbit";
 /// Rate that it lets pass, in Gbit/s.
 pub(super) const SHAPED_TO: f64 = 0.5;
-/// Redirects of seventeen that failed and were counted.
-pub(super) const FAILED: &str = "wire.failed_redirects.counted_of_17";
+/// Redirects of seventeen that failed and were counted, by the hook of the programs.
+pub(super) const FAILED: [&str; 2] =
+    ["wire.failed_redirects.counted_of_17", "wire.failed_redirects.xdp.counted_of_17"];
 /// Additional cost of a packet while a capture runs that it does not match.
 pub(super) const CAPTURE: &str = "wire.capture.cost_percent.unmatched";
 /// Additional cost of a packet while a capture of the other way runs on the port that it leaves by.
@@ -38,9 +41,11 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
             run.remark(row, format!("`{UNMATCHED}`, {remark}"));
         }
     }
-    if run.wants(FAILED) {
-        run.says("failed redirects");
-        fail(run)?;
+    for (row, entry) in FAILED.into_iter().zip([POLDER, XDP]) {
+        if run.wants(row) {
+            run.says(row);
+            fail(run, row, entry)?;
+        }
     }
     if run.wants(SHAPED) {
         run.says("negative control");
@@ -84,26 +89,35 @@ fn shape(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// Seventeen packets that are carried to a station which refuses them by their length.
-fn fail(run: &mut Run) -> anyhow::Result<()> {
-    let stand = Stand::lay(POLDER)?;
+fn fail(run: &mut Run, row: &str, entry: &'static Entry) -> anyhow::Result<()> {
+    let stand = Stand::lay(entry)?;
     let gateway = stand.gateway.as_ref().context("Polder has a gateway")?;
     // Both ways are carried from now on.
     ping(&stand.left, RIGHT, PINGS, PAUSE)?;
-    let dropped = || -> anyhow::Result<u64> {
-        let shown = gateway.show("ports")?;
-        let ports = shown["ports"].as_array().context("`show ports` lists no ports")?;
-        Ok(ports.iter().filter_map(|port| port["link_dropped"].as_u64()).sum())
+    let failed = || -> anyhow::Result<(u64, String)> {
+        let shown = gateway.show("flows")?;
+        let ports = shown["flows"]["ports"].as_array().context("`show flows` lists no ports")?;
+        let rows = ports.iter().map(|port| &port["failed"]);
+        let source = |row: &Value| {
+            row["source"].as_str().map(|source| format!("{source} {}", row["reason"].as_str().unwrap_or("")))
+        };
+        let sources = rows.clone().filter_map(source).collect::<BTreeSet<_>>();
+        Ok((rows.filter_map(|row| row["packets"].as_u64()).sum(), Vec::from_iter(sources).join(", ")))
     };
-    let before = dropped()?;
+    let (before, _) = failed()?;
     stand.right.ip(&["link", "set", "eth0", "mtu", "100"])?;
     let mut pings = stand.left.command("ping");
     pings.args(["-q", "-c", "17", "-i", "0.01", "-W", "1", "-s", "800"]).arg(RIGHT.to_string());
     // No answer comes, which is what it reports.
     pings.output().context("cannot run ping")?;
     interrupt::sleep(LOOK)?;
-    let counted = dropped()? - before;
+    let (after, source) = failed()?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(FAILED, counted as f64);
-    run.remark(FAILED, "the station's MTU was set to 100 while its packets were carried");
+    run.record_one(row, (after - before) as f64);
+    let source = source.trim();
+    run.remark(
+        row,
+        format!("the station's MTU was set to 100 while its packets were carried; counted by {source}"),
+    );
     Ok(())
 }

@@ -47,6 +47,10 @@ const fn flaps(mode: &overload::Mode) -> Promise {
     Promise { name: mode.flaps, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) }
 }
 
+const fn failed(name: &'static str) -> Promise {
+    Promise { name, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) }
+}
+
 const PROMISES: &[Promise] = &[
     tcp("wire.tcp_1.gbit.polder", Goal::Times(0.95, "wire.tcp_1.gbit.kernel_bridge")),
     tcp("wire.tcp_1.gbit.polder_slow", Goal::Times(0.75, "wire.tcp_1.gbit.kernel_bridge")),
@@ -127,7 +131,8 @@ const PROMISES: &[Promise] = &[
     Promise { name: hot::CAUGHT, unit: "mutants", better: Better::Higher, goal: Goal::Value(hot::MUTANTS) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
     Promise { name: controls::OTHER_WAY, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },
-    Promise { name: controls::FAILED, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) },
+    failed(controls::FAILED[0]),
+    failed(controls::FAILED[1]),
     Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
     Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
 ];
