@@ -16,6 +16,7 @@ mod tunnels;
 pub use packets::udp;
 pub use route_packets::{Flow, frame, packet, v4};
 pub use routes::{FLOWS, HOP, RouteStand, neighbour};
+pub use sink::Sink;
 pub use tunnels::{KINDS, Kind, TunnelStand};
 
 use anyhow::{Context as _, ensure};

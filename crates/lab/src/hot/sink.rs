@@ -12,7 +12,7 @@ use polder_devices::AnyQueue;
 use polder_devices::af_xdp::{self, Options};
 
 /// The AF_XDP socket of an interface with one queue.
-pub(super) struct Sink {
+pub struct Sink {
     queue: AnyQueue,
     batch: Batch,
     pool: Pool,
@@ -31,7 +31,7 @@ impl Sink {
     ///
     /// # Errors
     /// When the interface cannot be opened.
-    pub(super) fn open(namespace: &Namespace, interface: &str) -> anyhow::Result<Self> {
+    pub fn open(namespace: &Namespace, interface: &str) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
         let opened = namespace.inside(|| af_xdp::open(&Options::whole(interface), &region))??;
         let queue = opened.queues.into_iter().next().context("the interface has no queue")?;
@@ -43,7 +43,7 @@ impl Sink {
     }
 
     /// Calls `each` with the frames that have come.
-    pub(super) fn frames(&mut self, mut each: impl FnMut(&[u8])) {
+    pub fn frames(&mut self, mut each: impl FnMut(&[u8])) {
         loop {
             let turn = self.queue.rx.receive(&mut Budget::new(64), &mut self.batch, &mut self.pool);
             for packet in self.batch.iter() {

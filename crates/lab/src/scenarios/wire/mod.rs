@@ -47,6 +47,14 @@ const fn flaps(mode: &overload::Mode) -> Promise {
     Promise { name: mode.flaps, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) }
 }
 
+const fn fence(hook: &moves::Hook) -> Promise {
+    Promise { name: hook.fence, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) }
+}
+
+const fn no_fence(hook: &moves::Hook) -> Promise {
+    Promise { name: hook.no_fence, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) }
+}
+
 const fn failed(name: &'static str) -> Promise {
     Promise { name, unit: "packets", better: Better::Higher, goal: Goal::Value(17.0) }
 }
@@ -125,8 +133,10 @@ const PROMISES: &[Promise] = &[
     flaps(&overload::MODES[0]),
     goodput(&overload::MODES[1]),
     flaps(&overload::MODES[1]),
-    Promise { name: moves::FENCE, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: moves::NO_FENCE, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
+    fence(&moves::HOOKS[0]),
+    no_fence(&moves::HOOKS[0]),
+    fence(&moves::HOOKS[1]),
+    no_fence(&moves::HOOKS[1]),
     Promise { name: hot::DIFFERENT, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: hot::CAUGHT, unit: "mutants", better: Better::Higher, goal: Goal::Value(hot::MUTANTS) },
     Promise { name: controls::CAPTURE, unit: "%", better: Better::Lower, goal: Goal::Value(3.0) },

@@ -6,6 +6,7 @@
 
 use super::Run;
 use crate::clock;
+use crate::hot::Sink;
 use crate::interrupt;
 use crate::meters::sequence::{Arrivals, SequenceMeter, ratio};
 use crate::peers::gateway::Gateway;
@@ -17,15 +18,29 @@ use anyhow::{Context as _, anyhow, ensure};
 use polder_devices::checks::Check;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The rows.
-pub(super) const FENCE: &str = "wire.moves.reordered.fence";
-pub(super) const NO_FENCE: &str = "wire.moves.reordered.no_fence";
+/// The hook of the programs, with its rows.
+#[derive(Debug)]
+pub(super) struct Hook {
+    /// Value of the ports' `mode`.
+    mode: &'static str,
+    pub(super) fence: &'static str,
+    pub(super) no_fence: &'static str,
+}
 
-const TABLES: &str = "[port.west]\ninterface = \"west\"\nmode = \"skb\"\n\
-     [port.east]\ninterface = \"east\"\nmode = \"skb\"\n\
-     [bridge.lan]\nmembers = [\"west\", \"east\"]\n";
+/// The hooks that are measured.
+pub(super) const HOOKS: [Hook; 2] = [
+    Hook { mode: "skb", fence: "wire.moves.reordered.fence", no_fence: "wire.moves.reordered.no_fence" },
+    Hook {
+        mode: XDP,
+        fence: "wire.moves.reordered.fence.xdp",
+        no_fence: "wire.moves.reordered.no_fence.xdp",
+    },
+];
+const XDP: &str = "native";
+
 /// The station that all flows go to, one that moves, and one that is nowhere, to which the latter sends.
 const STATION: Mac = [0x02, 0, 0, 0, 0x80, 0x05];
 const MOVER: Mac = [0x02, 0, 0, 0, 0x80, 0x07];
@@ -51,6 +66,8 @@ const LOOK: Duration = Duration::from_micros(100);
 struct Stand {
     /// By end: the sender's, and the receiver's.
     ends: [PacketSocket; 2],
+    /// Receiver at the latter, where a socket would not see frames in their order.
+    sink: Option<Mutex<Sink>>,
     gateway: Gateway,
     _topology: Topology,
 }
@@ -92,7 +109,10 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
     let whole = Effort { moves, time: Duration::from_secs(seconds) };
     let control = Effort { moves: 10_000, time: Duration::from_secs(run.quick_or(3, 10)) };
     let mut unaccounted = 0;
-    for (row, lacking, effort) in [(FENCE, None, whole), (NO_FENCE, Some(Check::Fence), control)] {
+    let rows = HOOKS.iter().flat_map(|hook| {
+        [(hook, hook.fence, None, whole), (hook, hook.no_fence, Some(Check::Fence), control)]
+    });
+    for (hook, row, lacking, effort) in rows {
         if !run.wants(row) {
             continue;
         }
@@ -101,7 +121,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
             continue;
         }
         run.says(row);
-        match Stand::lay(lacking) {
+        match Stand::lay(hook.mode, lacking) {
             Ok(stand) => unaccounted += stand.fill(run, row, effort)?,
             Err(error) => run.skip(&[row], &format!("{error:#}")),
         }
@@ -110,20 +130,26 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
 }
 
 impl Stand {
-    fn lay(lacking: Option<Check>) -> anyhow::Result<Self> {
+    fn lay(mode: &str, lacking: Option<Check>) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
         let [left, device, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
         let (left, device, right) = (left?, device?, right?);
         for (station, port) in [(&left, "west"), (&right, "east")] {
             let end = End { namespace: station, interface: "eth0" };
-            topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
+            let other = End { namespace: &device, interface: port };
+            topology.wire_with_offloads(end, other, MTU)?;
+            if mode == XDP {
+                end.take_frames(other)?;
+            }
         }
-        ran_with("moves", &format!("version = 1\n{TABLES}"));
-        let gateway = Gateway::start_lacking(lacking, &device, topology.directory(), TABLES)?;
+        let tables = tables(mode);
+        ran_with("moves", &format!("version = 1\n{tables}"));
+        let gateway = Gateway::start_lacking(lacking, &device, topology.directory(), &tables)?;
         let open = |end: &Namespace| -> anyhow::Result<PacketSocket> {
             Ok(end.inside(|| PacketSocket::open("eth0"))??)
         };
-        Ok(Self { ends: [open(&left)?, open(&right)?], gateway, _topology: topology })
+        let sink = (mode == XDP).then(|| Sink::open(&right, "eth0")).transpose()?.map(Mutex::new);
+        Ok(Self { ends: [open(&left)?, open(&right)?], sink, gateway, _topology: topology })
     }
 
     /// Moves flows, and fills a row. Answers the number of packets that are not accounted for.
@@ -151,7 +177,7 @@ impl Stand {
         let start = clock::now();
         let is_over = AtomicBool::new(false);
         let (sent, meters) = std::thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&self.ends[1], &is_over));
+            let receiving = scope.spawn(|| self.receive(&is_over));
             let sending = scope.spawn(|| self.send(effort));
             let sent = sending.join().map_err(|_| anyhow!("the sender panicked"))?;
             let settled = interrupt::sleep(SETTLE);
@@ -176,6 +202,32 @@ impl Stand {
         #[expect(clippy::cast_precision_loss, reason = "a count of moves is far below 2^52")]
         let moves = ratio(sent.carried[0], sent.carried[1]) * (sent.moves * u64::from(FLOWS)) as f64;
         Ok(Outcome { moves, time, arrivals, carried, fenced })
+    }
+
+    /// Calls `each` with the frames that have come.
+    fn frames(&self, room: &mut [u8], mut each: impl FnMut(&[u8])) {
+        if let Some(sink) = &self.sink {
+            return sink.lock().unwrap_or_else(PoisonError::into_inner).frames(each);
+        }
+        while let Ok(length) = self.ends[1].receive(room) {
+            each(&room[..length]);
+        }
+    }
+
+    /// Meters what comes of each flow until it is over.
+    fn receive(&self, is_over: &AtomicBool) -> anyhow::Result<Vec<SequenceMeter>> {
+        let mut meters = Meters(vec![SequenceMeter::new(1 << 12); FLOWS.into()]);
+        let mut room = [0; 2048];
+        loop {
+            // What comes while this is looked at is taken before the end.
+            // Relaxed: as above.
+            let is_last = is_over.load(Ordering::Relaxed);
+            self.frames(&mut room, |frame| meters.take(frame));
+            if is_last {
+                return Ok(meters.0);
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Packets carried, and packets dropped as `fence`.
@@ -247,26 +299,23 @@ fn frame(flow: u16) -> Vec<u8> {
     frame
 }
 
-/// Meters what comes of each flow until it is over.
-fn receive(socket: &PacketSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<SequenceMeter>> {
-    let mut meters = vec![SequenceMeter::new(1 << 12); FLOWS.into()];
-    let mut room = [0; 2048];
-    loop {
-        let Ok(length) = socket.receive(&mut room) else {
-            // Relaxed: as above.
-            if is_over.load(Ordering::Relaxed) {
-                return Ok(meters);
-            }
-            std::thread::sleep(LOOK);
-            continue;
-        };
-        let frame = &room[..length];
-        let Some(number) = frame.get(NUMBER_AT..).and_then(<[u8]>::first_chunk) else { continue };
+/// Meters what comes of each flow.
+struct Meters(Vec<SequenceMeter>);
+
+impl Meters {
+    fn take(&mut self, frame: &[u8]) {
+        let Some(number) = frame.get(NUMBER_AT..).and_then(<[u8]>::first_chunk) else { return };
         let flow = u16::from_be_bytes([frame[10], frame[11]]);
         if frame.starts_with(&STATION)
-            && let Some(meter) = meters.get_mut(usize::from(flow))
+            && let Some(meter) = self.0.get_mut(usize::from(flow))
         {
             meter.record(u64::from_be_bytes(*number));
         }
     }
+}
+
+/// Configuration of the gateway.
+fn tables(mode: &str) -> String {
+    let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\n");
+    format!("{}[bridge.lan]\nmembers = [\"west\", \"east\"]\n", ["west", "east"].map(port).concat())
 }
