@@ -14,7 +14,6 @@ use super::suspend::{Poller, SUSPENDED, suspended};
 use super::sys;
 use super::thread::{self, Thread};
 use polder_datapath::port::{Drive, Driven};
-use polder_datapath::scheduler::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -194,7 +193,7 @@ impl Driver {
     fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Refused> {
         let napi = self.find(socket)?;
         if self.is_in_softirq && drive == Drive::Polled {
-            return self.tell_context(socket, napi, Drive::Interrupts(Pace::THROTTLE));
+            return self.tell_context(socket, napi, Drive::Interrupts(SOFTIRQ_THROTTLE));
         }
         let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
         if drive != Drive::Polled {
@@ -326,6 +325,9 @@ impl Drop for Driver {
 }
 
 /// Steps that the kernel may refuse.
+/// Longest pause of a context in softirq between two polls, under overload. Its ring (`VETH_RING_SIZE`, 256 frames) stands
+/// in front of the program, and what finds it full is lost whatever it is, control packets too.
+const SOFTIRQ_THROTTLE: Nanos = Nanos(10_000);
 const FIND: &str = "find the NAPI context of the queue";
 const WEIGHT: &str = "set the weight of the NAPI thread";
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
@@ -346,6 +348,11 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_of_a_ring_holds_what_comes_in_a_pause() {
+        const { assert!(SOFTIRQ_THROTTLE.0 * 10 / 1_000 <= 256 / 2, "ten million packets a second") };
+    }
 
     #[test]
     fn what_a_killed_process_leaves_is_told_from_what_others_set() {
