@@ -32,8 +32,9 @@ const DESTINATIONS: usize = 1 << 20;
 const HOPS: u8 = 200;
 const BLOCKS_V6: u64 = 20_000;
 const BATCH: usize = 64;
-const ROUNDS: usize = 40;
-const BATCHES_A_ROUND: usize = 5000;
+const ROUNDS: usize = 800;
+/// Few, so that a round fits between two other turns of a core that is shared.
+const BATCHES_A_ROUND: usize = 250;
 const PORTS: [PortId; 2] = [PortId(0), PortId(1)];
 
 fn main() {
