@@ -164,6 +164,12 @@ impl HeaderSummary {
         Some(Self(Self::PLAIN_V4 | padded | u32::from(head[23])))
     }
 
+    /// The word that is kept with a packet.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u32 {
+        self.0
+    }
+
     /// Network protocol.
     #[inline(always)]
     pub const fn network(self) -> Network {

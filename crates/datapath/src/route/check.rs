@@ -1,7 +1,7 @@
 //! Checks of an IP header before a route is looked up (RFC 1812, 5.2.2 and 5.3.7; RFC 8200, 3).
 
 use crate::drops::DropReason;
-use crate::wire::{IpProtocol, Ipv4, Ipv6};
+use crate::wire::{Checksum, IpProtocol, Ipv4, Ipv6};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Kind of destination of a packet with a valid header.
@@ -40,19 +40,10 @@ const UNUSUAL_V6: [bool; 256] = {
 pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> bool {
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let usual = !UNUSUAL[usize::from(header[12])] & !UNUSUAL[usize::from(header[16])];
-    let words = header.as_chunks::<4>().0;
-    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let sum = Checksum::of_header(header);
     // Most packets end with their frame, and who asks for `room` knows them by that.
     let fits = total == room || (Ipv4::HEADER_BYTES..room).contains(&total);
-    (header[0] == 0x45) & usual & (header[8] > 1) & is_right(sum) && fits && room >= Ipv4::HEADER_BYTES
-}
-
-/// True if a one's complement sum is zero: those have two zeros, and this one has bytes that are not all zero.
-///
-/// The factor is the inverse of 0xffff modulo 2⁶⁴, which makes small numbers of multiples, and of them alone.
-#[inline(always)]
-const fn is_right(sum: u64) -> bool {
-    sum.wrapping_mul(0xfffe_fffe_fffe_ffff) <= u64::MAX / 0xffff
+    (header[0] == 0x45) & usual & (header[8] > 1) & sum.is_multiple() && fits && room >= Ipv4::HEADER_BYTES
 }
 
 /// The same of an IPv6 header.

@@ -25,6 +25,7 @@ use super::outer::{
     Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4,
     network, place,
 };
+use super::quick::{Quick, Station};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
@@ -32,7 +33,9 @@ use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
 use crate::wire::{Checksum, Ecn, EtherType, Gre, IpProtocol, Ipv6, MacAddress};
-use polder_buffers::{Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind};
+use polder_buffers::{
+    BATCH, Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind,
+};
 
 /// After such a silence, a sequence number that looks old is taken for a new beginning: the other
 /// end has been started anew. RFC 2890 has no word for that; without it, the tunnel would stay dumb
@@ -104,47 +107,67 @@ fn open_all(
     context: &mut Context<'_>,
 ) -> Option<usize> {
     let mut lane: Option<Lane<'_>> = None;
-    let (mut port, mut underlay) = (NO_PORT, None);
-    for (position, packet) in batch.iter_mut().enumerate().skip(from) {
+    let (mut port, mut underlay, mut station) = (NO_PORT, None, None);
+    let mut packets = batch.get_mut(from..).unwrap_or_default().iter_mut();
+    for position in from..BATCH {
+        let Some(packet) = packets.next() else { break };
         if packet.ingress != port {
             port = packet.ingress;
             underlay = tunnels.underlay(port);
+            station = underlay.and_then(Station::of);
         }
         let Some(underlay) = underlay else { continue };
         if is_dropped(packet) {
             continue;
         }
-        match decide(packet, underlay, tunnels, &mut lane, (worker, context.now)) {
-            Ok(opened) => {
-                let Some(lane) = &mut lane else { continue };
-                if let Err(reason) = lane.open(packet, opened, context) {
-                    lane.refuse(packet, reason, context);
-                }
-            }
-            Err(Refused::Fragment) => {
-                if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
-                    return Some(position);
-                }
-            }
-            Err(Refused::Bare) => {
-                let Some(lane) = &mut lane else { continue };
-                if let Err(reason) = lane.open_bare(packet, context) {
-                    lane.refuse(packet, reason, context);
-                }
-            }
-            Err(Refused::OfTunnel(reason)) => {
-                if let Some(lane) = &lane {
-                    lane.refuse(packet, reason, context);
-                }
-            }
-            Err(Refused::Drop(reason)) => {
-                if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
-                    context.discard(packet, reason);
-                }
-            }
+        if let (Some(lane), Some(station)) = (&mut lane, station)
+            && lane.open_plain(packet, station)
+        {
+            continue;
+        }
+        if open_closely(packet, underlay, tunnels, &mut lane, worker, context) {
+            return Some(position);
         }
     }
     None
+}
+
+/// Opens a packet that is not as the one before; true for a fragment, which is left as it is.
+#[inline(never)]
+fn open_closely<'a>(
+    packet: &mut Packet,
+    underlay: &Underlay,
+    tunnels: &'a Tunnels,
+    lane: &mut Option<Lane<'a>>,
+    worker: usize,
+    context: &mut Context<'_>,
+) -> bool {
+    match decide(packet, underlay, tunnels, lane, (worker, context.now)) {
+        Ok(opened) => {
+            let Some(lane) = lane else { return false };
+            if let Err(reason) = lane.open(packet, opened, context) {
+                lane.refuse(packet, reason, context);
+            }
+        }
+        Err(Refused::Fragment) => return !underlay.is_shared || is_ours(packet, underlay, tunnels),
+        Err(Refused::Bare) => {
+            let Some(lane) = lane else { return false };
+            if let Err(reason) = lane.open_bare(packet, context) {
+                lane.refuse(packet, reason, context);
+            }
+        }
+        Err(Refused::OfTunnel(reason)) => {
+            if let Some(lane) = lane {
+                lane.refuse(packet, reason, context);
+            }
+        }
+        Err(Refused::Drop(reason)) => {
+            if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
+                context.discard(packet, reason);
+            }
+        }
+    }
+    false
 }
 
 /// True if a packet on a port that others use as well is between the ends of a tunnel.
@@ -240,6 +263,8 @@ pub(super) struct Lane<'a> {
     pub(super) tunnel: &'a Tunnel,
     /// The protocol type of frames; none for a tunnel of packets, which have several.
     protocol: u32,
+    /// Outer headers of packets that are opened by comparison.
+    quick: Option<Quick>,
     /// A packet that is about to be opened.
     pub(super) bare: Option<(Opened, Payload)>,
     /// Station of answers to keepalives, in a tunnel of frames that has them.
@@ -260,7 +285,8 @@ impl<'a> Lane<'a> {
         let protocol = if is_bare { u32::MAX } else { u32::from(EtherType::TRANSPARENT_ETHERNET.0) };
         let counters = state.worker(worker);
         let probe = tunnel.options.keepalive;
-        Self { tunnel, protocol, bare: None, probe, counters, received, packets: 0, bytes: 0, now }
+        let quick = Quick::of(&tunnel.options);
+        Self { tunnel, protocol, quick, bare: None, probe, counters, received, packets: 0, bytes: 0, now }
     }
 
     /// Checks the GRE header beside its protocol type; it is from `start` to `end` in the packet.
@@ -301,6 +327,22 @@ impl<'a> Lane<'a> {
         let silent = last.is_none_or(|last| self.now.since(last) >= RESYNCHRONISE_AFTER);
         self.counters.resynchronised.add(u64::from(silent));
         silent
+    }
+
+    /// Takes the outer headers off a packet that is as the one before; false for any other, which is left as it is.
+    #[inline(always)]
+    fn open_plain(&mut self, packet: &mut Packet, station: Station) -> bool {
+        let read = self.quick.as_ref().and_then(|quick| quick.read(packet, station));
+        let Some((strip, headers)) = read else { return false };
+        if packet.trim_front(strip).is_err() || forget_outer(packet, strip).is_err() {
+            return false;
+        }
+        packet.set_header_summary(headers.word());
+        packet.ingress = self.tunnel.options.port;
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        clamp_mss(packet, headers, self.tunnel, self.counters);
+        true
     }
 
     /// Takes the outer headers off.

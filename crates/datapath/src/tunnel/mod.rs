@@ -38,6 +38,7 @@ mod mss;
 mod options;
 mod outer;
 mod published;
+mod quick;
 mod reassemble;
 mod recursion;
 mod state;

@@ -82,9 +82,19 @@ impl Checksum {
     }
 
     /// True if bytes that include their checksum are intact.
+    ///
+    /// A one's complement sum is zero if it is a multiple of 0xffff, but for the sum over zeros alone.
     #[inline]
     pub const fn is_valid(self) -> bool {
-        self.finish() == 0
+        self.sum != 0 && self.is_multiple()
+    }
+
+    /// True if the sum is a multiple of 0xffff: [valid](Self::is_valid), for bytes that are not all zero.
+    ///
+    /// The factor is the inverse of 0xffff modulo 2⁶⁴, which makes small numbers of multiples, and of them alone.
+    #[inline(always)]
+    pub(crate) const fn is_multiple(self) -> bool {
+        self.sum.wrapping_mul(0xfffe_fffe_fffe_ffff) <= u64::MAX / 0xffff
     }
 }
 
@@ -184,6 +194,15 @@ mod tests {
         assert_eq!(Checksum::new().with(&[0xff, 0xff]).finish(), 0);
         assert_eq!(Checksum::new().with(&[0xff, 0xff]).finish_nonzero(), 0xffff);
         assert!(!Checksum::new().with(&[0; 20]).is_valid());
+    }
+
+    #[test]
+    fn valid_is_what_sums_to_ones() {
+        let sums = (0..0x3_0000).chain([u64::MAX, u64::MAX - 1, 0xffff << 40, (0xffff << 40) + 1, 1 << 63]);
+        for sum in sums {
+            let checksum = Checksum { sum, odd: false };
+            assert_eq!(checksum.is_valid(), checksum.finish() == 0, "{sum:#x}");
+        }
     }
 
     #[test]
