@@ -172,7 +172,7 @@ mod tests {
             if right {
                 bytes[0] = 0x45;
                 bytes[10..12].fill(0);
-                let sum = crate::wire::Checksum::of(&bytes);
+                let sum = Checksum::of(&bytes);
                 bytes[10..12].copy_from_slice(&sum.to_be_bytes());
             }
             let seen = check_v4(&bytes, room);

@@ -201,9 +201,8 @@ impl Identifications {
 
     #[inline]
     fn take(&self, count: u16, sequence: &Sequence) -> u16 {
-        let [_, _, _, _, left_high, left_low, next_high, next_low] = self.0.get().to_be_bytes();
-        let mut next = u16::from_be_bytes([next_high, next_low]);
-        let mut left = u16::from_be_bytes([left_high, left_low]);
+        let [a, b, c, d, ..] = self.0.get().to_le_bytes();
+        let (mut next, mut left) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
         if left < count {
             left = count.max(Self::DRAWN);
             next = sequence.draw_identification(left);

@@ -1,5 +1,6 @@
 //! Tunnels, decision by decision.
 
+mod alike;
 mod bare;
 mod fragments;
 
