@@ -29,8 +29,11 @@ const KINDS: [(&str, usize, MakeEnd); 5] = [
     ("VXLAN over IPv6", 54, |number| Choice::of(0b101).end(number)),
 ];
 
+/// Frames, drops, and counts of received packets and lowered segment sizes.
+type Outcome = (Vec<Vec<u8>>, Vec<(DropReason, u64)>, [u64; 2]);
+
 /// The last of the frames that an end takes out of the tunnel, those before left out, and what it dropped.
-fn last(make: MakeEnd, wire: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<(DropReason, u64)>, [u64; 2]) {
+fn last(make: MakeEnd, wire: &[Vec<u8>]) -> Outcome {
     let mut end = make(1);
     let mut out = receive(&mut end, wire);
     out.drain(..(wire.len() - 1).min(out.len()));
