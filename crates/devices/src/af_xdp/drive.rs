@@ -324,10 +324,10 @@ impl Drop for Driver {
     }
 }
 
-/// Steps that the kernel may refuse.
 /// Longest pause of a context in softirq between two polls, under overload. Its ring (`VETH_RING_SIZE`, 256 frames) stands
-/// in front of the program, and what finds it full is lost whatever it is, control packets too.
+/// in front of the program, and a packet that finds it full is lost, control packets too.
 const SOFTIRQ_THROTTLE: Nanos = Nanos(10_000);
+/// Steps that the kernel may refuse.
 const FIND: &str = "find the NAPI context of the queue";
 const WEIGHT: &str = "set the weight of the NAPI thread";
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.

@@ -1,8 +1,7 @@
 //! FD.io VPP between ports of its own packet generator, on one core, without huge pages.
 //!
-//! What is read is the account that it keeps of its graph's nodes (`show runtime`); the generator and the
-//! ports' own nodes are left out of it. It is in no package repository of Debian, so it runs where somebody
-//! has built it.
+//! A cost is the sum over its graph's nodes (`show runtime`) without those of the generator and the ports.
+//! Debian has no package of it: it runs where its `vpp` and `vppctl` are on the path.
 
 use crate::clock;
 use crate::command::{self, Running};
@@ -174,10 +173,8 @@ impl Capture {
                 queue.receive(&mut Budget::new(64), &mut batch, pool);
             ensure!(!batch.is_empty(), "the source has no packets");
             for packet in batch.iter().take(packets - written) {
-                let length = u32::try_from(packet.bytes().len())?;
-                for word in [0, 0, length, length] {
-                    to.write_all(&word.to_le_bytes())?;
-                }
+                let length = u32::try_from(packet.bytes().len())?.to_le_bytes();
+                to.write_all(&[[0; 4], [0; 4], length, length].concat())?;
                 to.write_all(packet.bytes())?;
             }
             written += batch.len();

@@ -23,7 +23,7 @@ const FLOWS: u32 = 1000;
 /// Address of the next hop behind the underlay's port.
 const GATEWAY: &str = "192.168.10.254";
 
-/// What is compared, and its rows: Polder, VPP with vectors of 256 and of 64, and the ratio.
+/// A comparison and its rows: Polder, VPP with vectors of 256 and of 64, and the ratio.
 pub(super) struct Case {
     pub(super) rows: [&'static str; 4],
     load: fn() -> anyhow::Result<Bed>,
