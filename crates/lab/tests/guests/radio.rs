@@ -146,7 +146,7 @@ fn a_tunnel_across_a_radio_outlives_a_change_of_the_access_point() {
 
     for socket in [NEAR, FAR] {
         let ports = show(&mut machine, socket, "ports").unwrap();
-        println!("{ports:#}");
+        println!("{}: {}", kernel.version(), find(&ports["ports"][1], "mode").unwrap());
         let tunnels = show(&mut machine, socket, "tunnels").unwrap();
         assert!(find(&tunnels, "received").and_then(Value::as_u64) > Some(1000), "{tunnels:#}");
         machine.until("every packet is accounted for", |machine| {
