@@ -148,7 +148,7 @@ fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
     let net = Net::new(mode, lacking);
     let (hears, _deaf) = (net.bound(BFD), net.bound(9));
     let (speaks, floods) = (net.toward(BFD), net.toward(9));
-    let asks = net.sender.inside(|| PacketSocket::open("eth0")).unwrap().unwrap();
+    let asks = net.sender.inside(|| PacketSocket::open("eth0")?.incoming_alone()).unwrap().unwrap();
     let question = question(mac(&net.sender));
     let is_over = AtomicBool::new(false);
     let (arrived, answered) = std::thread::scope(|scope| {

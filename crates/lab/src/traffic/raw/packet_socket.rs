@@ -31,6 +31,16 @@ impl PacketSocket {
         Ok(own)
     }
 
+    /// The same without packets that other sockets of this machine send by the interface, which fill the buffer of one beside
+    /// a flood.
+    ///
+    /// # Errors
+    /// When the kernel is older than Linux 4.20.
+    pub fn incoming_alone(self) -> Result<Self, Errno> {
+        sys::set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        Ok(self)
+    }
+
     /// Sends a frame.
     ///
     /// # Errors
