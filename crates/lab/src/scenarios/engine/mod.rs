@@ -123,36 +123,48 @@ const WARM_UP: Duration = Duration::from_millis(100);
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let core = machine::cores() - 1;
     run.place("engine", core, "the only thread of the worker, pinned");
-    compare_macswap(run, core)?;
+    if run.wants_any(&[MACSWAP, TESTPMD, RATIO]) {
+        compare_macswap(run, core)?;
+    }
     let mut faults = Faults::default();
     for &(path, name) in PATHS {
         for &(flows, ending) in FLOWS {
             let row = format!("engine.{name}.ns_per_packet{ending}");
+            if !run.wants(&row) {
+                continue;
+            }
             run.says(&format!("{name}, {flows} flows"));
             let samples = cost(run, Harness::start(path, flows, core)?, name, &mut faults)?;
             run.record(&row, &samples);
         }
     }
-    for &(path, row) in VXLAN {
+    for &(path, row) in VXLAN.iter().filter(|(_, row)| run.wants(row)).collect::<Vec<_>>() {
         run.says(row);
         let samples = cost(run, Harness::start(path, FLOWS[0].0, core)?, row, &mut faults)?;
         run.record(row, &samples);
     }
-    for &(row, size) in ROUTES {
+    for &(row, size) in ROUTES.iter().filter(|(row, _)| run.wants(row)).collect::<Vec<_>>() {
         run.says(&format!("{} {} routes", size.routes, if size.is_v6 { "IPv6" } else { "IPv4" }));
         let (harness, _router) = routing::start(size, core)?;
         let samples = cost(run, harness, row, &mut faults)?;
         run.record(row, &samples);
     }
     beside_vpp::compare(run, core)?;
+    if run.wants_any(&[UPDATES, BYTES_100, BYTES_1M]) {
+        fib(run)?;
+    }
+    if faults.packets > 0 {
+        faults.record(run);
+    }
+    Ok(())
+}
+
+/// Fills the rows of a table of routes by itself.
+fn fib(run: &mut Run) -> anyhow::Result<()> {
     let (updates, small, large) = routing::tables(run.quick_or(3, 10))?;
     run.record(UPDATES, &updates);
     run.record_one(BYTES_100, small);
     run.record_one(BYTES_1M, large);
-    run.record_one(ALLOCATIONS, per_packet(faults.allocations, faults.packets));
-    run.record_one(STRAYS, per_packet(faults.strays, faults.packets));
-    run.record_one(LEAKED, f64::from(faults.leaked));
-    run.record_one(UNACCOUNTED, per_packet(faults.unaccounted, 1));
     Ok(())
 }
 
@@ -164,6 +176,15 @@ struct Faults {
     strays: u64,
     leaked: u32,
     unaccounted: u64,
+}
+
+impl Faults {
+    fn record(self, run: &mut Run) {
+        run.record_one(ALLOCATIONS, per_packet(self.allocations, self.packets));
+        run.record_one(STRAYS, per_packet(self.strays, self.packets));
+        run.record_one(LEAKED, f64::from(self.leaked));
+        run.record_one(UNACCOUNTED, per_packet(self.unaccounted, 1));
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
