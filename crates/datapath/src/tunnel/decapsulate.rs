@@ -132,7 +132,7 @@ fn open_all(
     None
 }
 
-/// Opens a packet that is not as the one before; true for a fragment, which is left as it is.
+/// Opens a packet by reading all of its outer headers; true for a fragment, which is left as it is.
 #[inline(never)]
 fn open_closely<'a>(
     packet: &mut Packet,
@@ -329,7 +329,8 @@ impl<'a> Lane<'a> {
         silent
     }
 
-    /// Takes the outer headers off a packet that is as the one before; false for any other, which is left as it is.
+    /// Takes the outer headers off a packet if they are those prepared for this tunnel; false otherwise, and the packet is
+    /// left as it is.
     #[inline(always)]
     fn open_plain(&mut self, packet: &mut Packet, station: Station) -> bool {
         let read = self.quick.as_ref().and_then(|quick| quick.read(packet, station));
