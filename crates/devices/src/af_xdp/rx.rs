@@ -134,7 +134,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         };
         // With few frames posted, less than half of them is waited for: a long packet takes several.
         let fewest = REFILL.min(target / 2);
-        if self.posted.count() >= self.wants.receiving.low_mark(target) {
+        if self.posted.count() >= self.wants.receiving.low_mark(target).max(fewest) {
             if COPIES {
                 self.fill.publish();
             }

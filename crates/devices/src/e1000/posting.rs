@@ -5,15 +5,17 @@
 //! taken has waited for a whole ring's time. With few posted, the excess dies in the device (B3) and what is
 //! taken is young.
 
+use crate::Receiving;
+
 /// The fewest buffers under a limit, beside those of the longest frame.
 const FEWEST: u32 = 8;
 
 /// Limit of the buffers that are posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting {
-    /// Buffers that the ring has room for, and the fewest that carry frames of every length.
+    /// Buffers that the ring has room for, and those of the longest frame.
     room: u32,
-    fewest: u32,
+    pieces: u32,
     /// Limits by the consumer's measure, and by the worker's own.
     limits: [Option<u32>; 2],
     /// True if the device had used all buffers when it was looked at, since that was asked last.
@@ -23,17 +25,25 @@ pub(super) struct Posting {
 impl Posting {
     /// Without a limit, in a ring of `descriptors`; the longest frame has `pieces` buffers.
     pub(super) fn new(descriptors: usize, pieces: usize) -> Self {
-        let room = u32::try_from(descriptors - 1).unwrap_or(u32::MAX);
-        // The device may be in the middle of a frame with what was posted for the last one.
-        let fewest = FEWEST.max(u32::try_from(2 * pieces).unwrap_or(u32::MAX));
-        Self { room, fewest, limits: [None; 2], has_run_out: false }
+        let [room, pieces] =
+            [descriptors - 1, pieces].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Self { room, pieces, limits: [None; 2], has_run_out: false }
     }
 
     /// Number of buffers to post.
     #[inline]
     pub(super) fn target(&self) -> u32 {
-        let limit = self.limits.into_iter().flatten().min();
-        limit.map_or(self.room, |limit| limit.max(self.fewest).min(self.room))
+        let Some(limit) = self.limits.into_iter().flatten().min() else { return self.room };
+        // The device may be in the middle of a frame with what was posted for the last one.
+        let fewest = FEWEST.max(self.pieces.saturating_mul(2));
+        limit.max(fewest).min(self.room)
+    }
+
+    /// Number of posted buffers below which more are posted, by the share that was asked for: the device waits for all
+    /// buffers of the longest frame, so that fewer would stay as they are.
+    #[inline]
+    pub(super) fn low_mark(&self, receiving: &Receiving) -> u32 {
+        receiving.low_mark(self.target()).max(self.pieces.min(self.room))
     }
 
     /// Sets the limit by the measure of consumers; `u32::MAX` is none.
@@ -83,6 +93,17 @@ mod tests {
         let mut small = Posting::new(16, 16);
         small.set_consumers(3);
         assert_eq!(small.target(), 15, "what the ring has room for");
+    }
+
+    #[test]
+    fn buffers_are_posted_before_the_longest_frame_has_too_few() {
+        let receiving = Receiving { refill_below_percent: 4, ..Receiving::default() };
+        let mut posting = Posting::new(128, 4);
+        assert_eq!(posting.low_mark(&receiving), 6, "4 % of 127");
+        posting.set_consumers(19);
+        assert_eq!(posting.low_mark(&receiving), 4);
+        assert_eq!(posting.low_mark(&Receiving { refill_below_percent: 100, ..receiving }), 19);
+        assert_eq!(Posting::new(4, 16).low_mark(&receiving), 3);
     }
 
     #[test]

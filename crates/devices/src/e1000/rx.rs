@@ -270,7 +270,7 @@ impl E1000Rx {
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         let target = self.posting.target();
-        if self.posted >= self.receiving.low_mark(target) {
+        if self.posted >= self.posting.low_mark(&self.receiving) {
             return true;
         }
         let before = self.tail;

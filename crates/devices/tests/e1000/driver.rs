@@ -336,6 +336,25 @@ fn a_closed_port_leaves_the_device_at_rest_and_open_again_works() {
 }
 
 #[test]
+fn long_frames_come_on_when_few_buffers_are_left_and_refills_wait_for_fewer() {
+    let receiving = Receiving { refill_below_percent: 1, ..Receiving::default() };
+    let options = Options { mtu: 4000, receive_ring: 64, receiving, ..Options::default() };
+    let mut stand = Stand::with(model::Options::default(), &options, 2048).unwrap();
+    // Every number of buffers is left at one time, with frames of one buffer in front of those of several.
+    let frames =
+        (0..200).map(|number| frame(number, if number % 3 == 0 { 60 } else { 4000 })).collect::<Vec<_>>();
+    for frame in &frames {
+        assert!(stand.nic.inject(frame));
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            came.extend(stand.receive(8).1);
+        }
+        assert_eq!(came, [frame.as_slice()]);
+    }
+    stand.close();
+}
+
+#[test]
 fn packets_of_other_memory_are_copied_and_long_chains_leave_whole() {
     let mut stand = Stand::new(&Options { mtu: 9000, ..Options::default() });
     let other = Region::new(polder_buffers::RegionOptions { slots: 64, slot_bytes: 512 }).unwrap();
