@@ -21,6 +21,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ping", "iputils-ping"),
     ("taskset", "util-linux"),
     ("iperf3", "iperf3"),
+    // In Debian's non-free.
+    ("netserver", "netperf"),
     ("ldd", "libc-bin"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("dpdk-testpmd", "dpdk-dev"),

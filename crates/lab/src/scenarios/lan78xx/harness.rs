@@ -59,6 +59,8 @@ pub(in crate::scenarios) struct Setting {
     pub(in crate::scenarios) techniques: Techniques,
     /// Cost of a URB to the driver's thread.
     pub(in crate::scenarios) urb: Nanos,
+    /// What a weaker machine spends on a frame beyond what this one does.
+    pub(in crate::scenarios) frame: Nanos,
     pub(in crate::scenarios) time: Duration,
     pub(in crate::scenarios) cores: [usize; 2],
     /// Between two packets, instead of as many as there is room for.
@@ -258,6 +260,7 @@ struct Near<'a, S> {
     outgoing: Batch,
     making: Duration,
     pause: Option<Duration>,
+    frame: Duration,
     next_at: Duration,
     packets: u64,
 }
@@ -273,6 +276,7 @@ fn near<S>(port: Port<S>, pool: Pool, setting: &Setting, shared: &Shared) -> any
         outgoing: Batch::new(),
         making: Duration::ZERO,
         pause: setting.pause,
+        frame: Duration::from_nanos(setting.frame.0),
         next_at: Duration::ZERO,
         packets: 0,
     };
@@ -317,6 +321,7 @@ impl<S> Near<'_, S> {
         self.pool.release(&mut self.received);
         self.packets += count as u64;
         self.making += clock::now() - start;
+        self.toil(count);
         count > 0 || turn == Turn::OutOfBudget
     }
 
@@ -333,7 +338,17 @@ impl<S> Near<'_, S> {
         let _ = self.port.queue.tx.reclaim(&mut self.pool);
         let taken = before - self.outgoing.len();
         self.packets += taken as u64;
+        self.toil(taken);
         taken > 0
+    }
+
+    /// Spends what a weaker machine does on frames.
+    fn toil(&self, frames: usize) {
+        let time = self.frame.saturating_mul(u32::try_from(frames).unwrap_or(u32::MAX));
+        let start = clock::thread_cpu();
+        while !time.is_zero() && clock::thread_cpu() - start < time {
+            core::hint::spin_loop();
+        }
     }
 
     /// Makes packets for one batch, or the one that is due.

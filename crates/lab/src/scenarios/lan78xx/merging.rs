@@ -1,13 +1,14 @@
 //! A6: segments that a machine's stack receives as one. TCP from a station, through the adapter and a
 //! gateway, into the stack of the gateway's machine.
 
-use super::output::{HOST, Output, Plan};
-use super::{A6, Run, TO_STACK, TO_STACK_LONGER, Testbed};
-use crate::command;
+use super::frames::Protocol;
+use super::harness::Way;
+use super::output::{Output, Plan};
+use super::rows::{A6, TO_STACK, TO_STACK_LONGER};
+use super::{Run, Testbed};
 use crate::meters::statistics::Samples;
 use anyhow::Context as _;
 use polder_devices::lan78xx::{Options, Techniques};
-use serde_json::Value;
 
 /// Twenty frames at 1 Gbit/s, in microseconds; what the adapter usually waits for has room for eleven.
 const LONGER: u16 = 300;
@@ -35,7 +36,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     ];
     let mut columns = all.map(Column::new);
     let seconds = run.quick_or(1, 3);
-    for sample in 0..stand.samples.min(3) {
+    for sample in 0..stand.samples {
         for (number, column) in columns.iter_mut().enumerate() {
             run.says(&format!("merging for the stack, {number} of {}, {}", all.len(), sample + 1));
             column.take(stand, seconds)?;
@@ -62,10 +63,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         ),
     );
     for (row, merged) in [(TO_STACK, on_merging), (TO_STACK_LONGER, longer)] {
-        match merged.to_stack.median().zip(on.to_stack.median()) {
-            Some((one, other)) => run.record_one(row, one / other),
-            None => run.missing(row, "nothing came to the stack"),
-        }
+        run.record(row, &merged.to_stack.over(&on.to_stack).into_iter().collect());
     }
     Ok(())
 }
@@ -93,21 +91,13 @@ impl Column {
             cores: stand.cores,
         };
         let output = Output::lay(&plan)?;
-        let mut server = output.listen()?;
         let before = output.count()?;
-        let mut client = output.command(true, "iperf3");
-        client.args(["--client", &HOST.to_string(), "--json", "--time", &seconds.to_string()]);
-        let told = command::run(&mut client)?;
+        let carried = output.carry(Protocol::Tcp, Way::Receive, seconds)?;
         let after = output.count()?;
-        server.stop()?;
-        let told = serde_json::from_str::<Value>(&told).context("iperf3 said something else")?;
-        let sum = &told["end"]["sum_received"];
-        let rate = sum["bits_per_second"].as_f64().zip(sum["bytes"].as_f64());
-        let (rate, bytes) = rate.context("iperf3's report has an unknown form")?;
         let packets = count(after.adapter - before.adapter);
-        self.mbit.push(rate / 1e6);
+        self.mbit.push(carried.mbit);
         self.cost.push((after.cpu - before.cpu).as_secs_f64() * 1e9 / packets.max(1.0));
-        self.to_stack.push(count(after.to_stack - before.to_stack) / (bytes * 8e-6).max(1.0));
+        self.to_stack.push(count(after.to_stack - before.to_stack) / carried.megabits.max(1.0));
         Ok(())
     }
 }

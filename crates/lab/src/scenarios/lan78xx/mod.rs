@@ -1,23 +1,27 @@
 //! The LAN78xx driver on a model of the adapter: source A's table, technique by technique.
 
 pub(super) mod cost;
+mod flent;
 mod flow;
 pub(super) mod frames;
 pub(super) mod harness;
 mod merging;
 mod output;
+mod rows;
 mod rrul;
+mod stacks;
 pub(super) mod switched;
+mod weak;
 
 use super::testbed::cores;
-use super::{Goal, Promise, Run, Scenario};
+use super::{Run, Scenario};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
-use crate::report::Better;
 use frames::Protocol;
 use harness::{Outcome, Setting, Way};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::Techniques;
+use rows::{CPU_RATIO, FILL};
 use std::time::Duration;
 
 /// The scenario.
@@ -25,79 +29,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "lan78xx",
     about: "a driver for USB Ethernet adapters in user space, with and without its techniques",
     needs_root: false,
-    promises: PROMISES,
+    promises: rows::PROMISES,
     measure,
 };
-
-const CPU_RATIO: &str = "lan78xx.cpu_per_mbit.on_over_off";
-const FILL: &str = "lan78xx.tx.urb_fill_percent";
-const RRUL: &str = "lan78xx.rrul.p99_added_ms";
-const TO_STACK: &str = "lan78xx.coalesce.packets_to_stack.on_over_off";
-const TO_STACK_LONGER: &str = "lan78xx.coalesce.packets_to_stack.gather_300us_over_off";
-const A6: [&str; 2] = ["lan78xx.ablation.A6.mbit", "lan78xx.ablation.A6.driver_cpu_ns_per_packet"];
-
-/// Rows that need the stacks of two machines.
-const STACK_ROWS: [&str; 5] = [A6[0], A6[1], TO_STACK, TO_STACK_LONGER, RRUL];
-
-/// Goodput of TCP and UDP at 1 Gbit/s with full frames.
-const TCP_GOODPUT: Goal = Goal::Value(941.0);
-const UDP_GOODPUT: Goal = Goal::Value(957.0);
-
-const fn mbit(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "Mbit/s", better: Better::Higher, goal }
-}
-
-const fn percent(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "%", better: Better::Lower, goal }
-}
-
-const fn nanos(name: &'static str) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal: Goal::None }
-}
-
-const PROMISES: &[Promise] = &[
-    mbit("lan78xx.tcp_rx.mbit.off", Goal::None),
-    mbit("lan78xx.tcp_rx.mbit.on", TCP_GOODPUT),
-    percent("lan78xx.tcp_rx.loss_percent.off", Goal::None),
-    percent("lan78xx.tcp_rx.loss_percent.on", Goal::Value(0.0)),
-    nanos("lan78xx.tcp_rx.driver_cpu_ns_per_packet.off"),
-    nanos("lan78xx.tcp_rx.driver_cpu_ns_per_packet.on"),
-    mbit("lan78xx.tcp_tx.mbit.off", Goal::None),
-    mbit("lan78xx.tcp_tx.mbit.on", TCP_GOODPUT),
-    percent("lan78xx.tcp_tx.loss_percent.off", Goal::None),
-    percent("lan78xx.tcp_tx.loss_percent.on", Goal::Value(0.0)),
-    nanos("lan78xx.tcp_tx.driver_cpu_ns_per_packet.off"),
-    nanos("lan78xx.tcp_tx.driver_cpu_ns_per_packet.on"),
-    mbit("lan78xx.udp_rx.mbit.off", Goal::None),
-    mbit("lan78xx.udp_rx.mbit.on", UDP_GOODPUT),
-    percent("lan78xx.udp_rx.loss_percent.off", Goal::None),
-    percent("lan78xx.udp_rx.loss_percent.on", Goal::Value(0.0)),
-    nanos("lan78xx.udp_rx.driver_cpu_ns_per_packet.off"),
-    nanos("lan78xx.udp_rx.driver_cpu_ns_per_packet.on"),
-    mbit("lan78xx.udp_tx.mbit.off", Goal::None),
-    mbit("lan78xx.udp_tx.mbit.on", UDP_GOODPUT),
-    percent("lan78xx.udp_tx.loss_percent.off", Goal::None),
-    percent("lan78xx.udp_tx.loss_percent.on", Goal::Value(0.0)),
-    nanos("lan78xx.udp_tx.driver_cpu_ns_per_packet.off"),
-    nanos("lan78xx.udp_tx.driver_cpu_ns_per_packet.on"),
-    Promise { name: CPU_RATIO, unit: "ratio", better: Better::Lower, goal: Goal::Value(0.6) },
-    Promise { name: FILL, unit: "%", better: Better::Higher, goal: Goal::Value(90.0) },
-    Promise { name: RRUL, unit: "ms", better: Better::Lower, goal: Goal::Value(5.0) },
-    mbit("lan78xx.ablation.A1.mbit", Goal::None),
-    nanos("lan78xx.ablation.A1.driver_cpu_ns_per_packet"),
-    mbit("lan78xx.ablation.A2.mbit", Goal::None),
-    nanos("lan78xx.ablation.A2.driver_cpu_ns_per_packet"),
-    mbit("lan78xx.ablation.A3.mbit", Goal::None),
-    nanos("lan78xx.ablation.A3.driver_cpu_ns_per_packet"),
-    mbit("lan78xx.ablation.A4.mbit", Goal::None),
-    nanos("lan78xx.ablation.A4.driver_cpu_ns_per_packet"),
-    mbit("lan78xx.ablation.A5.mbit", Goal::None),
-    nanos("lan78xx.ablation.A5.driver_cpu_ns_per_packet"),
-    mbit(A6[0], Goal::None),
-    nanos(A6[1]),
-    Promise { name: TO_STACK, unit: "ratio", better: Better::Lower, goal: Goal::Value(0.1) },
-    Promise { name: TO_STACK_LONGER, unit: "ratio", better: Better::Lower, goal: Goal::Value(0.1) },
-];
 
 const FLOWS: [(&str, Protocol, Way); 4] = [
     ("tcp_rx", Protocol::Tcp, Way::Receive),
@@ -131,13 +65,13 @@ impl Testbed {
         interrupt::check()?;
         let (protocol, way) = flow;
         let Self { urb, time, cores, .. } = *self;
-        harness::run(&Setting { protocol, way, techniques, urb, time, cores, pause: None })
+        harness::run(&Setting { protocol, way, techniques, urb, frame: Nanos(0), time, cores, pause: None })
     }
 }
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.says("what a URB costs at a socket");
-    let stand = Testbed::new(Duration::from_millis(run.quick_or(200, 1000)), run.quick_or(1, 5))?;
+    let stand = Testbed::new(Duration::from_millis(run.quick_or(200, 1000)), run.quick_or(1, 10))?;
     run.place("the driver's thread", stand.cores[0], "pinned");
     run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
     if run.wants_any(&driver_rows()) {
@@ -146,30 +80,42 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         low_load(run, &stand)?;
         run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
     }
+    if run.wants_any(&rows::of("lan78xx.weak_host.")) {
+        weak::measure(run, &stand)?;
+    }
     stacks(run, &stand)
 }
 
-/// Rows that need no stack.
+/// Rows of the driver's thread alone.
 fn driver_rows() -> Vec<&'static str> {
-    let rows = PROMISES.iter().map(|promise| promise.name);
-    rows.filter(|row| !STACK_ROWS.contains(row)).collect()
+    let flows = FLOWS.iter().flat_map(|(name, ..)| rows::of(&format!("lan78xx.{name}.")));
+    let ablation = rows::of("lan78xx.ablation.").into_iter().filter(|row| !rows::A6.contains(row));
+    flows.chain(ablation).chain([CPU_RATIO, FILL]).collect()
 }
 
 /// Measures between the stacks of two machines.
 fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
+    let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(rows::of);
+    let all = [&gateway[..], &rrul, &rows::FLENT, &rows::MERGING].concat();
     if let Err(error) = output::available() {
-        run.skip(&STACK_ROWS, &format!("{error:#}"));
+        run.skip(&all, &format!("{error:#}"));
         return Ok(());
     }
-    if run.wants_any(&STACK_ROWS) {
+    if run.wants_any(&all) {
         run.place("the gateway and its machine's stack", stand.cores[0], "pinned");
         run.place("the model behind USB/IP, and the station's stack", stand.cores[1], "pinned");
     }
-    if run.wants_any(&[A6[0], A6[1], TO_STACK, TO_STACK_LONGER]) {
+    if run.wants_any(&rows::MERGING) {
         merging::measure(run, stand)?;
     }
-    if run.wants(RRUL) {
+    if run.wants_any(&gateway) {
+        stacks::measure(run, stand)?;
+    }
+    if run.wants_any(&rrul) {
         rrul::measure(run, stand)?;
+    }
+    if run.wants_any(&rows::FLENT) {
+        flent::measure(run, stand)?;
     }
     Ok(())
 }
@@ -235,7 +181,7 @@ fn ablation(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     for (name, techniques) in techniques {
         run.says(&format!("{name} alone"));
         let (mut mbit, mut nanos) = (Samples::default(), Samples::default());
-        for _ in 0..stand.samples.min(3) {
+        for _ in 0..stand.samples {
             let receive = stand.run((Protocol::Udp, Way::Receive), techniques)?;
             let send = stand.run((Protocol::Udp, Way::Send), techniques)?;
             mbit.push(f64::midpoint(receive.mbit, send.mbit));
@@ -260,7 +206,17 @@ fn low_load(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
             let Testbed { urb, time, cores, .. } = *stand;
             let (protocol, way, pause) = (Protocol::Udp, Way::Send, Some(LOW_LOAD));
             samples.push(
-                harness::run(&Setting { protocol, way, techniques, urb, time, cores, pause })?.latency_us,
+                harness::run(&Setting {
+                    protocol,
+                    way,
+                    techniques,
+                    urb,
+                    frame: Nanos(0),
+                    time,
+                    cores,
+                    pause,
+                })?
+                .latency_us,
             );
         }
     }

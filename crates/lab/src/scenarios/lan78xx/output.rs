@@ -4,11 +4,13 @@
 //! through a local socket, and has a TAP for the stack of its own machine. One core for each machine: the
 //! gateway shares its core with its stack, the model with the station's.
 
+use super::frames::Protocol;
+use super::harness::Way;
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
 use crate::lan78xx::{Door, Shown, Wire};
-use crate::meters::cpu::{thread_time, threads_named};
+use crate::meters::cpu::{CpuReading, thread_time, threads_named};
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology, is_root, pin_here};
 use crate::traffic::sockets::wait_for_ping;
@@ -19,7 +21,7 @@ use polder_devices::usb::Speed;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,6 +33,11 @@ const WIRE: &str = "wire0";
 const TAP: &str = "host0";
 /// Packets that the station's interface holds, and its queue once more: it has no CoDel on every kernel.
 pub(super) const STATION_PACKETS: u32 = 40;
+/// Linux's default, and that of a sender which takes no loss for a sign.
+pub(super) const CUBIC: &str = "cubic";
+pub(super) const BBR: &str = "bbr";
+/// UDP that is offered: less than the line takes.
+const UDP_RATE: &str = "950M";
 /// Time for which a gateway may take to start, and the first packet.
 const START: Duration = Duration::from_secs(5);
 
@@ -60,7 +67,7 @@ pub(super) struct Output {
     worker: i32,
     _shown: Shown,
     /// Goes last.
-    _topology: Topology,
+    topology: Topology,
 }
 
 /// Counters of the gateway.
@@ -74,6 +81,18 @@ pub(super) struct Count {
     pub(super) cpu: Duration,
     /// Packets that the queue in front of the adapter has dropped.
     pub(super) dropped: u64,
+}
+
+/// What arrived of one transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    /// Payload a second, and in all.
+    pub(super) mbit: f64,
+    pub(super) megabits: f64,
+    /// Datagrams that did not arrive; 0 for TCP, which sends again.
+    pub(super) loss_percent: f64,
+    /// Idle time of the core of the gateway and its machine.
+    pub(super) idle_percent: f64,
 }
 
 /// Fails where such an output cannot run.
@@ -105,9 +124,8 @@ impl Output {
         let polder = polder::program()?;
         let process = Running::start("polder", gateway.command(&polder).args(["run", "--yes"]).arg(&file))?;
         let cores = plan.cores;
-        let _topology = topology;
         let mut output =
-            Self { station, gateway, cores, polder, socket, process, worker: 0, _shown: shown, _topology };
+            Self { station, gateway, cores, polder, socket, process, worker: 0, _shown: shown, topology };
         output.wait()?;
         output.worker = threads_named(output.process.id(), 1, |name| name.starts_with("worker"))?[0];
         output.gateway.ip(&["link", "set", TAP, "up"])?;
@@ -160,9 +178,45 @@ impl Output {
         command
     }
 
+    /// A directory that goes with the output.
+    pub(super) fn directory(&self) -> &Path {
+        self.topology.directory()
+    }
+
     /// The core of a machine.
     pub(super) fn core(&self, at_station: bool) -> usize {
         self.cores[usize::from(at_station)]
+    }
+
+    /// Carries data between the stacks for some time, by iperf3.
+    pub(super) fn carry(&self, protocol: Protocol, way: Way, seconds: u32) -> anyhow::Result<Carried> {
+        let mut server = self.listen()?;
+        let mut client = self.command(true, "iperf3");
+        client.args(["--client", &HOST.to_string(), "--json", "--time", &seconds.to_string()]);
+        if protocol == Protocol::Tcp {
+            client.args(["--congestion", CUBIC]);
+        } else {
+            let length = Protocol::Udp.payload().to_string();
+            client.args(["--udp", "--bitrate", UDP_RATE, "--pacing-timer", "200", "--length", &length]);
+        }
+        if way == Way::Send {
+            client.arg("--reverse");
+        }
+        let before = CpuReading::take()?;
+        let told = command::run(&mut client)?;
+        let idle = CpuReading::take()?.idle_percent_of_cores_since(&before);
+        server.stop()?;
+        let told = serde_json::from_str::<Value>(&told).context("iperf3 said something else")?;
+        let received = &told["end"]["sum_received"];
+        let of = |key: &str| received[key].as_f64();
+        let rate = of("bits_per_second").zip(of("bytes"));
+        let (rate, bytes) = rate.context("iperf3's report has an unknown form")?;
+        Ok(Carried {
+            mbit: rate / 1e6,
+            megabits: bytes * 8e-6,
+            loss_percent: of("lost_percent").unwrap_or_default(),
+            idle_percent: idle.get(self.core(false)).copied().context("no such core")?,
+        })
     }
 
     /// A server of iperf3 on the gateway's machine, ready for one client.
@@ -183,7 +237,7 @@ fn show(listener: UnixListener, core: usize) -> anyhow::Result<Shown> {
     Shown::start(options, Wire::Tap { name: WIRE.to_owned(), mtu: 1500 }, Door::Unix(listener), "1-1")
 }
 
-fn configuration(plan: &Plan, usbip: &str, socket: &std::path::Path) -> String {
+fn configuration(plan: &Plan, usbip: &str, socket: &Path) -> String {
     let Plan { techniques, coalesce, gather_us, queue, pending, cores } = plan;
     let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } = techniques;
     let queue = queue.map_or_else(String::new, |table| format!("queue = {table}\n"));

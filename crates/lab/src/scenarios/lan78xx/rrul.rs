@@ -1,11 +1,12 @@
 //! Realtime response under load: four TCP flows each way between two stacks, and how long probes take
 //! meanwhile, over time. In front of the adapter is a queue of the gateway.
 
-use super::output::{HOST, Output, Plan, STATION, STATION_PACKETS};
-use super::{RRUL, Run, Testbed};
+use super::output::{self, HOST, Output, Plan, STATION, STATION_PACKETS};
+use super::{Run, Testbed};
 use crate::clock;
 use crate::command::Running;
 use crate::interrupt;
+use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
@@ -31,13 +32,30 @@ const LOST_MS: f64 = 2000.0;
 const POINTS: usize = 250;
 
 /// Packets that wait behind the queue for a URB: some more than a URB has.
-const PENDING: u32 = 32;
+pub(super) const PENDING: u32 = 32;
 
-/// Queues in front of the adapter; the first one is the row's.
-const QUEUES: [(&str, Option<&str>); 3] = [
-    ("byte limit, 64 kB", Some("{ kind = \"drop-tail\", limit_bytes = 64_000 }")),
-    ("CoDel, target 1 ms", Some("{ kind = \"codel\", target_ms = 1, interval_ms = 20 }")),
-    ("no queue", None),
+/// CoDel in front of the adapter, which is not told its rate.
+pub(super) const CODEL: &str = "{ kind = \"codel\", target_ms = 1, interval_ms = 20 }";
+
+/// One queue in front of the adapter, and one congestion control.
+struct Case {
+    /// End of its rows' names.
+    row: &'static str,
+    name: &'static str,
+    queue: Option<&'static str>,
+    congestion: &'static str,
+}
+
+const CASES: [Case; 4] = [
+    Case { row: "", name: "CoDel, target 1 ms", queue: Some(CODEL), congestion: output::CUBIC },
+    Case {
+        row: ".bytes",
+        name: "byte limit, 64 kB",
+        queue: Some("{ kind = \"drop-tail\", limit_bytes = 64_000 }"),
+        congestion: output::CUBIC,
+    },
+    Case { row: ".none", name: "no queue", queue: None, congestion: output::CUBIC },
+    Case { row: ".bbr", name: "CoDel, BBR", queue: Some(CODEL), congestion: output::BBR },
 ];
 
 /// Times of one run, in seconds: idle, loaded, idle.
@@ -60,51 +78,67 @@ struct Outcome {
     dropped: u64,
 }
 
-/// Fills the row and draws the curves.
+/// Fills the rows and draws the curves of the first round.
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let times =
-        run.quick_or(Times { before: 1.0, load: 4, after: 0.5 }, Times { before: 3.0, load: 15, after: 2.0 });
-    let queues = if run.is_quick() { &QUEUES[..1] } else { &QUEUES[..] };
-    for (name, _) in &QUEUES[queues.len()..] {
-        run.leave_out(format!("four flows each way, {name}"));
-    }
-    let mut told = Vec::new();
-    for (number, (name, table)) in queues.iter().enumerate() {
-        run.says(&format!("{FLOWS} flows each way, {name}"));
-        let plan = Plan {
-            gather_us: Options::default().gather_us,
-            techniques: Techniques::ON,
-            coalesce: true,
-            queue: *table,
-            pending: if table.is_some() { PENDING } else { 128 },
-            cores: stand.cores,
-        };
-        let outcome = load(&Output::lay(&plan)?, &times)?;
-        let added = outcome.added(&times)?;
-        if number == 0 {
-            run.record_one(RRUL, added.last);
+        run.quick_or(Times { before: 1.0, load: 4, after: 0.5 }, Times { before: 1.5, load: 7, after: 0.5 });
+    let mut columns: [[Samples; 3]; CASES.len()] = Default::default();
+    let mut told: [Option<String>; CASES.len()] = Default::default();
+    for round in 0..stand.samples {
+        for (number, case) in CASES.iter().enumerate() {
+            run.says(&format!("{FLOWS} flows each way, {}, {} of {}", case.name, round + 1, stand.samples));
+            let outcome = load(&Output::lay(&case.plan(stand))?, case.congestion, &times)?;
+            let added = outcome.added(&times)?;
+            for (samples, value) in
+                columns[number].iter_mut().zip([added.last, added.lost, outcome.mbit[0] + outcome.mbit[1]])
+            {
+                samples.push(value);
+            }
+            if told[number].is_none() {
+                told[number] = Some(outcome.text(&added));
+                outcome.curves(case.name).into_iter().for_each(|curve| run.curve(curve));
+            }
         }
-        told.push(format!("{name}: {}", outcome.text(&added)));
-        outcome.curves(name).into_iter().for_each(|curve| run.curve(curve));
     }
-    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-    run.remark(
-        RRUL,
-        format!(
-            "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, lost \
-             ones as {} s, less the median without. Queue in front of the adapter: {}. Before the adapter's cable, at the station: {} packets \
-             in its interface and as many in its queue. {PENDING} packets wait behind a queue for a URB",
-            congestion.trim(),
+    for ((case, column), told) in CASES.iter().zip(&columns).zip(told) {
+        let rows =
+            ["p99_added_ms", "lost_percent", "mbit"].map(|what| format!("lan78xx.rrul.{what}{}", case.row));
+        rows.iter().zip(column).for_each(|(row, samples)| run.record(row, samples));
+        let text = format!(
+            "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, \
+             lost ones as {} s, less the median without. Queue in front of the adapter: {}. At the station: \
+             {STATION_PACKETS} packets in its interface and as many in its queue. {} packets wait behind the queue \
+             for a URB. First round: {}",
+            case.congestion,
             INTERVAL.as_millis(),
             PATIENCE.as_secs(),
-            told.join("; "),
-            STATION_PACKETS
-        ),
-    );
+            case.name,
+            case.pending(),
+            told.unwrap_or_default()
+        );
+        run.remark(&rows[0], text);
+    }
     Ok(())
 }
 
-fn load(output: &Output, times: &Times) -> anyhow::Result<Outcome> {
+impl Case {
+    fn plan(&self, stand: &Testbed) -> Plan {
+        Plan {
+            gather_us: Options::default().gather_us,
+            techniques: Techniques::ON,
+            coalesce: true,
+            queue: self.queue,
+            pending: self.pending(),
+            cores: stand.cores,
+        }
+    }
+
+    fn pending(&self) -> u32 {
+        if self.queue.is_some() { PENDING } else { 128 }
+    }
+}
+
+fn load(output: &Output, congestion: &str, times: &Times) -> anyhow::Result<Outcome> {
     let before = output.count()?;
     let whole = Duration::from_secs_f64(times.before + f64::from(times.load) + times.after);
     let echo = output.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, ECHO)))??;
@@ -121,7 +155,7 @@ fn load(output: &Output, times: &Times) -> anyhow::Result<Outcome> {
         });
         let report = interrupt::sleep(Duration::from_secs_f64(times.before))
             .map_err(anyhow::Error::from)
-            .and_then(|()| flows(output, times.load));
+            .and_then(|()| flows(output, congestion, times.load));
         let udp = probing.join().map_err(|_| anyhow!("the probing thread panicked"));
         // Relaxed: the flag orders nothing.
         done.store(true, Ordering::Relaxed);
@@ -136,11 +170,18 @@ fn load(output: &Output, times: &Times) -> anyhow::Result<Outcome> {
 }
 
 /// Four flows each way; returns what iperf3 says of them.
-fn flows(output: &Output, seconds: u32) -> anyhow::Result<Value> {
+fn flows(output: &Output, congestion: &str, seconds: u32) -> anyhow::Result<Value> {
     let mut server = output.listen()?;
     let mut client = output.command(true, "iperf3");
     client.args(["--client", &HOST.to_string(), "--json", "--bidir", "--interval", "0.2"]);
-    client.args(["--parallel", &FLOWS.to_string(), "--time", &seconds.to_string()]);
+    client.args([
+        "--congestion",
+        congestion,
+        "--parallel",
+        &FLOWS.to_string(),
+        "--time",
+        &seconds.to_string(),
+    ]);
     let mut client = Running::start("iperf3", &mut client)?;
     client.wait(Duration::from_secs(u64::from(seconds)) + PATIENCE * 5)?;
     server.stop()?;
@@ -258,6 +299,8 @@ struct Added {
     middle: f64,
     /// Difference of the 99th percentile under load and the median without.
     last: f64,
+    /// Probes under load that did not come back.
+    lost: f64,
 }
 
 impl Outcome {
@@ -270,10 +313,12 @@ impl Outcome {
             took
         };
         let (idle, loaded) = (took(&|at| at < times.before * 0.9), took(&|at| load.contains(&at)));
+        let lost = loaded.iter().filter(|took| **took >= LOST_MS).count();
+        let lost = 100.0 * crate::meters::sequence::ratio(lost as u64, loaded.len() as u64);
         let [idle, middle, last] = [percentile(&idle, 50), percentile(&loaded, 50), percentile(&loaded, 99)];
         let idle = idle.context("no probe came back before the load")?;
         let (middle, last) = middle.zip(last).context("no probe came back under load")?;
-        Ok(Added { idle, middle: middle - idle, last: last - idle })
+        Ok(Added { idle, middle: middle - idle, last: last - idle, lost })
     }
 
     fn text(&self, added: &Added) -> String {
@@ -357,6 +402,7 @@ mod tests {
         let outcome = Outcome { udp, icmp: vec![], mbit: [1.0; 2], rates: [vec![], vec![]], dropped: 0 };
         let added = outcome.added(&times).unwrap();
         assert!((added.idle - 0.5).abs() < 1e-9 && (added.last - 2.5).abs() < 1e-9, "{}", added.last);
+        assert!(added.lost.abs() < 1e-9, "{}", added.lost);
         let points = slowest(&outcome.udp);
         assert!(points.len() <= POINTS && points.iter().any(|(_, took)| *took > 49.0));
     }
@@ -377,6 +423,8 @@ mod tests {
         let outcome = Outcome { udp, icmp: vec![], mbit: [1.0; 2], rates: [vec![], vec![]], dropped: 0 };
         let added = outcome.added(&times).unwrap();
         assert!((added.last - (LOST_MS - 1.0)).abs() < 1e-9 && added.middle.abs() < 1e-9, "{}", added.last);
+        // Of 300 probes from 2 to 5 s each fiftieth is lost.
+        assert!((added.lost - 2.0).abs() < 1e-9, "{}", added.lost);
         assert!(slowest(&outcome.udp).iter().all(|(_, took)| *took < 2.0));
     }
 

@@ -84,7 +84,7 @@ fn send(options: &Options, urb: Nanos, time: Duration) -> anyhow::Result<Outcome
 /// A flow of full frames.
 pub(super) fn setting(way: Way, techniques: Techniques, urb: Nanos, time: Duration) -> Setting {
     let protocol = Protocol::Udp;
-    Setting { protocol, way, techniques, urb, time, cores: cores().into(), pause: None }
+    Setting { protocol, way, techniques, urb, frame: Nanos(0), time, cores: cores().into(), pause: None }
 }
 
 /// Opens the function behind `local`, as the gateway does.
