@@ -1,7 +1,7 @@
 //! A model of the adapter behind a USB/IP server, and its wire.
 
 use super::joined::Joined;
-use super::trunk;
+use super::{station, trunk};
 use crate::usb::{Door, Served};
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};
@@ -22,6 +22,11 @@ pub enum Wire {
         name: String,
         /// Its MTU.
         mtu: u32,
+    },
+    /// A TAP whose machine has CoDel in front of it, and an MTU of 1500.
+    Station {
+        /// The interface.
+        name: String,
     },
     /// Two TAPs in the namespace of the calling thread, with frames of a VLAN going to the second one.
     Trunk {
@@ -52,6 +57,7 @@ impl core::fmt::Debug for Wire {
         formatter.write_str(match self {
             Self::None => "None",
             Self::Tap { .. } => "Tap",
+            Self::Station { .. } => "Station",
             Self::Trunk { .. } => "Trunk",
             Self::Joined { .. } => "Joined",
             Self::Port(..) => "Port",
@@ -101,6 +107,10 @@ fn bench(options: Options, wire: Wire) -> anyhow::Result<(Bench, Option<Joined>)
         Wire::Tap { name, mtu } => {
             let region = memory()?;
             (Some(open_tap(name, mtu, &region)?), region)
+        }
+        Wire::Station { name } => {
+            let region = memory()?;
+            (Some(station::with_codel(open_tap(name, 1500, &region)?)), region)
         }
         Wire::Trunk { name, tagged, vlan } => {
             let region = memory()?;

@@ -3,6 +3,9 @@
 //! A round has three runs: with the technique, without, and with it again, of which one part in twenty is taken
 //! for lost. What drifts on the machine drifts for all three; every second round has them the other way round.
 //! A contrast of which the planted loss cannot be seen says nothing about small effects.
+//!
+//! Rounds go on while the intervals are wide, to [`MOST`]: how often depends on their width alone, never on what they
+//! show.
 
 use super::Run;
 use crate::interrupt;
@@ -13,6 +16,15 @@ use crate::report::Better;
 pub(super) const PLANTED: f64 = 0.05;
 /// Rows of a technique, by what stands behind its name.
 pub(super) const ENDINGS: [&str; 4] = ["on", "off", "gain", "planted"];
+
+/// Rounds of a contrast, at least and at most; of a quick one.
+const LEAST: usize = 10;
+const MOST: usize = 30;
+const QUICK: usize = 6;
+/// Half-widths of intervals that are narrow enough, in percent: of a gain, by what it is, and of the planted loss.
+const NARROW: f64 = 2.0;
+const NARROW_PART: f64 = 0.25;
+const NARROW_PLANTED: f64 = 4.0;
 
 /// A measurement that can be repeated.
 type Measure<'a> = &'a mut dyn FnMut() -> anyhow::Result<f64>;
@@ -84,10 +96,13 @@ pub(super) fn contrast_all(
         run.leave_out(format!("{base} is not promised"));
         return Ok(());
     };
-    let rounds = run.quick_or(6, 10);
+    let (least, most) = run.quick_or((QUICK, QUICK), (LEAST, MOST));
     let mut seen = Seen::default();
-    for round in 1..=rounds {
-        run.says(&format!("{base} on and off, round {round} of {rounds}"));
+    for round in 1..=most {
+        if round > least && seen.is_narrow(better) {
+            break;
+        }
+        run.says(&format!("{base} on and off, round {round} of {least} to {most}"));
         interrupt::check()?;
         if let Err(error) = seen.round(round % 2 == 0, better, (&mut on, &mut off)) {
             return skip_all(run, base, &error);
@@ -129,9 +144,24 @@ impl Seen {
         Ok(())
     }
 
+    /// Gains by the technique, and by the planted loss.
+    fn gains(&self, better: Better) -> [Samples; 2] {
+        [gains(&self.on, &self.off, better), gains(&self.planted, &self.on, better)]
+    }
+
+    /// True if more rounds would tell nothing more.
+    fn is_narrow(&self, better: Better) -> bool {
+        let [gain, planted] = self.gains(better);
+        let half_width = |samples: &Samples| samples.interval().map(|(low, high)| (high - low) / 2.0);
+        let Some(median) = gain.median() else { return false };
+        let limit = NARROW.max(NARROW_PART * median.abs());
+        let is_large = NARROW_PART * median.abs() > NARROW_PLANTED;
+        half_width(&gain).is_some_and(|width| width <= limit)
+            && (is_large || half_width(&planted).is_some_and(|width| width <= NARROW_PLANTED))
+    }
+
     fn record(&self, run: &mut Run, base: &str, better: Better) {
-        let gain = gains(&self.on, &self.off, better);
-        let planted = gains(&self.planted, &self.on, better);
+        let [gain, planted] = self.gains(better);
         for (ending, samples) in ENDINGS.iter().zip([&self.on, &self.off, &gain, &planted]) {
             run.record_interval(&format!("{base}.{ending}"), samples);
         }
@@ -161,6 +191,27 @@ fn as_gain(ratio: f64, better: Better) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_go_on_while_intervals_are_wide_whatever_they_show() {
+        let seen = |on: f64, spread: f64| {
+            let around = |middle: f64| {
+                (0..10)
+                    .map(|number| middle * (1.0 + spread * (f64::from(number) - 4.5) / 4.5))
+                    .collect::<Samples>()
+            };
+            let alternating = |middle: f64| {
+                (0..10).map(|number| middle * (1.0 + spread * f64::from(number % 2))).collect::<Samples>()
+            };
+            Seen { on: around(on), off: alternating(100.0), planted: around(on * 0.95) }
+        };
+        assert!(seen(100.0, 0.01).is_narrow(Better::Higher), "no effect");
+        assert!(!seen(100.0, 0.2).is_narrow(Better::Higher));
+        assert!(seen(300.0, 0.2).is_narrow(Better::Higher), "large, and known well enough");
+        assert!(seen(95.0, 0.01).is_narrow(Better::Higher), "a small loss");
+        assert!(!seen(95.0, 0.2).is_narrow(Better::Higher));
+        assert!(!Seen::default().is_narrow(Better::Higher));
+    }
 
     #[test]
     fn gains_are_of_pairs_and_in_the_right_direction() {

@@ -56,7 +56,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         guest.run(&format!("ip link set {name} up")).unwrap();
         far.ip(&["address", "add", &format!("10.77.{number}.1/24"), "dev", "far"]).unwrap();
         let mut ping = far.command("ping");
-        ping.args(["-n", "-q", "-c", "3", "-i", "0.2", "-w", "15", &format!("10.77.{number}.2")]);
+        ping.args(["-n", "-q", "-c", "3", "-i", "0.2", "-w", "60", &format!("10.77.{number}.2")]);
         let said = polder_lab::command::run(&mut ping);
         assert!(said.is_ok(), "{} is silent: {said:?}", card.model.driver());
     }

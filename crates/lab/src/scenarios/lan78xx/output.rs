@@ -31,8 +31,6 @@ pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 2);
 /// The interfaces of their stacks.
 const WIRE: &str = "wire0";
 const TAP: &str = "host0";
-/// Packets that the station's interface holds, and its queue once more: it has no CoDel on every kernel.
-pub(super) const STATION_PACKETS: u32 = 40;
 /// Linux's default, and that of a sender which takes no loss for a sign.
 pub(super) const CUBIC: &str = "cubic";
 pub(super) const BBR: &str = "bbr";
@@ -116,7 +114,7 @@ impl Output {
         let listener = UnixListener::bind(&usbip).context("cannot listen for USB/IP")?;
         let shown = station.inside(|| show(listener, plan.cores[1]))??;
         let prefix = |ip| format!("{ip}/24");
-        station.ip(&["link", "set", WIRE, "up", "txqueuelen", &STATION_PACKETS.to_string()])?;
+        station.ip(&["link", "set", WIRE, "up"])?;
         station.ip(&["address", "add", &prefix(STATION), "dev", WIRE])?;
         let (file, socket) = (topology.directory().join("gw.toml"), topology.directory().join("gw.sock"));
         std::fs::write(&file, configuration(plan, &usbip.display().to_string(), &socket))
@@ -234,7 +232,7 @@ fn show(listener: UnixListener, core: usize) -> anyhow::Result<Shown> {
     pin_here(core)?;
     let speed = Speed::Super;
     let options = model::Options { speed, timing: Timing::real(speed), ..model::Options::default() };
-    Shown::start(options, Wire::Tap { name: WIRE.to_owned(), mtu: 1500 }, Door::Unix(listener), "1-1")
+    Shown::start(options, Wire::Station { name: WIRE.to_owned() }, Door::Unix(listener), "1-1")
 }
 
 fn configuration(plan: &Plan, usbip: &str, socket: &Path) -> String {

@@ -1,7 +1,7 @@
 //! Realtime response under load: four TCP flows each way between two stacks, and how long probes take
 //! meanwhile, over time. In front of the adapter is a queue of the gateway.
 
-use super::output::{self, HOST, Output, Plan, STATION, STATION_PACKETS};
+use super::output::{self, HOST, Output, Plan, STATION};
 use super::{Run, Testbed};
 use crate::clock;
 use crate::command::Running;
@@ -106,8 +106,8 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         rows.iter().zip(column).for_each(|(row, samples)| run.record(row, samples));
         let text = format!(
             "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, \
-             lost ones as {} s, less the median without. Queue in front of the adapter: {}. At the station: \
-             {STATION_PACKETS} packets in its interface and as many in its queue. {} packets wait behind the queue \
+             lost ones as {} s, less the median without. Queue in front of the adapter: {}; at the station: \
+             CoDel, target 1 ms. {} packets wait behind the queue \
              for a URB. First round: {}",
             case.congestion,
             INTERVAL.as_millis(),
