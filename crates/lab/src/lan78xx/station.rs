@@ -18,7 +18,7 @@ const LIMIT: u64 = 400_000;
 
 /// The end of a cable, with CoDel for what the machine sends: a target of 1 ms, as suits a local network.
 pub fn with_codel(queue: AnyQueue) -> AnyQueue {
-    let (target, interval) = (Nanos::from_millis(1), Nanos::from_millis(20));
+    let (target, interval) = (Nanos::from_millis(1), Nanos::from_millis(5));
     let discipline = Discipline::Codel(CodelOptions { target, interval, ..CodelOptions::default() });
     let options = QueueOptions { discipline, limit_bytes: LIMIT, rate: None };
     let waiting = EgressQueue::new(&options);
@@ -27,7 +27,7 @@ pub fn with_codel(queue: AnyQueue) -> AnyQueue {
     Queue { rx: Box::new(sending), tx: queue.tx }
 }
 
-/// What a machine sends, and so what comes in at the cable.
+/// Packets that a machine sends, and that so come in at the cable.
 struct Sending {
     machine: Box<dyn RxQueue>,
     waiting: EgressQueue,

@@ -207,7 +207,7 @@ mod tests {
         };
         assert!(seen(100.0, 0.01).is_narrow(Better::Higher), "no effect");
         assert!(!seen(100.0, 0.2).is_narrow(Better::Higher));
-        assert!(seen(300.0, 0.2).is_narrow(Better::Higher), "large, and known well enough");
+        assert!(seen(300.0, 0.1).is_narrow(Better::Higher), "large, and known well enough");
         assert!(seen(95.0, 0.01).is_narrow(Better::Higher), "a small loss");
         assert!(!seen(95.0, 0.2).is_narrow(Better::Higher));
         assert!(!Seen::default().is_narrow(Better::Higher));

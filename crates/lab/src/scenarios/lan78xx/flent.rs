@@ -158,13 +158,11 @@ mod tests {
         // 5 s without load, 5 s with it, 5 s without; five of the UDP probes under load have no answer.
         let mut table = "rrul,Ping (ms) avg,Ping (ms) UDP BE,TCP totals,Ping (ms) ICMP\n".to_owned();
         for point in 0..75 {
-            let loaded = (25..50).contains(&point);
-            let udp = if (40..45).contains(&point) {
-                String::new()
-            } else {
-                if loaded { "3.5" } else { "0.5" }.into()
+            let (udp, icmp, tcp) = match point {
+                40..45 => ("", "4.5", "900"),
+                25..50 => ("3.5", "4.5", "900"),
+                _ => ("0.5", "0.5", ""),
             };
-            let (icmp, tcp) = if loaded { ("4.5", "900") } else { ("0.5", "") };
             writeln!(table, "{:.1},9999,{udp},{tcp},{icmp}", f64::from(point) / 5.0).unwrap();
         }
         let told = Told::read(&table).unwrap();

@@ -59,7 +59,7 @@ pub(in crate::scenarios) struct Setting {
     pub(in crate::scenarios) techniques: Techniques,
     /// Cost of a URB to the driver's thread.
     pub(in crate::scenarios) urb: Nanos,
-    /// What a weaker machine spends on a frame beyond what this one does.
+    /// Time that a weaker machine spends on a frame beyond what this one does.
     pub(in crate::scenarios) frame: Nanos,
     pub(in crate::scenarios) time: Duration,
     pub(in crate::scenarios) cores: [usize; 2],

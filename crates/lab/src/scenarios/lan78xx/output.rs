@@ -81,7 +81,7 @@ pub(super) struct Count {
     pub(super) dropped: u64,
 }
 
-/// What arrived of one transfer.
+/// Data that arrived of one transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     /// Payload a second, and in all.

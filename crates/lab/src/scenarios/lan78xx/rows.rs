@@ -1,7 +1,8 @@
 //! The rows of the scenario.
 
+use crate::meters::statistics::Samples;
 use crate::report::Better;
-use crate::scenarios::{Goal, Promise};
+use crate::scenarios::{Goal, Promise, Run};
 
 pub(super) const CPU_RATIO: &str = "lan78xx.cpu_per_mbit.on_over_off";
 pub(super) const FILL: &str = "lan78xx.tx.urb_fill_percent";
@@ -130,6 +131,21 @@ pub(super) const PROMISES: &[Promise] = &{
     }
     all
 };
+
+/// States of a flow: without the techniques, and with them.
+pub(super) const BOTH: [&str; 2] = ["off", "on"];
+
+/// Goodput, losses and idle time of a flow, in both states.
+pub(super) type Cells = [[Samples; 3]; BOTH.len()];
+
+/// Fills the rows of a flow, as far as there are such: TCP sends again what is lost.
+pub(super) fn record(run: &mut Run, flow: &str, cells: &Cells) {
+    for (state, cell) in BOTH.into_iter().zip(cells) {
+        let rows = ["mbit", "loss_percent", "idle_percent"].map(|what| format!("{flow}.{what}.{state}"));
+        let rows = rows.iter().zip(cell);
+        rows.filter(|(row, _)| !of(row).is_empty()).for_each(|(row, samples)| run.record(row, samples));
+    }
+}
 
 /// Names of rows that begin so.
 pub(super) fn of(prefix: &str) -> Vec<&'static str> {

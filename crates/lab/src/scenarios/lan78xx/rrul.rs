@@ -35,7 +35,7 @@ const POINTS: usize = 250;
 pub(super) const PENDING: u32 = 32;
 
 /// CoDel in front of the adapter, which is not told its rate.
-pub(super) const CODEL: &str = "{ kind = \"codel\", target_ms = 1, interval_ms = 20 }";
+pub(super) const CODEL: &str = "{ kind = \"codel\", target_ms = 1, interval_ms = 5 }";
 
 /// One queue in front of the adapter, and one congestion control.
 struct Case {

@@ -3,8 +3,7 @@
 
 use super::frames::Protocol;
 use super::output::{Output, Plan};
-use super::{FLOWS, Run, Testbed};
-use crate::meters::statistics::Samples;
+use super::{FLOWS, Run, Testbed, rows};
 use polder_devices::lan78xx::{Options, Techniques};
 
 /// Length of the single long transfer, in seconds.
@@ -13,11 +12,16 @@ const LONG: u32 = 60;
 /// Fills the rows of the gateway.
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let seconds = run.quick_or(1, 6);
-    let mut cells: [[[Samples; 3]; 2]; FLOWS.len()] = Default::default();
+    let mut cells: [rows::Cells; FLOWS.len()] = Default::default();
     for round in 0..stand.samples {
         for (cells, (name, protocol, way)) in cells.iter_mut().zip(FLOWS) {
             for (on, cell) in cells.iter_mut().enumerate() {
-                run.says(&format!("{name} by stacks, {}, {} of {}", STATES[on], round + 1, stand.samples));
+                run.says(&format!(
+                    "{name} by stacks, {}, {} of {}",
+                    rows::BOTH[on],
+                    round + 1,
+                    stand.samples
+                ));
                 let carried = lay(stand, on == 1)?.carry(protocol, way, seconds)?;
                 cell[0].push(carried.mbit);
                 cell[1].push(carried.loss_percent);
@@ -25,21 +29,15 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
             }
         }
     }
-    for (cells, (name, protocol, _)) in cells.iter().zip(FLOWS) {
-        for (state, cell) in STATES.into_iter().zip(cells) {
-            for (what, samples) in ["mbit", "loss_percent", "idle_percent"].into_iter().zip(cell) {
-                if protocol == Protocol::Udp || what != "loss_percent" {
-                    run.record(&format!("lan78xx.gateway.{name}.{what}.{state}"), samples);
-                }
-            }
-        }
+    for (cells, (name, ..)) in cells.iter().zip(FLOWS) {
+        rows::record(run, &format!("lan78xx.gateway.{name}"), cells);
     }
     if run.is_quick() {
         run.leave_out(format!("{LONG} s of TCP"));
         return Ok(());
     }
     for (name, protocol, way) in FLOWS.into_iter().filter(|(_, protocol, _)| *protocol == Protocol::Tcp) {
-        for (on, state) in STATES.into_iter().enumerate() {
+        for (on, state) in rows::BOTH.into_iter().enumerate() {
             run.says(&format!("{name} by stacks, {state}, for {LONG} s"));
             let carried = lay(stand, on == 1)?.carry(protocol, way, LONG)?;
             let text =
@@ -49,8 +47,6 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-const STATES: [&str; 2] = ["off", "on"];
 
 fn lay(stand: &Testbed, on: bool) -> anyhow::Result<Output> {
     Output::lay(&Plan {

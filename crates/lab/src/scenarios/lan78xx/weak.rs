@@ -1,10 +1,8 @@
 //! Source A's table on a weaker machine than this one, which is imitated by a cost for each URB and each frame.
 
-use super::frames::Protocol;
 use super::harness::{self, Setting};
 use super::{FLOWS, Run, Testbed, rows};
 use crate::interrupt;
-use crate::meters::statistics::Samples;
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::Techniques;
 
@@ -16,7 +14,7 @@ const FRAME: Nanos = Nanos(1_600);
 /// Fills the rows of the weak host.
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     for (name, protocol, way) in FLOWS {
-        let mut cells: [[Samples; 3]; 2] = Default::default();
+        let mut cells = rows::Cells::default();
         for round in 0..stand.samples {
             for (on, techniques) in [Techniques::OFF, Techniques::ON].into_iter().enumerate() {
                 interrupt::check()?;
@@ -31,13 +29,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
                 cells[on][2].push(100.0 * (1.0 - busy).max(0.0));
             }
         }
-        for (state, cell) in ["off", "on"].into_iter().zip(&cells) {
-            for (what, samples) in ["mbit", "loss_percent", "idle_percent"].into_iter().zip(cell) {
-                if protocol == Protocol::Udp || what != "loss_percent" {
-                    run.record(&format!("lan78xx.weak_host.{name}.{what}.{state}"), samples);
-                }
-            }
-        }
+        rows::record(run, &format!("lan78xx.weak_host.{name}"), &cells);
     }
     let text = format!("{} ns for each URB and {} ns for each frame of the driver's thread", URB.0, FRAME.0);
     rows::of("lan78xx.weak_host.").iter().for_each(|row| run.remark(row, text.clone()));

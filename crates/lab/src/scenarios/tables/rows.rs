@@ -37,6 +37,7 @@ const TECHNIQUES: &[[Promise; 4]] = techniques![
     ("B.B1", "requests/s", Higher),
     ("B.B2", "µs", Lower),
     ("B.B3", "requests/s", Higher),
+    ("B.B3_latency", "µs", Lower),
     ("B.fixed_32", "requests/s", Higher),
     ("C.C1", "ns", Lower),
     ("C.C1_fragments", "ns", Lower),
