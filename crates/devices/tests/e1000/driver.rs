@@ -340,9 +340,9 @@ fn long_frames_come_on_when_few_buffers_are_left_and_refills_wait_for_fewer() {
     let receiving = Receiving { refill_below_percent: 1, ..Receiving::default() };
     let options = Options { mtu: 4000, receive_ring: 64, receiving, ..Options::default() };
     let mut stand = Stand::with(model::Options::default(), &options, 2048).unwrap();
-    // Every number of buffers is left at one time, with frames of one buffer in front of those of several.
+    // Frames of one buffer and of four, so that some are left of 63 which are too few for the next.
     let frames =
-        (0..200).map(|number| frame(number, if number % 3 == 0 { 60 } else { 4000 })).collect::<Vec<_>>();
+        (0..200).map(|number| frame(number, if number % 4 == 0 { 60 } else { 4000 })).collect::<Vec<_>>();
     for frame in &frames {
         assert!(stand.nic.inject(frame));
         let mut came = Vec::new();
