@@ -4,7 +4,7 @@
 //! for lost. What drifts on the machine drifts for all three; every second round has them the other way round.
 //! A contrast of which the planted loss cannot be seen says nothing about small effects.
 //!
-//! Rounds go on while the intervals are wide, to [`MOST`]: how often depends on their width alone, never on what they
+//! Rounds go on while the intervals are wide, to thirty: how often depends on their width alone, never on what they
 //! show.
 
 use super::Run;
