@@ -5,7 +5,7 @@ pub mod forward;
 pub mod joined;
 pub mod judge;
 pub mod listen;
-pub mod station;
+mod station;
 mod trunk;
 
 pub use crate::usb::Door;

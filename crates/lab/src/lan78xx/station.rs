@@ -17,7 +17,7 @@ const CARD: u32 = 8;
 const LIMIT: u64 = 400_000;
 
 /// The end of a cable, with CoDel for what the machine sends: a target of 1 ms, as suits a local network.
-pub fn with_codel(queue: AnyQueue) -> AnyQueue {
+pub(super) fn with_codel(queue: AnyQueue) -> AnyQueue {
     let (target, interval) = (Nanos::from_millis(1), Nanos::from_millis(5));
     let discipline = Discipline::Codel(CodelOptions { target, interval, ..CodelOptions::default() });
     let options = QueueOptions { discipline, limit_bytes: LIMIT, rate: None };

@@ -2,14 +2,13 @@
 
 use super::output::{CUBIC, HOST, Output, Plan};
 use super::rows::FLENT;
-use super::rrul::{CODEL, PENDING};
+use super::rrul::{CODEL, LOST_MS, PENDING, percentile};
 use super::{Run, Testbed};
 use crate::command::{self, Running};
 use crate::meters::sequence::ratio;
 use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use anyhow::Context as _;
-use polder_devices::lan78xx::{Options, Techniques};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -19,8 +18,6 @@ const EDGE: f64 = 5.0;
 const START: f64 = 1.0;
 /// Between two points.
 const STEP: &str = "0.2";
-/// A point at which no probe has come back, in ms: as long as a lost probe of our own.
-const LOST_MS: f64 = 2000.0;
 /// Data of the first round, for flent's plots.
 const DATA: &str = "rrul.flent.gz";
 
@@ -61,14 +58,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
 }
 
 fn rrul(stand: &Testbed, seconds: u32, keeps: bool) -> anyhow::Result<Told> {
-    let output = Output::lay(&Plan {
-        techniques: Techniques::ON,
-        coalesce: true,
-        gather_us: Options::default().gather_us,
-        queue: Some(CODEL),
-        pending: PENDING,
-        cores: stand.cores,
-    })?;
+    let output = Output::lay(&Plan { queue: Some(CODEL), pending: PENDING, ..Plan::usual(stand.cores) })?;
     let mut server = Running::start("netserver", output.command(false, "netserver").arg("-D"))?;
     let directory = output.directory();
     let table = directory.join("rrul.csv");
@@ -121,9 +111,8 @@ impl Told {
         let mut loaded = loaded.iter().map(|value| value.unwrap_or(LOST_MS)).collect::<Vec<_>>();
         idle.sort_by(f64::total_cmp);
         loaded.sort_by(f64::total_cmp);
-        let last = loaded.get((loaded.len() * 99 / 100).min(loaded.len().checked_sub(1)?))?;
-        let percent = 100.0 * ratio(lost as u64, loaded.len() as u64);
-        Some([last - idle.get(idle.len() / 2)?, percent])
+        let lost = 100.0 * ratio(lost as u64, loaded.len() as u64);
+        Some([percentile(&loaded, 99)? - percentile(&idle, 50)?, lost])
     }
 
     /// Mean of a series under load.

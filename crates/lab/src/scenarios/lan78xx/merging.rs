@@ -86,9 +86,7 @@ impl Column {
             techniques: self.techniques,
             coalesce: self.coalesce,
             gather_us: self.gather_us,
-            queue: None,
-            pending: 128,
-            cores: stand.cores,
+            ..Plan::usual(stand.cores)
         };
         let output = Output::lay(&plan)?;
         let before = output.count()?;

@@ -15,8 +15,8 @@ use crate::peers::polder;
 use crate::topology::{Namespace, Topology, is_root, pin_here};
 use crate::traffic::sockets::wait_for_ping;
 use anyhow::{Context as _, bail, ensure};
-use polder_devices::lan78xx::Techniques;
 use polder_devices::lan78xx::model::{self, Timing};
+use polder_devices::lan78xx::{Options, Techniques};
 use polder_devices::usb::Speed;
 use serde_json::Value;
 use std::net::Ipv4Addr;
@@ -52,6 +52,14 @@ pub(super) struct Plan {
     /// Packets that wait behind it for a URB.
     pub(super) pending: u32,
     pub(super) cores: [usize; 2],
+}
+
+impl Plan {
+    /// All techniques, and no queue in front of the adapter.
+    pub(super) fn usual(cores: [usize; 2]) -> Self {
+        let Options { gather_us, .. } = Options::default();
+        Self { techniques: Techniques::ON, coalesce: true, gather_us, queue: None, pending: 128, cores }
+    }
 }
 
 /// Two machines and their connection; all are removed with it.

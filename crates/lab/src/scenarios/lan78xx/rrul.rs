@@ -10,7 +10,6 @@ use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
-use polder_devices::lan78xx::{Options, Techniques};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -27,7 +26,7 @@ const ECHO: u16 = 7;
 const LOOK: Duration = Duration::from_millis(20);
 /// After this long a probe is lost. It counts as one that took so long, the least that it can have taken.
 const PATIENCE: Duration = Duration::from_secs(2);
-const LOST_MS: f64 = 2000.0;
+pub(super) const LOST_MS: f64 = 2000.0;
 /// Points of a curve at most.
 const POINTS: usize = 250;
 
@@ -107,8 +106,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         let text = format!(
             "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, \
              lost ones as {} s, less the median without. Queue in front of the adapter: {}; at the station: \
-             CoDel, target 1 ms. {} packets wait behind the queue \
-             for a URB. First round: {}",
+             CoDel, target 1 ms. CoDel's interval is 5 ms. {} packets wait behind the queue for a URB. First round: {}",
             case.congestion,
             INTERVAL.as_millis(),
             PATIENCE.as_secs(),
@@ -123,14 +121,7 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
 
 impl Case {
     fn plan(&self, stand: &Testbed) -> Plan {
-        Plan {
-            gather_us: Options::default().gather_us,
-            techniques: Techniques::ON,
-            coalesce: true,
-            queue: self.queue,
-            pending: self.pending(),
-            cores: stand.cores,
-        }
+        Plan { queue: self.queue, pending: self.pending(), ..Plan::usual(stand.cores) }
     }
 
     fn pending(&self) -> u32 {
@@ -371,7 +362,7 @@ fn slowest(echoes: &[Echo]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+pub(super) fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied()
 }
 

@@ -4,7 +4,7 @@
 use super::frames::Protocol;
 use super::output::{Output, Plan};
 use super::{FLOWS, Run, Testbed, rows};
-use polder_devices::lan78xx::{Options, Techniques};
+use polder_devices::lan78xx::Techniques;
 
 /// Length of the single long transfer, in seconds.
 const LONG: u32 = 60;
@@ -52,9 +52,6 @@ fn lay(stand: &Testbed, on: bool) -> anyhow::Result<Output> {
     Output::lay(&Plan {
         techniques: if on { Techniques::ON } else { Techniques::OFF },
         coalesce: on,
-        gather_us: Options::default().gather_us,
-        queue: None,
-        pending: 128,
-        cores: stand.cores,
+        ..Plan::usual(stand.cores)
     })
 }
