@@ -15,7 +15,9 @@ mod program;
 mod run;
 mod tap;
 
-pub use program::{BadProgram, Instruction, MOST_INSTRUCTIONS, Program};
+pub use program::{
+    Arithmetic, BadProgram, Instruction, MOST_INSTRUCTIONS, Operand, Program, Step, Test, Width,
+};
 use run::pack;
 pub use run::{Runner, View};
 pub use tap::{CHUNK_BYTES, Tap, TapCounters, TapOptions, TapReader, tap};

@@ -53,23 +53,30 @@ pub(super) const MEMORY: usize = 16;
 /// First offset that is an extension and no byte of the packet (`SKF_LL_OFF` and above).
 const FIRST_EXTENSION: u32 = 0xffe0_0000;
 
-/// Bytes of a load.
+/// Bytes of a load, in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
+pub enum Width {
+    /// 4.
     Word,
+    /// 2.
     Half,
+    /// 1.
     Byte,
 }
 
 /// The second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub enum Operand {
+    /// A number of the program.
     Constant(u32),
+    /// X.
     Index,
 }
 
+/// Operation on 32 bits without a sign; what overflows is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arithmetic {
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Arithmetic {
     Add,
     Subtract,
     Multiply,
@@ -82,40 +89,58 @@ pub(super) enum Arithmetic {
     ShiftRight,
 }
 
+/// Comparison of A, without a sign, with an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Test {
     Equal,
     Greater,
     GreaterOrEqual,
+    /// A bit that both have.
     AnyBit,
 }
 
-/// An instruction that has been checked. `A` is the accumulator, `X` the index register.
+/// An instruction that has been checked. `A` is the accumulator, `X` the index register. Both, and the memory, begin
+/// as zero. Jumps are to places in the program, behind the instruction and inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// A = bytes of the packet at this offset.
     Load(Width, u32),
     /// A = bytes of the packet at X and this offset.
     LoadIndexed(Width, u32),
     /// A = length of the packet.
     LoadLength,
+    /// A = this.
     LoadConstant(u32),
+    /// A = this word of the memory.
     LoadMemory(u8),
     /// X = four times the lower half of the byte at this offset: the length of an IPv4 header.
     IndexHeader(u32),
+    /// X = length of the packet.
     IndexLength,
+    /// X = this.
     IndexConstant(u32),
+    /// X = this word of the memory.
     IndexMemory(u8),
+    /// This word of the memory = A.
     Store(u8),
+    /// This word of the memory = X.
     StoreIndex(u8),
+    /// A = A and the operand; division by zero ends the program with no match, and a shift by 32 and more leaves 0.
     Compute(Arithmetic, Operand),
+    /// A = −A.
     Negate,
+    /// Goes on there.
     Jump(u16),
-    /// Two places to go on.
+    /// Goes on at the first place if the test holds, else at the second.
     Branch(Test, Operand, u16, u16),
+    /// Ends: so many bytes are taken.
     Return(u32),
+    /// Ends: A bytes are taken.
     ReturnAccumulator,
+    /// X = A.
     ToIndex,
+    /// A = X.
     FromIndex,
 }
 
@@ -194,6 +219,11 @@ impl Program {
     #[inline]
     pub fn may_match<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
         self.gate.as_ref().map_or(u64::MAX, |gate| gate.pass(fronts))
+    }
+
+    /// Its instructions, at least one; the last ends it.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
     }
 
     /// Number of instructions.

@@ -13,7 +13,7 @@ use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use polder_datapath::capture::{Instruction, Where};
+use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use rustix::io::Errno;
@@ -92,7 +92,7 @@ impl Port {
     ///
     /// # Errors
     /// [`CopyError`] where the kernel cannot.
-    pub fn copies(&self, filter: &[Instruction], longest: u32, places: Where) -> Result<Copies, CopyError> {
+    pub fn copies(&self, filter: &Program, longest: u32, places: Where) -> Result<Copies, CopyError> {
         let of = (&self.link, Arc::downgrade(&self.is_up));
         Copies::open(of, (filter, longest, places), COPIES_BYTES)
     }

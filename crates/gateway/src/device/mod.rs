@@ -23,7 +23,7 @@ use crate::show::modem::ModemRow;
 use crate::show::nic::NicRow;
 use anyhow::{Context as _, Result, anyhow};
 use polder_buffers::{PortId, Region};
-use polder_datapath::capture::{Instruction, Where};
+use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
@@ -274,12 +274,7 @@ pub trait Handle: Send {
 
     /// Copies of packets that the device receives, sends, or both, for a capture with this filter and at most so many bytes
     /// of each; `None` for a device whose packets all come to user space.
-    fn copies(
-        &self,
-        _filter: &[Instruction],
-        _longest: u32,
-        _places: Where,
-    ) -> Option<Result<Copies, CopyError>> {
+    fn copies(&self, _filter: &Program, _longest: u32, _places: Where) -> Option<Result<Copies, CopyError>> {
         None
     }
 

@@ -5,7 +5,7 @@ use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::Region;
-use polder_datapath::capture::{Instruction, Where};
+use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
@@ -153,12 +153,7 @@ impl Handle for skb::Port {
         Self::flows(self)
     }
 
-    fn copies(
-        &self,
-        filter: &[Instruction],
-        longest: u32,
-        places: Where,
-    ) -> Option<Result<Copies, CopyError>> {
+    fn copies(&self, filter: &Program, longest: u32, places: Where) -> Option<Result<Copies, CopyError>> {
         Some(Self::copies(self, filter, longest, places))
     }
 

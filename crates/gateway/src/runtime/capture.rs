@@ -149,7 +149,7 @@ impl Captures {
         let program = Arc::new(program);
         let longest = request.longest.min(LONGEST);
         let mut places = Where { rx: request.rx, tx: request.tx, drops: request.drops };
-        let copies = locked.begin_capture(capture, port, (&instructions, longest, places));
+        let copies = locked.begin_capture(capture, port, (&program, longest, places));
         let copies = copies.map(CopyReader::new);
         if copies.is_some() {
             (places.rx, places.tx) = (false, false);

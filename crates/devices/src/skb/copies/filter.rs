@@ -11,45 +11,51 @@
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::skb::program::{DATA, DATA_END, LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::{self as classic, Program, Step};
 
 /// Puts the verdict of `filter` on the frame of the context in R6 into R7: bytes to be taken. Goes to `no_match` where there
-/// are none. `None` for an instruction that there is not; R9 has the length of the tag.
-pub(super) fn translate(program: &mut Assembler, filter: &[Instruction], no_match: Label) -> Option<()> {
+/// are none. R9 has the length of the tag.
+pub(super) fn translate(program: &mut Assembler, filter: &Program, no_match: Label) {
     begin(program, no_match);
-    clear_memory(program, filter);
+    let steps = filter.steps();
+    clear_memory(program, steps);
     let matched = program.label();
-    let places = filter.iter().map(|_| program.label()).collect::<Vec<_>>();
+    let places = steps.iter().map(|_| program.label()).collect::<Vec<_>>();
     // Verifiers take no instruction that nothing leads to.
-    let mut is_reached = vec![false; filter.len()];
-    *is_reached.first_mut()? = true;
-    for (at, instruction) in filter.iter().enumerate() {
+    let mut is_reached = vec![false; steps.len()];
+    is_reached[0] = true;
+    for (at, step) in steps.iter().enumerate() {
         if !is_reached[at] {
             continue;
         }
-        for next in successors(at, *instruction) {
-            *is_reached.get_mut(next)? = true;
-        }
         program.place(places[at]);
-        match instruction.code & CLASS {
-            JUMP => jump(program, *instruction, &places[at + 1..])?,
-            RETURN => end(program, *instruction, matched),
-            _ => step(program, *instruction, no_match)?,
+        let mut reach = |to: usize| {
+            is_reached[to] = true;
+            places[to]
+        };
+        match *step {
+            Step::Jump(to) => program.go(reach(to.into())),
+            Step::Branch(test, by, yes, no) => {
+                program.jump_word(condition(test), A, operand(by), reach(yes.into()));
+                let no = usize::from(no);
+                let other = reach(no);
+                if no != at + 1 {
+                    program.go(other);
+                }
+            }
+            Step::Return(bytes) => {
+                program.compute_word(Arithmetic::Move, A, Operand::Value(bytes));
+                program.go(matched);
+            }
+            Step::ReturnAccumulator => program.go(matched),
+            _ => {
+                reach(at + 1);
+                translate_step(program, *step, no_match);
+            }
         }
     }
     program.place(matched);
     program.jump_word(Condition::Equal, A, Operand::Value(0), no_match);
-    Some(())
-}
-
-/// Places that an instruction leads to.
-fn successors(at: usize, Instruction { code, yes, no, k }: Instruction) -> Vec<usize> {
-    match code & CLASS {
-        RETURN => Vec::new(),
-        JUMP if code & OPERATION == 0 => vec![at.saturating_add(1).saturating_add(k as usize)],
-        JUMP => vec![at + 1 + usize::from(yes), at + 1 + usize::from(no)],
-        _ => vec![at + 1],
-    }
 }
 
 /// Puts the length of the tag that the kernel has taken off into R9, and bytes 8 to 23 of such a frame as it is on the wire
@@ -107,71 +113,59 @@ pub(super) fn tag(program: &mut Assembler) {
     program.or_register(R3, R4);
 }
 
-/// Zeroes the words of the scratch memory that `filter` reads.
-fn clear_memory(program: &mut Assembler, filter: &[Instruction]) {
+/// Zeroes the words of the scratch memory that the filter reads.
+fn clear_memory(program: &mut Assembler, steps: &[Step]) {
     program.set(R1, 0);
-    let reads = |place| filter.iter().any(|it| matches!(it.code, 0x60 | 0x61) && it.k == place);
+    let reads = |place| {
+        let is_read =
+            |step: &Step| matches!(step, Step::LoadMemory(it) | Step::IndexMemory(it) if *it == place);
+        steps.iter().any(is_read)
+    };
     for place in (0..WORDS).filter(|&place| reads(place)) {
         program.store(Width::Word, R10, memory(place), R1);
     }
 }
 
-fn end(program: &mut Assembler, Instruction { code, k, .. }: Instruction, matched: Label) {
-    if code == 0x06 {
-        program.compute_word(Arithmetic::Move, A, Operand::Value(k));
+fn condition(test: classic::Test) -> Condition {
+    match test {
+        classic::Test::Equal => Condition::Equal,
+        classic::Test::Greater => Condition::Greater,
+        classic::Test::GreaterOrEqual => Condition::NotLess,
+        classic::Test::AnyBit => Condition::AnyBit,
     }
-    program.go(matched);
 }
 
-fn jump(program: &mut Assembler, instruction: Instruction, places: &[Label]) -> Option<()> {
-    let Instruction { code, yes, no, k } = instruction;
-    let condition = match code & OPERATION {
-        0x00 => {
-            program.go(*places.get(k as usize)?);
-            return Some(());
-        }
-        0x10 => Condition::Equal,
-        0x20 => Condition::Greater,
-        0x30 => Condition::NotLess,
-        0x40 => Condition::AnyBit,
-        _ => return None,
-    };
-    program.jump_word(condition, A, operand(instruction), places[usize::from(yes)]);
-    if no != 0 {
-        program.go(places[usize::from(no)]);
-    }
-    Some(())
-}
-
-/// An instruction that neither jumps nor ends.
-fn step(program: &mut Assembler, instruction: Instruction, no_match: Label) -> Option<()> {
-    let Instruction { code, k, .. } = instruction;
-    match code {
-        0x00 => program.compute_word(Arithmetic::Move, A, Operand::Value(k)),
-        0x01 => program.compute_word(Arithmetic::Move, X, Operand::Value(k)),
-        0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 => {
-            let at = if code & MODE == 0x20 { Offset::Fixed(k) } else { Offset::Indexed(k) };
-            load(program, width(code), at, no_match);
+/// A step that neither jumps nor ends.
+fn translate_step(program: &mut Assembler, step: Step, no_match: Label) {
+    match step {
+        Step::LoadConstant(k) => program.compute_word(Arithmetic::Move, A, Operand::Value(k)),
+        Step::IndexConstant(k) => program.compute_word(Arithmetic::Move, X, Operand::Value(k)),
+        Step::Load(width, k) => {
+            load(program, of(width), Offset::Fixed(k), no_match);
             program.copy(A, R0);
         }
-        0xb1 => {
+        Step::LoadIndexed(width, k) => {
+            load(program, of(width), Offset::Indexed(k), no_match);
+            program.copy(A, R0);
+        }
+        Step::IndexHeader(k) => {
             load(program, Width::Byte, Offset::Fixed(k), no_match);
             program.and(R0, 15);
             program.shift_left(R0, 2);
             program.copy(X, R0);
         }
-        0x60 => program.load(Width::Word, A, R10, memory(k)),
-        0x61 => program.load(Width::Word, X, R10, memory(k)),
-        0x02 => program.store(Width::Word, R10, memory(k), A),
-        0x03 => program.store(Width::Word, R10, memory(k), X),
-        0x80 => length(program, A),
-        0x81 => length(program, X),
-        0x07 => program.copy(X, A),
-        0x87 => program.copy(A, X),
-        _ if code & CLASS == COMPUTE => compute(program, instruction, no_match)?,
-        _ => return None,
+        Step::LoadMemory(place) => program.load(Width::Word, A, R10, memory(place)),
+        Step::IndexMemory(place) => program.load(Width::Word, X, R10, memory(place)),
+        Step::Store(place) => program.store(Width::Word, R10, memory(place), A),
+        Step::StoreIndex(place) => program.store(Width::Word, R10, memory(place), X),
+        Step::LoadLength => length(program, A),
+        Step::IndexLength => length(program, X),
+        Step::ToIndex => program.copy(X, A),
+        Step::FromIndex => program.copy(A, X),
+        Step::Negate => program.compute_word(Arithmetic::Negate, A, Operand::Value(0)),
+        Step::Compute(arithmetic, by) => compute(program, arithmetic, by, no_match),
+        Step::Jump(_) | Step::Branch(..) | Step::Return(_) | Step::ReturnAccumulator => {}
     }
-    Some(())
 }
 
 /// Length of the frame as it is on the wire.
@@ -181,25 +175,20 @@ fn length(program: &mut Assembler, to: Register) {
 }
 
 /// Arithmetic: a division by zero is no match, and a shift by 32 and more leaves nothing.
-fn compute(program: &mut Assembler, instruction: Instruction, no_match: Label) -> Option<()> {
-    let is_by_index = instruction.code & INDEX != 0;
-    let arithmetic = match instruction.code & OPERATION {
-        0x00 => Arithmetic::Add,
-        0x10 => Arithmetic::Subtract,
-        0x20 => Arithmetic::Multiply,
-        0x30 => Arithmetic::Divide,
-        0x40 => Arithmetic::Or,
-        0x50 => Arithmetic::And,
-        0x60 => Arithmetic::ShiftLeft,
-        0x70 => Arithmetic::ShiftRight,
-        0x80 => {
-            program.compute_word(Arithmetic::Negate, A, Operand::Value(0));
-            return Some(());
-        }
-        0x90 => Arithmetic::Remainder,
-        0xa0 => Arithmetic::ExclusiveOr,
-        _ => return None,
+fn compute(program: &mut Assembler, arithmetic: classic::Arithmetic, by: classic::Operand, no_match: Label) {
+    let arithmetic = match arithmetic {
+        classic::Arithmetic::Add => Arithmetic::Add,
+        classic::Arithmetic::Subtract => Arithmetic::Subtract,
+        classic::Arithmetic::Multiply => Arithmetic::Multiply,
+        classic::Arithmetic::Divide => Arithmetic::Divide,
+        classic::Arithmetic::Remainder => Arithmetic::Remainder,
+        classic::Arithmetic::And => Arithmetic::And,
+        classic::Arithmetic::Or => Arithmetic::Or,
+        classic::Arithmetic::Xor => Arithmetic::ExclusiveOr,
+        classic::Arithmetic::ShiftLeft => Arithmetic::ShiftLeft,
+        classic::Arithmetic::ShiftRight => Arithmetic::ShiftRight,
     };
+    let is_by_index = by == classic::Operand::Index;
     let computed = program.label();
     if is_by_index && matches!(arithmetic, Arithmetic::Divide | Arithmetic::Remainder) {
         program.jump_word(Condition::Equal, X, Operand::Value(0), no_match);
@@ -211,9 +200,8 @@ fn compute(program: &mut Assembler, instruction: Instruction, no_match: Label) -
         program.go(computed);
         program.place(shifted);
     }
-    program.compute_word(arithmetic, A, operand(instruction));
+    program.compute_word(arithmetic, A, operand(by));
     program.place(computed);
-    Some(())
 }
 
 /// Offset of a load.
@@ -301,15 +289,18 @@ fn load_window(program: &mut Assembler, width: Width, no_match: Label) {
     program.shift_right(R0, 64 - 8 * bytes(width));
 }
 
-fn operand(Instruction { code, k, .. }: Instruction) -> Operand {
-    if code & INDEX != 0 { Operand::Register(X) } else { Operand::Value(k) }
+fn operand(by: classic::Operand) -> Operand {
+    match by {
+        classic::Operand::Constant(k) => Operand::Value(k),
+        classic::Operand::Index => Operand::Register(X),
+    }
 }
 
-fn width(code: u16) -> Width {
-    match code & 0x18 {
-        0x00 => Width::Word,
-        0x08 => Width::Half,
-        _ => Width::Byte,
+fn of(width: classic::Width) -> Width {
+    match width {
+        classic::Width::Word => Width::Word,
+        classic::Width::Half => Width::Half,
+        classic::Width::Byte => Width::Byte,
     }
 }
 
@@ -323,21 +314,13 @@ fn bytes(width: Width) -> i32 {
 }
 
 /// A word of the scratch memory on the stack.
-fn memory(place: u32) -> i16 {
-    MEMORY + 4 * i16::try_from(place % WORDS).unwrap_or(0)
+fn memory(place: u8) -> i16 {
+    MEMORY + 4 * i16::from(place % WORDS)
 }
 
 const A: Register = R7;
 const X: Register = R8;
-/// Parts of a code, and classes.
-const CLASS: u16 = 0x07;
-const OPERATION: u16 = 0xf0;
-const MODE: u16 = 0xe0;
-const INDEX: u16 = 0x08;
-const COMPUTE: u16 = 0x04;
-const JUMP: u16 = 0x05;
-const RETURN: u16 = 0x06;
-const WORDS: u32 = 16;
+const WORDS: u8 = 16;
 /// First byte of the window: every load up to here ends in front of the tag.
 const WINDOW: i32 = 8;
 const ETHERNET: i32 = 14;
@@ -355,7 +338,7 @@ mod tests {
     use super::*;
     use crate::bpf::sys::{ProgramKind, load, test_run};
     use polder_buffers::BATCH;
-    use polder_datapath::capture::{Program, Runner, View};
+    use polder_datapath::capture::{Instruction, Runner, View};
     use proptest::prelude::*;
     use proptest::sample::select;
     use std::os::fd::{AsFd as _, OwnedFd};
@@ -363,7 +346,7 @@ mod tests {
 
     /// The translated filter as a program that answers its verdict, on a frame whose tag the kernel has beside it, if there is
     /// one. `None` without the right to load programs, and the namespace tests say so.
-    fn loaded(filter: &[Instruction], tag: Option<[u8; 4]>) -> Option<OwnedFd> {
+    fn loaded(filter: &Program, tag: Option<[u8; 4]>) -> Option<OwnedFd> {
         let mut program = Assembler::new();
         let no_match = program.label();
         program.copy(R6, R1);
@@ -372,7 +355,7 @@ mod tests {
             program.set(R3, u16::from_be_bytes([c, d]).into());
             program.call(Helper::VlanPush);
         }
-        translate(&mut program, filter, no_match).expect("the filter was checked");
+        translate(&mut program, filter, no_match);
         program.copy(R0, R7);
         program.exit();
         program.place(no_match);
@@ -396,7 +379,7 @@ mod tests {
     fn agrees(filter: &[Instruction], frames: &[Vec<u8>]) {
         let Ok(program) = Program::load(filter) else { return };
         for tag in [None, Some([0x81, 0, 0x20, 7]), Some([0x88, 0xa8, 0x6f, 0xff])] {
-            let Some(loaded) = loaded(filter, tag) else { return };
+            let Some(loaded) = loaded(&program, tag) else { return };
             for frame in frames {
                 let verdict = test_run(loaded.as_fd(), frame).expect("root runs programs");
                 let mut frame = frame.clone();

@@ -22,7 +22,7 @@ use crate::af_xdp::link::LinkInfo;
 use crate::bpf::flows::processors;
 use crate::bpf::sys::{Map, MapKind, ProgramKind, SharedCounters, Side, link_tcx, load};
 use core::sync::atomic::{AtomicBool, Ordering};
-use polder_datapath::capture::{Instruction, Where};
+use polder_datapath::capture::{Program, Where};
 use program::{ASKED, COUNTERS, LOST, RECORD, Shared};
 use ring::Ring;
 use rustix::io::Errno;
@@ -60,7 +60,7 @@ pub struct Copy<'a> {
 /// Reason why the kernel copies nothing for a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// Too many instructions, or one that there is not.
+    /// Too many instructions.
     #[error("the filter is too long for a program of the kernel")]
     Filter,
     /// The verifier refused the program.
@@ -89,7 +89,7 @@ impl Copies {
     /// [`CopyError`]; nothing is attached then.
     pub(super) fn open(
         (link, is_up): (&LinkInfo, Weak<AtomicBool>),
-        (filter, longest, places): (&[Instruction], u32, Where),
+        (filter, longest, places): (&Program, u32, Where),
         bytes: u32,
     ) -> Result<Self, CopyError> {
         let made = |step| move |errno| CopyError::Step { step, errno };
@@ -179,6 +179,7 @@ const TAG: usize = 4;
 mod tests {
     use super::*;
     use crate::af_xdp::link::{Which, query};
+    use polder_datapath::capture::Instruction;
     use std::net::UdpSocket;
     use std::sync::Arc;
 
@@ -203,6 +204,7 @@ mod tests {
             let of_port =
                 [step(0x30, 0, 23), step(0x15, 3, 17), step(0x28, 0, 36), step(0x15, 1, port.into())];
             let filter = [&of_port[..], &[step(0x06, 0, 262_144), step(0x06, 0, 0)]].concat();
+            let filter = Program::load(&filter).expect("a filter");
             let link = query(Which::Name("lo")).expect("there is a loopback interface");
             let is_up = Arc::new(AtomicBool::new(true));
             let places = Where { rx, tx, drops: false };

@@ -8,7 +8,7 @@ use super::filter::{tag, translate};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::skb::program::{LENGTH, NEXT, VLAN_PRESENT};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
-use polder_datapath::capture::Instruction;
+use polder_datapath::capture::Program;
 use std::os::fd::BorrowedFd;
 
 /// Maps that the programs of a capture share with its reader.
@@ -24,13 +24,13 @@ pub(super) struct Shared<'a> {
 pub(super) fn program(
     shared: Shared<'_>,
     is_egress: bool,
-    (filter, longest): (&[Instruction], u32),
+    (filter, longest): (&Program, u32),
 ) -> Option<Vec<u64>> {
     let mut program = Assembler::new();
     let [end, lost, reserved] = [(); 3].map(|()| program.label());
     program.copy(R6, R1);
     shared.count(&mut program, ASKED, end);
-    translate(&mut program, filter, end)?;
+    translate(&mut program, filter, end);
     shared.reserve(&mut program, longest, (reserved, lost));
     program.place(reserved);
     fill(&mut program, is_egress);
@@ -137,6 +137,7 @@ const MOST_WORDS: usize = 32_000;
 mod tests {
     use super::*;
     use crate::bpf::sys::{Map, MapKind, ProgramKind, SharedCounters, load};
+    use polder_datapath::capture::Instruction;
     use std::os::fd::AsFd as _;
 
     #[test]
@@ -145,13 +146,14 @@ mod tests {
         let host = |k| [step(0x20, 0, 30), step(0x15, 1, k), step(0x06, 0, 262_144)];
         let hosts = (1..600).flat_map(host).chain([step(0x06, 0, 0)]).collect::<Vec<_>>();
         let far = [&[step(0x48, 0, 14); 4000][..], &[step(0x06, 0, 1)]].concat();
+        let load_filter = |filter: &[Instruction]| Program::load(filter).expect("a filter");
         // Without the right to make maps there is nothing to look at; the namespace tests say so.
         let Ok(ring) = Map::new(MapKind::Ring, "polder_copies", 0, 0, 1 << 16) else { return };
         let counters = SharedCounters::new("polder_copies", COUNTERS).expect("there is one map already");
         let shared = Shared { ring: ring.as_fd(), counters: counters.as_fd(), processors: 1 };
         for longest in [1, 128, 129, 65_553] {
-            assert!(program(shared, false, (&far, longest)).is_none());
-            let program = program(shared, true, (&hosts, longest)).expect("it is short enough");
+            assert!(program(shared, false, (&load_filter(&far), longest)).is_none());
+            let program = program(shared, true, (&load_filter(&hosts), longest)).expect("it is short enough");
             load(ProgramKind::Tcx, "polder_copies", &program).expect("the verifier takes it");
         }
     }

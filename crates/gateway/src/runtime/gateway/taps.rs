@@ -5,7 +5,7 @@ use super::fast_path::obstacle;
 use crate::config::model::Role;
 use crate::runtime::worker::Command;
 use polder_buffers::PortId;
-use polder_datapath::capture::{Instruction, Tap, Where};
+use polder_datapath::capture::{Program, Tap, Where};
 use polder_devices::skb::Copies;
 
 impl Gateway {
@@ -16,7 +16,7 @@ impl Gateway {
         &mut self,
         capture: u64,
         port: PortId,
-        (filter, longest, places): (&[Instruction], u32, Where),
+        (filter, longest, places): (&Program, u32, Where),
     ) -> Option<Copies> {
         if !places.rx && !places.tx {
             return None;
@@ -30,11 +30,7 @@ impl Gateway {
     }
 
     /// Copies of a port's packets, if it is taken whole and has a fast path, and the TCX hooks see all that programs send by it.
-    fn copies(
-        &self,
-        port: PortId,
-        (filter, longest, places): (&[Instruction], u32, Where),
-    ) -> Option<Copies> {
+    fn copies(&self, port: PortId, (filter, longest, places): (&Program, u32, Where)) -> Option<Copies> {
         let state = self.ports.iter().find(|state| state.configuration.id == port)?;
         let is_bypassed = self.flow_tables().any(|(_, table)| table.is_xdp());
         if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() || is_bypassed {
