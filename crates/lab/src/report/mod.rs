@@ -3,6 +3,7 @@
 //! Names of rows are a contract: later runs and other people compare by them.
 
 pub mod compare;
+mod forest;
 pub mod join;
 pub mod page;
 pub mod plot;

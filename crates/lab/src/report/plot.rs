@@ -1,6 +1,6 @@
 //! Pictures of a report, as SVG.
 
-use super::{Curve, Report, Row, number};
+use super::{Curve, Report, Row, forest, number};
 use anyhow::anyhow;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::coord::types::RangedCoordf64;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Width of every picture, in pixels.
 pub const WIDTH: u32 = 760;
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(11, 110, 153),
     RGBColor(217, 119, 6),
     RGBColor(77, 124, 15),
@@ -17,15 +17,16 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(91, 33, 182),
     RGBColor(71, 85, 105),
 ];
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 
-/// A bar chart for each family of rows that differ in the last part of their names alone, and a
-/// line chart for each curve.
+/// A chart of intervals for the techniques of each source, a bar chart for each family of other rows that differ in
+/// the last part of their names alone, and a line chart for each curve.
 ///
 /// # Errors
 /// When a chart cannot be drawn.
 pub fn all(report: &Report) -> anyhow::Result<Vec<String>> {
-    let mut pictures = Vec::new();
+    let mut pictures =
+        forest::all(&report.rows).map_err(|error| anyhow!("cannot draw the techniques: {error}"))?;
     for (family, rows) in families(&report.rows) {
         pictures.push(bars(&family, &rows).map_err(|error| anyhow!("cannot draw {family}: {error}"))?);
     }
@@ -46,7 +47,7 @@ pub fn curves(report: &Report) -> anyhow::Result<Vec<String>> {
 /// row that has the shared part for its name.
 fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
     let mut families = BTreeMap::<String, Vec<&Row>>::new();
-    let measured = || rows.iter().filter(|row| row.value.is_some());
+    let measured = || rows.iter().filter(|row| row.value.is_some() && !forest::is_contrast(row, rows));
     for row in measured() {
         let family = row.name.rsplit_once('.').map_or("", |(family, _)| family);
         // Rows of a scenario as such have nothing in common.
@@ -63,7 +64,7 @@ fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
     families
 }
 
-type DrawError = Box<dyn core::error::Error>;
+pub(super) type DrawError = Box<dyn core::error::Error>;
 
 fn bars(family: &str, rows: &[&Row]) -> Result<String, DrawError> {
     const BAR: i32 = 26;
@@ -82,10 +83,10 @@ fn bars(family: &str, rows: &[&Row]) -> Result<String, DrawError> {
         let peer = row.name.rsplit('.').next().unwrap_or("");
         let value = row.value.unwrap_or(0.0);
         #[expect(clippy::cast_possible_truncation, reason = "pixels of a bounded picture")]
-        let end = LEFT + (room * value / largest) as i32;
+        let end = (LEFT + (room * value / largest) as i32).max(LEFT + 1);
         area.draw(&Text::new(peer.to_owned(), (14, top + 5), (FONT, 14)))?;
         let colour = COLOURS[place % COLOURS.len()];
-        area.draw(&Rectangle::new([(LEFT, top), (end.max(LEFT + 1), top + BAR)], colour.filled()))?;
+        area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR)], colour.filled()))?;
         let text = format!("{} {}", number(value), row.unit);
         area.draw(&Text::new(text, (end + 8, top + 5), (FONT, 14)))?;
         top += 34;
