@@ -339,7 +339,9 @@ fn refuse_seventeen(mode: &str) {
     let net = Net::new(&text_of(mode, "", ""));
     let [a, b, _] = &net.stations;
     net.exchange();
-    let (before, sources) = net.failed();
+    let beside = Net::new(&text_of(mode, "", ""));
+    beside.exchange();
+    let ([before, besides], sources) = ([net.failed().0, beside.failed().0], net.failed().1);
     let source = if mode == "native" { "tracepoint" } else { "interface" };
     assert_eq!(sources, [source; 3], "{mode}");
     // The station refuses what it is sent, and its link stays up.
@@ -351,6 +353,9 @@ fn refuse_seventeen(mode: &str) {
     until("they are counted", || net.failed().0 == before + 17);
     std::thread::sleep(MOMENT);
     assert_eq!(net.failed().0, before + 17, "no packet counts twice");
+    assert_eq!(beside.failed().0, besides, "interfaces of another namespace have the same numbers");
+    beside.polder.assert_conserved();
+    beside.polder.stop();
     net.polder.assert_conserved();
     net.polder.stop();
 }
