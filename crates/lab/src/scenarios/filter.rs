@@ -55,7 +55,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let mut candidates = Vec::new();
     // Without rules twice: how much two gateways differ that are the same.
     for rules in [0, 0, 1, 100, 10_000] {
-        let harness = Harness::filtering(Path::Encapsulate, FLOWS, core, filters(rules)?)?;
+        let harness = Harness::filtering(Path::Encapsulate, FLOWS, core, filters(rules, 1)?)?;
         candidates.push(Candidate {
             rules,
             harness,
@@ -102,7 +102,7 @@ fn report(run: &mut Run, candidates: Vec<Candidate>) -> anyhow::Result<()> {
         };
         if let Some(row) = row {
             run.record(row, &differences);
-            let size = filters(rules)?.size();
+            let size = filters(rules, 1)?.size();
             run.remark(
                 row,
                 format!(
@@ -131,7 +131,7 @@ fn cost(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64
 
 /// Rules of the kinds that operators write, in the networks of the traffic: a quarter for one sender
 /// each, the others for other destinations; all of them accept.
-fn filters(count: usize) -> anyhow::Result<Filters> {
+pub(super) fn filters(count: usize, workers: usize) -> anyhow::Result<Filters> {
     let mut random = fastrand::Rng::with_seed(7);
     let mut rules = Vec::new();
     while rules.len() < count {
@@ -142,7 +142,7 @@ fn filters(count: usize) -> anyhow::Result<Filters> {
         };
         rules.push(rule);
     }
-    let mut counts = RuleCounts::new(1);
+    let mut counts = RuleCounts::new(workers);
     counts.grow_to(count);
     Ok(Filters::new(&rules.into_iter().zip(0..).collect::<Vec<_>>(), Vec::new(), counts)?)
 }
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn rules_are_as_many_as_asked_and_few_tables() {
         for count in [0, 1, 100, 10_000] {
-            let size = filters(count).unwrap().size();
+            let size = filters(count, 1).unwrap().size();
             assert_eq!(size.rules, count);
             assert!(size.tables <= 64 && size.boxes == count, "{size:?}");
         }

@@ -96,7 +96,10 @@ impl Candidate {
         };
         let mut readers = Vec::new();
         for capture in 0..count {
-            readers.extend(begin(harness, self.looks, capture, other)?.map(|reader| (capture, reader)));
+            readers.extend(
+                begin(|command| harness.tell(command), self.looks, (capture, 0), other)?
+                    .map(|reader| (capture, reader)),
+            );
         }
         readers.iter().for_each(|(_, reader)| reader.wake(true));
         let with = cost(harness, time * 2)?;

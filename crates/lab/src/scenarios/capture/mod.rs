@@ -3,7 +3,7 @@
 mod costs;
 mod losses;
 
-use super::engine::harness::{ETHERNET, Harness};
+use super::engine::harness::ETHERNET;
 use super::testbed::cores;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
@@ -134,11 +134,11 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     losses::measure(run)
 }
 
-/// Begins a capture of the only worker's under that number; none if nothing is looked for.
+/// Begins a capture under that number in that worker, which `tell` gives commands; none if nothing is looked for.
 pub(super) fn begin(
-    harness: &Harness,
+    tell: impl FnOnce(Command) -> anyhow::Result<()>,
     looks: Looks,
-    capture: u64,
+    (capture, worker): (u64, u16),
     core: usize,
 ) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
@@ -154,10 +154,10 @@ pub(super) fn begin(
         program: Arc::new(program),
         longest: 65_535,
         chunks: MEMORY / CHUNK_BYTES,
-        worker: 0,
+        worker,
     };
     let (tap, reader) = tap(options);
-    harness.tell(Command::Tap(Box::new(tap)))?;
+    tell(Command::Tap(Box::new(tap)))?;
     let filter = if looks == Looks::Clone { Some(load(DHCP)?) } else { None };
     Ok(Some(Reader::start(reader, filter, core)?))
 }

@@ -356,13 +356,13 @@ impl Reading {
 
 impl Path {
     /// The tables, with those addresses bound that no traffic teaches.
-    pub(super) fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
+    pub(crate) fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
         let (members, bound) = match self {
             Self::Bridge => ([ETHERNET, RADIO], None),
             Self::Encapsulate | Self::EncapsulateVxlan => ([ETHERNET, TUNNEL], Some(TUNNEL)),
             Self::Decapsulate | Self::DecapsulateVxlan => ([ETHERNET, TUNNEL], Some(ETHERNET)),
         };
-        let receivers = (0..STATIONS / 2).map(|station| address(talk(1).destination.0, station));
+        let receivers = (0..STATIONS / 2).map(|station| address(RECEIVER.0, station));
         let static_entries =
             bound.map(|port| receivers.map(|address| StaticEntry { address, vlan: None, port }).collect());
         let bridges = bridge(members, static_entries.unwrap_or_default(), now)?;
@@ -433,10 +433,13 @@ pub(crate) fn bridge(
     Ok(bridges)
 }
 
+/// The first station that is talked to.
+pub(crate) const RECEIVER: MacAddress = MacAddress([2, 0, 0, 2, 0, 0]);
+
 /// Half of the stations talk to the other half.
 pub(super) fn talk(flows: u32) -> Talk {
     let source = ([2, 0, 0, 1, 0, 0], Ipv4Addr::new(10, 1, 0, 1));
-    let destination = ([2, 0, 0, 2, 0, 0], Ipv4Addr::new(10, 2, 0, 1));
+    let destination = (RECEIVER.0, Ipv4Addr::new(10, 2, 0, 1));
     Talk { flows, macs: (STATIONS / 2).min(flows), ..Talk::simple(source, destination) }
 }
 

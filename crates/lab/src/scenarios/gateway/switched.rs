@@ -2,7 +2,7 @@
 //! one, and all that a worker has for itself at every length.
 
 use super::alone::{self, LONG, SHORT, Side, Sides, TECHNIQUES};
-use super::together::{COST, many, one_path, outer_only, packets_a_second};
+use super::together::{COST, many, one_path, outer_only, packets_a_second, tunnel};
 use crate::machine;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Lengths of frames in bytes, FCS included.
 const LENGTHS: [usize; 6] = [64, 128, 256, 512, 1024, LONG];
+/// Bytes of the checksum behind a frame.
+const FCS: usize = 4;
 /// Numbers of flows.
 const FLOWS: [u32; 2] = [1, 64];
 
@@ -35,7 +37,8 @@ pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
         let sides = alone::together(cores(), bytes.max(SHORT), flows);
         compare(run, &technique, sides, megabits(bytes), time)?;
     }
-    two_workers(run)
+    two_workers(run)?;
+    tunnels(run)
 }
 
 /// E1: nothing to switch.
@@ -128,6 +131,34 @@ fn two_workers(run: &mut Run) -> anyhow::Result<()> {
         };
         let rate = |plan: &Plan| packets_a_second(plan, time);
         contrast(run, technique, || rate(on), || rate(&off), remarks)?;
+    }
+    Ok(())
+}
+
+/// A whole tunnel's gateway with one worker and with two, with all techniques and with none.
+fn tunnels(run: &mut Run) -> anyhow::Result<()> {
+    let cases = || [1, 2].into_iter().flat_map(|workers| FLOWS.map(|flows| (workers, flows)));
+    let cases = cases().flat_map(|case| LENGTHS.map(|bytes| (case, bytes)));
+    let mut links = None;
+    let time = Duration::from_millis(run.quick_or(60, 150));
+    for ((workers, flows), bytes) in cases {
+        let technique = format!("E.work_{bytes}_flows_{flows}_workers_{workers}");
+        if !is_wanted(run, &technique) {
+            continue;
+        }
+        if machine::cores() < workers {
+            run.leave_out(format!("{technique}: this machine has {} core", machine::cores()));
+            continue;
+        }
+        let links = *links.get_or_insert_with(|| work::links(COST, work::calibrate()));
+        let frame = bytes.max(SHORT) - FCS;
+        let [on, off] = [true, false].map(|is_on| tunnel((workers, flows), frame, links, is_on));
+        let rate = |plan: &Plan| Ok(packets_a_second(plan, time)? * megabits(bytes));
+        let remarks = [
+            "E2 to E6 and E8; 100 rules, a DHCP server's and a client's capture, gretap, and 1 µs a packet",
+            "a constant hash, one transmit queue behind a lock, each packet copied, and cloned to both sockets",
+        ];
+        contrast(run, &technique, || rate(&on), || rate(&off), remarks)?;
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! Techniques by which workers do more together than one alone (E2, E3, E8): in memory, two cores, with
 //! work a packet as a small core has it.
 
-use super::super::order::harness::{Harness, Plan};
+use super::super::capture::Looks;
+use super::super::order::harness::{Harness, Plan, Tunnel};
 use super::super::order::{rate, throughput, work};
 use super::{FLOWS, Run, effort, is_due, record};
 use crate::interrupt;
 use crate::machine;
 use crate::meters::statistics::Samples;
+use polder_buffers::HEADROOM;
 use polder_datapath::steer::Order;
 use std::time::Duration;
 
@@ -51,6 +53,23 @@ pub(super) fn outer_only(plan: Plan) -> Plan {
 /// The same with one way into the tunnel, and sending, behind a lock.
 pub(super) fn one_path(plan: Plan) -> Plan {
     Plan { one_path: true, one_ledger: true, ..plan }
+}
+
+/// A tunnel's gateway with that many workers and flows, for frames of `bytes` bytes without FCS: with all techniques,
+/// or with none.
+pub(super) fn tunnel((workers, flows): (usize, u32), bytes: usize, links: u32, is_on: bool) -> Plan {
+    let (headroom, looks) = if is_on { (HEADROOM, Looks::Dhcp) } else { (0, Looks::Clone) };
+    let order = match flows {
+        _ if workers == 1 => Order::Queue,
+        1 if is_on => Order::Spread,
+        _ => Order::Hash,
+    };
+    // A constant hash is that of a worker which does not receive.
+    let home = |flow: usize| if is_on { flow % workers } else { workers - 1 };
+    let flows = (0..flows as usize).map(home).collect();
+    let one_ledger = !is_on || order == Order::Spread;
+    let tunnel = Some(Tunnel { bytes, headroom, looks });
+    Plan { order, flows, one_ledger, tunnel, ..Plan::one_flow(workers, links) }
 }
 
 /// Packets a second of both, in turn.
@@ -130,4 +149,28 @@ fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
     ];
     record(run, "E8", &rates, remarks);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets go into the tunnel, and their numbers are read behind outer headers: both ways of every case.
+    #[test]
+    fn a_tunnel_carries_what_comes() {
+        for (workers, flows) in [(1, 1), (2, 1), (2, 4)] {
+            for is_on in [true, false] {
+                let plan = tunnel((workers, flows), 64, 0, is_on);
+                let harness = Harness::start(&plan, |_| {}).unwrap();
+                harness.open(true);
+                std::thread::sleep(Duration::from_millis(60));
+                harness.window(Duration::from_millis(60)).unwrap();
+                let (left, ledger) = harness.stop().unwrap();
+                let came = ledger.flows.iter().map(|flow| flow.packets).sum::<u64>();
+                let sent = left.sent.iter().sum::<u64>();
+                assert!(came > 1000 && came + left.no_core == sent, "{came} of {sent}, {left:?}, {plan:?}");
+                assert!(ledger.flows.iter().all(|flow| flow.reordered == 0), "{plan:?}");
+            }
+        }
+    }
 }

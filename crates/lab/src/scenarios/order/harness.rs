@@ -1,8 +1,11 @@
 //! One or two workers of the gateway between ports in memory: loop, stages, steering and reordering are
 //! the real ones; one stage more takes as long as it is told to.
 
+use super::super::capture::{Looks, Reader, begin};
+use super::super::engine::harness::{Path, RECEIVER};
+use super::super::filter::filters;
 use super::crowd::Steady;
-use super::ports::{FROM, Ledger, Link, Sink, Source, TO, Tap, frame};
+use super::ports::{BYTES, FROM, Ledger, Link, Sink, Source, TO, Tap, frame};
 use super::work::work;
 use crate::interrupt;
 use crate::meters::cpu::thread_time;
@@ -14,7 +17,7 @@ use polder::runtime::gateway::meshes;
 use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{Batch, Class, Packet, PortId, Region, RegionOptions};
+use polder_buffers::{Batch, Class, HEADROOM, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
@@ -41,6 +44,11 @@ use std::time::Duration;
 const SLOTS: u32 = 32_768;
 const NEAR: PortId = PortId(0);
 const FAR: PortId = PortId(1);
+/// Outer headers of gretap: Ethernet, IPv4 and GRE.
+const OUTER: usize = 14 + 20 + 4;
+/// Rules of a tunnel's gateway, and sockets that look for DHCP.
+const RULES: usize = 100;
+const SOCKETS: u64 = 2;
 /// Any number will do, as long as it is the same in each run.
 const SEED: u64 = 0x5eed;
 
@@ -64,6 +72,19 @@ pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) one_ledger: bool,
     /// True if the part of the work that puts a packet into a tunnel is done by one worker at a time.
     pub(in crate::scenarios) one_path: bool,
+    /// Packets go into a tunnel, by rules and past captures.
+    pub(in crate::scenarios) tunnel: Option<Tunnel>,
+}
+
+/// What a tunnel's gateway does with a packet, beside the links of work: rules that accept it, captures for DHCP, and gretap.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scenarios) struct Tunnel {
+    /// Length of frames in bytes, FCS excluded.
+    pub(in crate::scenarios) bytes: usize,
+    /// Bytes in front of them; without any, each packet is copied (E4).
+    pub(in crate::scenarios) headroom: u16,
+    /// What the captures ask of a packet in the worker (E6).
+    pub(in crate::scenarios) looks: Looks,
 }
 
 impl Plan {
@@ -81,6 +102,7 @@ impl Plan {
             link: None,
             one_ledger: false,
             one_path: false,
+            tunnel: None,
         }
     }
 }
@@ -102,6 +124,7 @@ pub(in crate::scenarios) struct Harness {
     passed: Arc<AtomicU64>,
     pub(in crate::scenarios) workers: Vec<Arc<WorkerCounters>>,
     queues: Vec<Arc<QueueCounters>>,
+    readers: Vec<Reader>,
     _tables: Snapshot<Tables>,
 }
 
@@ -133,12 +156,20 @@ impl Harness {
     ) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 })?;
         let clock = Clock::start();
-        let tables = Snapshot::new(tables(clock.now())?);
+        let tables = Snapshot::new(match plan.tunnel {
+            None => tables(clock.now())?,
+            Some(_) => tunnel_tables(clock.now(), plan.workers)?,
+        });
         let count = if plan.one_ledger { 1 } else { plan.workers };
         let mut ledgers = (0..count).map(|_| Ledger::new(plan.flows.len(), plan.link)).collect::<Vec<_>>();
+        ledgers.iter_mut().for_each(|ledger| ledger.outer = plan.tunnel.map_or(0, |_| OUTER));
         prepare(&mut ledgers[0]);
         let ledgers = ledgers.into_iter().map(|ledger| Arc::new(Mutex::new(ledger))).collect::<Vec<_>>();
-        let (source, tap) = Source::new(frames(plan, &region)?, plan.pace);
+        let (source, tap) = Source::new(
+            frames(plan, &region)?,
+            plan.tunnel.map_or(HEADROOM, |tunnel| tunnel.headroom),
+            plan.pace,
+        );
         let (sinks, passed) = Sink::new(&ledgers, plan.workers);
         let mut harness = Self {
             region,
@@ -152,6 +183,7 @@ impl Harness {
             passed,
             workers: Vec::new(),
             queues: vec![Arc::clone(source.counters())],
+            readers: Vec::new(),
             _tables: tables,
         };
         harness.start_workers(plan, clock)?;
@@ -181,7 +213,25 @@ impl Harness {
             }
             wakeup.wake();
         }
+        harness.capture(plan)?;
         Ok(harness)
+    }
+
+    /// Begins the captures of a tunnel's gateway, each in all workers.
+    fn capture(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let Some(tunnel) = plan.tunnel else { return Ok(()) };
+        for socket in 0..SOCKETS {
+            for (worker, (commands, wakeup)) in self.commands.iter().enumerate() {
+                let tell = |command| {
+                    commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
+                    wakeup.wake();
+                    Ok(())
+                };
+                let core = core_of(1, 2);
+                self.readers.extend(begin(tell, tunnel.looks, (socket, u16::try_from(worker)?), core)?);
+            }
+        }
+        Ok(())
     }
 
     /// The source itself, or behind a ring.
@@ -303,6 +353,9 @@ impl Harness {
             wakeup.wake();
         }
         let ended = self.threads.drain(..).map(JoinHandle::join).collect::<Vec<_>>();
+        for reader in self.readers.drain(..) {
+            reader.stop()?;
+        }
         ensure!(ended.iter().all(Result::is_ok), "a worker panicked");
         Ok(())
     }
@@ -351,7 +404,7 @@ fn run_on(core: usize, worker: &mut Worker, say: impl FnOnce(anyhow::Result<i32>
 }
 
 /// A frame of each flow, whose UDP port is chosen such that the flow has its home where it is wanted.
-fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<[u8; super::ports::BYTES]>> {
+fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<Vec<u8>>> {
     let hasher = Hasher::mixed(SEED, false);
     let mut pool = region.pool();
     let mut port = 1024;
@@ -359,7 +412,11 @@ fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<[u8; super::ports:
     for (flow, &home) in (0..).zip(&plan.flows) {
         loop {
             port += 1;
-            let candidate = frame(flow, port);
+            let mut candidate = frame(flow, port).to_vec();
+            if let Some(tunnel) = plan.tunnel {
+                candidate.resize(tunnel.bytes.max(BYTES), 0);
+                candidate[..6].copy_from_slice(&RECEIVER.0);
+            }
             let packet = Packet::copy_from(&candidate, &mut pool).context("no memory")?;
             // Buckets are dealt to workers in turn, and there is a power of two of them.
             let found = hasher.flow(&packet, false).hash as usize % plan.workers.next_power_of_two() == home;
@@ -371,6 +428,12 @@ fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<[u8; super::ports:
         }
     }
     Ok(frames)
+}
+
+/// A bridge from [`NEAR`] into a gretap tunnel whose packets leave by [`FAR`], and rules.
+fn tunnel_tables(now: Nanos, workers: usize) -> anyhow::Result<Tables> {
+    let filters = filters(RULES, workers)?;
+    Ok(Tables { filters, ..Path::Encapsulate.tables(now)? })
 }
 
 /// A bridge between two ports that knows both stations.

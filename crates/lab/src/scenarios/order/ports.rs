@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::meters::sequence::SequenceMeter;
 use anyhow::ensure;
-use polder_buffers::{BATCH, Batch, HEADROOM, Packet, Pool, Segment};
+use polder_buffers::{BATCH, Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use polder_datapath::queue::{CodelOptions, Discipline, EgressQueue, QueueOptions};
@@ -55,7 +55,9 @@ impl Tap {
 
 /// A port that packets come from: a batch of one flow, a batch of the next.
 pub(in crate::scenarios) struct Source {
-    frames: Vec<[u8; BYTES]>,
+    frames: Vec<Vec<u8>>,
+    /// Bytes in front of packets.
+    headroom: u16,
     numbers: Vec<u64>,
     turn: usize,
     /// Packets a second; none for as many as are wanted.
@@ -67,13 +69,26 @@ pub(in crate::scenarios) struct Source {
 }
 
 impl Source {
-    pub(in crate::scenarios) fn new(frames: Vec<[u8; BYTES]>, pace: Option<u64>) -> (Self, Arc<Tap>) {
+    pub(in crate::scenarios) fn new(
+        frames: Vec<Vec<u8>>,
+        headroom: u16,
+        pace: Option<u64>,
+    ) -> (Self, Arc<Tap>) {
         let sent = frames.iter().map(|_| AtomicU64::new(0)).collect();
         let tap = Arc::new(Tap { open: AtomicBool::new(false), sent });
         let numbers = vec![0; frames.len()];
         let counters = Arc::default();
-        let source =
-            Self { frames, numbers, turn: 0, pace, start: 0, total: 0, tap: Arc::clone(&tap), counters };
+        let source = Self {
+            frames,
+            headroom,
+            numbers,
+            turn: 0,
+            pace,
+            start: 0,
+            total: 0,
+            tap: Arc::clone(&tap),
+            counters,
+        };
         (source, tap)
     }
 
@@ -96,9 +111,9 @@ impl RxQueue for Source {
         }
         let (frame, number) = (&self.frames[self.turn], &mut self.numbers[self.turn]);
         let (before, limit) = (batch.len(), (budget.left() as usize).min(batch.room()));
-        let length = u16::try_from(BYTES).unwrap_or(0);
+        let length = u16::try_from(frame.len()).unwrap_or(0);
         for slot in core::iter::from_fn(|| pool.take()).take(limit) {
-            let packet = Packet::from_segment(Segment { frame: slot, offset: HEADROOM, length });
+            let packet = Packet::from_segment(Segment { frame: slot, offset: self.headroom, length });
             // A device writes the bytes, and the processor learns nothing of it.
             packet.prefetch_to_write();
             let pushed = batch.push(packet);
@@ -116,7 +131,7 @@ impl RxQueue for Source {
         self.total += count as u64;
         budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
         self.counters.received.add(count as u64);
-        self.counters.received_bytes.add((count * BYTES) as u64);
+        self.counters.received_bytes.add((count * usize::from(length)) as u64);
         Turn::OutOfBudget
     }
 
@@ -165,6 +180,8 @@ pub(in crate::scenarios) struct Ledger {
     /// Swaps of neighbours that are to be made on purpose, by the number of the first.
     pub(in crate::scenarios) swaps: Vec<u64>,
     link: Option<(Link, EgressQueue)>,
+    /// Bytes of outer headers in front of the frames.
+    pub(in crate::scenarios) outer: usize,
     /// Time at which the link is free again.
     free_at: u64,
 }
@@ -190,8 +207,17 @@ impl Ledger {
         Self { flows: vec![Came::default(); flows], link: link.map(queue), ..Self::default() }
     }
 
+    /// Flow and number.
+    fn read(&self, packet: &Packet) -> (usize, u64) {
+        let bytes = packet.bytes().get(self.outer..).unwrap_or_default();
+        let flow = bytes.get(FLOW_AT..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0xff; 4]);
+        let number =
+            bytes.get(NUMBER_AT..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        (u32::from_be_bytes(flow) as usize, u64::from_be_bytes(number))
+    }
+
     fn record(&mut self, packet: &Packet, now: u64) {
-        let (flow, number) = read(packet.bytes());
+        let (flow, number) = self.read(packet);
         let Some(came) = self.flows.get_mut(flow) else { return };
         came.packets += 1;
         came.reordered += u64::from(number < came.next);
@@ -253,20 +279,13 @@ impl Ledger {
     #[cold]
     fn swap(&mut self, batch: &mut Batch) {
         for place in 1..batch.len() {
-            let (_, number) = read(batch[place - 1].bytes());
+            let (_, number) = self.read(&batch[place - 1]);
             if let Some(at) = self.swaps.iter().position(|&swap| swap <= number) {
                 self.swaps.swap_remove(at);
                 batch.swap(place - 1, place);
             }
         }
     }
-}
-
-/// Flow and number.
-fn read(bytes: &[u8]) -> (usize, u64) {
-    let flow = bytes.get(FLOW_AT..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0xff; 4]);
-    let number = bytes.get(NUMBER_AT..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
-    (u32::from_be_bytes(flow) as usize, u64::from_be_bytes(number))
 }
 
 impl Sink {
@@ -289,7 +308,8 @@ impl Sink {
 impl TxQueue for Sink {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
         self.counters.transmitted.add(batch.len() as u64);
-        self.counters.transmitted_bytes.add((batch.len() * BYTES) as u64);
+        let bytes = batch.iter().map(|packet| packet.bytes().len() as u64).sum();
+        self.counters.transmitted_bytes.add(bytes);
         let now = clock::nanos();
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         if !ledger.swaps.is_empty() {
