@@ -151,7 +151,7 @@ fn rings(run: &mut Run) -> anyhow::Result<()> {
     if !is_wanted(run, "C.C5") {
         return Ok(());
     }
-    let time = Duration::from_millis(run.quick_or(200, 500));
+    let time = Duration::from_millis(run.quick_or(200, 1000));
     match (Ring::lay(USUAL), Ring::lay(Receiving { refill_below_percent: 100, ..USUAL })) {
         (Ok(mut with), Ok(mut without)) => contrast(
             run,
