@@ -97,7 +97,7 @@ impl Candidate {
         let mut readers = Vec::new();
         for capture in 0..count {
             readers.extend(
-                begin(|command| harness.tell(command), self.looks, (capture, 0), other)?
+                begin(|command| harness.tell(command), self.looks, (capture, 0), Some(other))?
                     .map(|reader| (capture, reader)),
             );
         }

@@ -134,12 +134,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     losses::measure(run)
 }
 
-/// Begins a capture under that number in that worker, which `tell` gives commands; none if nothing is looked for.
+/// Begins a capture under that number in that worker, which `tell` gives commands; none if nothing is looked for. Its
+/// reader is pinned to `core`, or where the scheduler puts it.
 pub(super) fn begin(
     tell: impl FnOnce(Command) -> anyhow::Result<()>,
     looks: Looks,
     (capture, worker): (u64, u16),
-    core: usize,
+    core: Option<usize>,
 ) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
         Looks::Off => return Ok(None),
@@ -169,12 +170,12 @@ fn load(program: &[(u16, u8, u8, u32)]) -> anyhow::Result<Program> {
 
 impl Reader {
     /// Takes packets, and runs `filter` over each if there is one.
-    fn start(reader: TapReader, filter: Option<Program>, core: usize) -> anyhow::Result<Self> {
+    fn start(reader: TapReader, filter: Option<Program>, core: Option<usize>) -> anyhow::Result<Self> {
         let [stop, awake] = [const { AtomicBool::new(false) }; 2].map(Arc::new);
         let (stopped, is_awake) = (Arc::clone(&stop), Arc::clone(&awake));
         let thread = std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
             // Where it runs is said in the report; a machine with one core has one.
-            let _: anyhow::Result<()> = pin_here(core);
+            let _: Option<anyhow::Result<()>> = core.map(pin_here);
             read_until(&stopped, &is_awake, reader, filter.as_ref())
         })?;
         Ok(Self { stop, awake, thread })

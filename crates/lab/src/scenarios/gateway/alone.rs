@@ -88,7 +88,7 @@ impl Side {
     fn capturing(mut self, looks: Looks, core: usize) -> anyhow::Result<Self> {
         for socket in 0..SOCKETS {
             let tell = |command| self.harness.tell(command);
-            self.readers.extend(begin(tell, looks, (socket, 0), core)?);
+            self.readers.extend(begin(tell, looks, (socket, 0), Some(core))?);
         }
         Ok(self)
     }

@@ -227,8 +227,7 @@ impl Harness {
                     wakeup.wake();
                     Ok(())
                 };
-                let core = core_of(1, 2);
-                self.readers.extend(begin(tell, tunnel.looks, (socket, u16::try_from(worker)?), core)?);
+                self.readers.extend(begin(tell, tunnel.looks, (socket, u16::try_from(worker)?), None)?);
             }
         }
         Ok(())
