@@ -11,6 +11,7 @@ use crate::peers::Receiving;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
 use crate::scenarios::testbed::cores;
+use crate::scenarios::usb::blocks;
 use polder_buffers::{FragmentOptions, Switches};
 use std::time::Duration;
 
@@ -146,16 +147,17 @@ fn two_threads(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
     )
 }
 
-/// C5: when a receive ring is refilled.
+/// C5: when a receive ring is refilled, of a modem's URBs and of AF_XDP.
 fn rings(run: &mut Run) -> anyhow::Result<()> {
-    if !is_wanted(run, "C.C5") {
+    blocks::ring(run, "C.C5")?;
+    if !is_wanted(run, "C.C5_af_xdp") {
         return Ok(());
     }
     let time = Duration::from_millis(run.quick_or(200, 1000));
     match (Ring::lay(USUAL), Ring::lay(Receiving { refill_below_percent: 100, ..USUAL })) {
         (Ok(mut with), Ok(mut without)) => contrast(
             run,
-            "C.C5",
+            "C.C5_af_xdp",
             || with.nanos(time),
             || without.nanos(time),
             [
@@ -163,7 +165,7 @@ fn rings(run: &mut Run) -> anyhow::Result<()> {
                 "refilled after every poll",
             ],
         ),
-        (Err(error), _) | (_, Err(error)) => skip(run, "C.C5", &error),
+        (Err(error), _) | (_, Err(error)) => skip(run, "C.C5_af_xdp", &error),
     }
 }
 

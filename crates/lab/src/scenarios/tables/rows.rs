@@ -48,6 +48,7 @@ const TECHNIQUES: &[[Promise; 4]] = techniques![
     ("C.C3", "%", Higher),
     ("C.C4", "%", Lower),
     ("C.C5", "ns", Lower),
+    ("C.C5_af_xdp", "ns", Lower),
     ("C.contention_one_pool", "ns", Lower),
     ("C.contention_no_pool", "ns", Lower),
     ("D.D1", "ns", Lower),

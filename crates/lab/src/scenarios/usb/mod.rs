@@ -1,7 +1,7 @@
 //! USB network functions: Linux as judge of drivers and models, frames through NCM, signalling beside data, and the
 //! buffers of received blocks.
 
-mod blocks;
+pub(super) mod blocks;
 mod counted;
 mod packing;
 mod signalling;

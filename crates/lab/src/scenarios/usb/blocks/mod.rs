@@ -18,7 +18,7 @@ pub use pressure::inside;
 pub(super) use rows::ROWS;
 
 use crate::scenarios::Run;
-use crate::scenarios::contrast::{contrast_all, is_any_wanted};
+use crate::scenarios::contrast::{contrast, contrast_all, is_any_wanted};
 use crate::scenarios::tables::verdict::{self, Verdict, verdict};
 use crate::scenarios::testbed::cores;
 use datagrams::{Queue, Ready, Sharing};
@@ -245,6 +245,14 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Fills the rows of C5: the ring of URBs, with the larger blocks.
+pub(in crate::scenarios) fn ring(run: &mut Run, technique: &str) -> anyhow::Result<()> {
+    let (case, size, amount) = (Effect::Ring.case(), SIZES[1], Amount::of(run.is_quick()));
+    let block = block(size.bytes);
+    let cost = |is_on| sample(case.effect, size, &block, is_on, amount);
+    contrast(run, technique, || cost(true), || cost(false), case.sides)
 }
 
 /// One effect in turn on and off, and the statement of its rows.
