@@ -36,8 +36,6 @@ const CASES: [(&str, Way, Techniques, &str); 5] = [
     ),
 ];
 const MERGING: &str = "A.A6";
-/// Drivers of one run, one after the other: what a packet costs depends on where a driver's memory came to lie.
-const DRIVERS: u32 = 4;
 
 /// Fills the rows of table A.
 pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -45,11 +43,11 @@ pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if wanted.is_empty() && !is_wanted(run, MERGING) {
         return Ok(());
     }
-    let stand = Testbed::new(Duration::from_millis(run.quick_or(60, 150)), 1)?;
+    let stand = Testbed::new(Duration::from_millis(run.quick_or(150, 500)), 1)?;
     run.place("A: the driver's thread", stand.cores[0], "pinned");
     run.place("A: the model and its link partner", stand.cores[1], "pinned, never sleeps");
     for &(technique, way, without, off) in wanted {
-        let cost = |techniques| mean(|| Ok(per_packet(&stand.run((Protocol::Udp, way), techniques)?)));
+        let cost = |techniques| Ok(per_packet(&stand.run((Protocol::Udp, way), techniques)?));
         let direction = if way == Way::Send { "sent" } else { "received" };
         let on = format!("UDP {direction}, all techniques; a URB costs {} ns", stand.urb.0);
         contrast(run, technique, || cost(Techniques::ON), || cost(without), [&on, off])?;
@@ -68,10 +66,4 @@ pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
         || merging::rate(&stand, false, seconds),
         ["TCP from a station into the machine's stack, segments merged", "every frame goes up alone"],
     )
-}
-
-/// Mean of so many drivers.
-fn mean(mut cost: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
-    let sum = (0..DRIVERS).try_fold(0.0, |sum, _| anyhow::Ok(sum + cost()?))?;
-    Ok(sum / f64::from(DRIVERS))
 }
