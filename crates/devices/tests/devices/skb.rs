@@ -4,7 +4,7 @@ use crate::common::{self, RawPeer};
 use polder_buffers::{
     Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
-use polder_datapath::capture::{Instruction, Where};
+use polder_datapath::capture::{Instruction, Program, Where};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
 use polder_devices::AnyQueue;
@@ -492,7 +492,8 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     let step = |code, k, no| Instruction { code, yes: 0, no, k };
     let filter = [step(0x28, 12, 0), step(0x15, 0x88b5, 1), step(0x06, 262_144, 0), step(0x06, 0, 0)];
     let both = Where { rx: true, tx: true, drops: false };
-    let mut copies = opened.port.copies(&filter, 64, both).expect("root loads programs");
+    let mut copies =
+        opened.port.copies(&Program::load(&filter).unwrap(), 64, both).expect("root loads programs");
     let began = clock_gettime(ClockId::Monotonic).tv_sec.cast_unsigned() * 1_000_000_000;
     let frame = |kind: u8, length: usize| {
         let mut frame = [&[2; 12][..], &[0x88, kind]].concat();
@@ -535,7 +536,8 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     assert!(copies.receive().is_err(), "the port is closed");
     drop(copies);
     // It ends with the interface.
-    let mut copies = opened.port.copies(&filter, 64, both).expect("root loads programs");
+    let mut copies =
+        opened.port.copies(&Program::load(&filter).unwrap(), 64, both).expect("root loads programs");
     assert!(copies.receive().expect("the interface is up").is_none());
     common::ip("link set pdkv0 down");
     opened.port.refresh(None).expect("the interface is there");
@@ -571,7 +573,8 @@ fn copies_of_tagged_frames_are_as_on_the_wire() {
         step(0x06, 262_144, (0, 0)),
     ];
     let places = Where { rx: true, tx: false, drops: false };
-    let mut copies = opened.port.copies(&filter, 1000, places).expect("root loads programs");
+    let mut copies =
+        opened.port.copies(&Program::load(&filter).unwrap(), 1000, places).expect("root loads programs");
     let frame = |tag: &[u8]| {
         let mut frame = [&[2; 12][..], tag, &[0x88, 0xb5]].concat();
         frame.resize(100, 7);

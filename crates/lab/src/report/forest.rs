@@ -12,9 +12,10 @@ const MARKS: [f64; 22] = [
     0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0,
     100.0, 200.0, 1000.0,
 ];
-/// Columns of the picture, in pixels: names end and values begin here.
+/// Columns of the picture, in pixels: the axis, and the values behind it.
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 600.0;
+const VALUES: i32 = 620;
 /// Pixels between two marks, at least.
 const APART: f64 = 40.0;
 const LINE: i32 = 24;
@@ -122,7 +123,7 @@ fn draw(family: &str, gains: &[Gain]) -> Result<String, DrawError> {
         area.draw(&Circle::new((axis.at(gain.ratio), middle), 5, colour.filled()))?;
         let sign = if gain.percent > 0.0 { "+" } else { "" };
         let text = format!("{sign}{} %", number(gain.percent));
-        area.draw(&Text::new(text, (RIGHT as i32 + 20, middle - 7), (FONT, 14)))?;
+        area.draw(&Text::new(text, (VALUES, middle - 7), (FONT, 14)))?;
         middle += LINE;
     }
     area.present()?;
@@ -152,7 +153,7 @@ mod tests {
         assert!(axis.at(gain.interval.0) > axis.at(1.0) && axis.at(loss.interval.1) < axis.at(1.0));
         assert!(axis.at(none.interval.0) < axis.at(1.0) && axis.at(none.interval.1) > axis.at(1.0));
         assert_eq!([gain, none, loss].map(Gain::colour), [COLOURS[2], COLOURS[5], COLOURS[3]]);
-        assert_eq!((axis.at(8.0), axis.at(0.7)), (RIGHT as i32, LEFT as i32), "the ends of the intervals");
+        assert_eq!((axis.at(8.0), axis.at(0.7)), (600, 190), "the ends of the intervals");
     }
 
     #[test]

@@ -33,25 +33,21 @@ pub(super) fn translate(program: &mut Assembler, filter: &Program, no_match: Lab
             is_reached[to] = true;
             places[to]
         };
-        match *step {
-            Step::Jump(to) => program.go(reach(to.into())),
-            Step::Branch(test, by, yes, no) => {
-                program.jump_word(condition(test), A, operand(by), reach(yes.into()));
-                let no = usize::from(no);
-                let other = reach(no);
-                if no != at + 1 {
-                    program.go(other);
-                }
+        if translate_step(program, *step, no_match) {
+            reach(at + 1);
+        } else if let Step::Jump(to) = *step {
+            program.go(reach(to.into()));
+        } else if let Step::Branch(test, by, yes, no) = *step {
+            program.jump_word(condition(test), A, operand(by), reach(yes.into()));
+            let (no, other) = (usize::from(no), reach(no.into()));
+            if no != at + 1 {
+                program.go(other);
             }
-            Step::Return(bytes) => {
+        } else {
+            if let Step::Return(bytes) = *step {
                 program.compute_word(Arithmetic::Move, A, Operand::Value(bytes));
-                program.go(matched);
             }
-            Step::ReturnAccumulator => program.go(matched),
-            _ => {
-                reach(at + 1);
-                translate_step(program, *step, no_match);
-            }
+            program.go(matched);
         }
     }
     program.place(matched);
@@ -135,8 +131,8 @@ fn condition(test: classic::Test) -> Condition {
     }
 }
 
-/// A step that neither jumps nor ends.
-fn translate_step(program: &mut Assembler, step: Step, no_match: Label) {
+/// A step that neither jumps nor ends; false for one that does.
+fn translate_step(program: &mut Assembler, step: Step, no_match: Label) -> bool {
     match step {
         Step::LoadConstant(k) => program.compute_word(Arithmetic::Move, A, Operand::Value(k)),
         Step::IndexConstant(k) => program.compute_word(Arithmetic::Move, X, Operand::Value(k)),
@@ -164,8 +160,9 @@ fn translate_step(program: &mut Assembler, step: Step, no_match: Label) {
         Step::FromIndex => program.copy(A, X),
         Step::Negate => program.compute_word(Arithmetic::Negate, A, Operand::Value(0)),
         Step::Compute(arithmetic, by) => compute(program, arithmetic, by, no_match),
-        Step::Jump(_) | Step::Branch(..) | Step::Return(_) | Step::ReturnAccumulator => {}
+        Step::Jump(_) | Step::Branch(..) | Step::Return(_) | Step::ReturnAccumulator => return false,
     }
+    true
 }
 
 /// Length of the frame as it is on the wire.

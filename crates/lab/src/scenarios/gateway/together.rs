@@ -158,19 +158,18 @@ mod tests {
     /// Packets go into the tunnel, and their numbers are read behind outer headers: both ways of every case.
     #[test]
     fn a_tunnel_carries_what_comes() {
-        for (workers, flows) in [(1, 1), (2, 1), (2, 4)] {
-            for is_on in [true, false] {
-                let plan = tunnel((workers, flows), 64, 0, is_on);
-                let harness = Harness::start(&plan, |_| {}).unwrap();
-                harness.open(true);
-                std::thread::sleep(Duration::from_millis(60));
-                harness.window(Duration::from_millis(60)).unwrap();
-                let (left, ledger) = harness.stop().unwrap();
-                let came = ledger.flows.iter().map(|flow| flow.packets).sum::<u64>();
-                let sent = left.sent.iter().sum::<u64>();
-                assert!(came > 1000 && came + left.no_core == sent, "{came} of {sent}, {left:?}, {plan:?}");
-                assert!(ledger.flows.iter().all(|flow| flow.reordered == 0), "{plan:?}");
-            }
+        let cases = [(1, 1), (2, 1), (2, 4)];
+        for (case, is_on) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
+            let plan = tunnel(case, 64, 0, is_on);
+            let harness = Harness::start(&plan, |_| {}).unwrap();
+            harness.open(true);
+            std::thread::sleep(Duration::from_millis(60));
+            harness.window(Duration::from_millis(60)).unwrap();
+            let (left, ledger) = harness.stop().unwrap();
+            let came = ledger.flows.iter().map(|flow| flow.packets).sum::<u64>();
+            let sent = left.sent.iter().sum::<u64>();
+            assert!(came > 1000 && came + left.no_core == sent, "{came} of {sent}, {left:?}, {plan:?}");
+            assert!(ledger.flows.iter().all(|flow| flow.reordered == 0), "{plan:?}");
         }
     }
 }

@@ -76,14 +76,14 @@ pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) tunnel: Option<Tunnel>,
 }
 
-/// What a tunnel's gateway does with a packet, beside the links of work: rules that accept it, captures for DHCP, and gretap.
+/// Work of a tunnel's gateway for a packet, beside the links: rules that accept it, captures for DHCP, and gretap.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scenarios) struct Tunnel {
     /// Length of frames in bytes, FCS excluded.
     pub(in crate::scenarios) bytes: usize,
     /// Bytes in front of them; without any, each packet is copied (E4).
     pub(in crate::scenarios) headroom: u16,
-    /// What the captures ask of a packet in the worker (E6).
+    /// Filter of the captures in the worker (E6).
     pub(in crate::scenarios) looks: Looks,
 }
 
@@ -104,6 +104,15 @@ impl Plan {
             one_path: false,
             tunnel: None,
         }
+    }
+
+    /// A bridge between both ports, or one from [`NEAR`] into a gretap tunnel whose packets leave by [`FAR`], and rules.
+    fn tables(&self, now: Nanos) -> anyhow::Result<Tables> {
+        if self.tunnel.is_none() {
+            return tables(now);
+        }
+        let filters = filters(RULES, self.workers)?;
+        Ok(Tables { filters, ..Path::Encapsulate.tables(now)? })
     }
 }
 
@@ -156,20 +165,14 @@ impl Harness {
     ) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 })?;
         let clock = Clock::start();
-        let tables = Snapshot::new(match plan.tunnel {
-            None => tables(clock.now())?,
-            Some(_) => tunnel_tables(clock.now(), plan.workers)?,
-        });
+        let tables = Snapshot::new(plan.tables(clock.now())?);
         let count = if plan.one_ledger { 1 } else { plan.workers };
         let mut ledgers = (0..count).map(|_| Ledger::new(plan.flows.len(), plan.link)).collect::<Vec<_>>();
         ledgers.iter_mut().for_each(|ledger| ledger.outer = plan.tunnel.map_or(0, |_| OUTER));
         prepare(&mut ledgers[0]);
         let ledgers = ledgers.into_iter().map(|ledger| Arc::new(Mutex::new(ledger))).collect::<Vec<_>>();
-        let (source, tap) = Source::new(
-            frames(plan, &region)?,
-            plan.tunnel.map_or(HEADROOM, |tunnel| tunnel.headroom),
-            plan.pace,
-        );
+        let headroom = plan.tunnel.map_or(HEADROOM, |tunnel| tunnel.headroom);
+        let (source, tap) = Source::new(frames(plan, &region)?, headroom, plan.pace);
         let (sinks, passed) = Sink::new(&ledgers, plan.workers);
         let mut harness = Self {
             region,
@@ -221,15 +224,20 @@ impl Harness {
     fn capture(&mut self, plan: &Plan) -> anyhow::Result<()> {
         let Some(tunnel) = plan.tunnel else { return Ok(()) };
         for socket in 0..SOCKETS {
-            for (worker, (commands, wakeup)) in self.commands.iter().enumerate() {
-                let tell = |command| {
-                    commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
-                    wakeup.wake();
-                    Ok(())
-                };
-                self.readers.extend(begin(tell, tunnel.looks, (socket, u16::try_from(worker)?), None)?);
+            for worker in 0..self.commands.len() {
+                let number = u16::try_from(worker)?;
+                let reader =
+                    begin(|command| self.tell(worker, command), tunnel.looks, (socket, number), None)?;
+                self.readers.extend(reader);
             }
         }
+        Ok(())
+    }
+
+    fn tell(&self, worker: usize, command: Command) -> anyhow::Result<()> {
+        let (commands, wakeup) = &self.commands[worker];
+        commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
+        wakeup.wake();
         Ok(())
     }
 
@@ -427,12 +435,6 @@ fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<Vec<u8>>> {
         }
     }
     Ok(frames)
-}
-
-/// A bridge from [`NEAR`] into a gretap tunnel whose packets leave by [`FAR`], and rules.
-fn tunnel_tables(now: Nanos, workers: usize) -> anyhow::Result<Tables> {
-    let filters = filters(RULES, workers)?;
-    Ok(Tables { filters, ..Path::Encapsulate.tables(now)? })
 }
 
 /// A bridge between two ports that knows both stations.
