@@ -19,13 +19,13 @@ const COUNT: u32 = 60;
 /// Time until the worker has measured that it is overloaded, and has worked off what came before.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// A gateway whose worker has a twentieth of its core, so that any sender brings more than it takes.
+/// A gateway whose worker has a fiftieth of its core, so that any sender brings more than it takes.
 fn tables(mode: &str) -> String {
     let port = |name: &str| {
         format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\nfast_path = \"off\"\n")
     };
     let ports = ["west", "east"].map(port).concat();
-    format!("cpu_share = 5\nworkers = 1\n{ports}[bridge.lan]\nmembers = [\"west\", \"east\"]\n")
+    format!("cpu_share = 2\nworkers = 1\n{ports}[bridge.lan]\nmembers = [\"west\", \"east\"]\n")
 }
 
 /// Packets that came through a flood.
