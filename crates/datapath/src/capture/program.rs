@@ -56,11 +56,11 @@ const FIRST_EXTENSION: u32 = 0xffe0_0000;
 /// Bytes of a load, in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// 4.
+    /// 4 bytes.
     Word,
-    /// 2.
+    /// 2 bytes.
     Half,
-    /// 1.
+    /// 1 byte.
     Byte,
 }
 
@@ -69,7 +69,7 @@ pub enum Width {
 pub enum Operand {
     /// A number of the program.
     Constant(u32),
-    /// X.
+    /// The index register.
     Index,
 }
 
