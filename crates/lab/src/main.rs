@@ -218,6 +218,8 @@ enum OtherWork {
     Compute,
     /// Is woken every millisecond.
     Wake,
+    /// Has nine tenths of the core, before all others.
+    Occupy,
 }
 
 impl From<OtherWork> for neighbour::Work {
@@ -225,6 +227,7 @@ impl From<OtherWork> for neighbour::Work {
         match work {
             OtherWork::Compute => Self::Compute,
             OtherWork::Wake => Self::Wake,
+            OtherWork::Occupy => Self::Occupy,
         }
     }
 }

@@ -46,6 +46,11 @@ impl Samples {
         self.0.iter().zip(&others.0).map(|(one, other)| one / other).collect()
     }
 
+    /// All of them times `factor`.
+    pub fn scaled(&self, factor: f64) -> Self {
+        self.0.iter().map(|value| value * factor).collect()
+    }
+
     /// Between which two of the values the median of all runs that could be made lies, with 95 % confidence, whatever their
     /// distribution; `None` below six runs, which cannot say that.
     ///
@@ -109,6 +114,7 @@ mod tests {
         assert_eq!((samples.median(), samples.spread()), (Some(11.0), Some((10.0, 1000.0))));
         assert_eq!([4.0, 2.0].into_iter().collect::<Samples>().median(), Some(3.0));
         assert_eq!(Samples::default().median(), None);
+        assert_eq!(samples.scaled(0.5).spread(), Some((5.0, 500.0)));
     }
 
     #[test]

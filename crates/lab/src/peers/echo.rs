@@ -4,6 +4,7 @@
 //! others: who gives way to whom is what is measured.
 
 use super::asks::Asks;
+use super::polder::Mode;
 use super::{CLIENT, Device, SERVER, Site, kernel};
 use crate::command::{self, Running};
 use crate::meters::cpu::threads_named;
@@ -19,17 +20,31 @@ pub enum Over {
     KernelSoftirq,
     /// The kernel, in a NAPI thread of the device's core.
     KernelThreaded,
-    /// Polder, with `balance` or without, and with a budget or without.
-    Polder {
-        /// True if queues have turns.
-        balance: bool,
-        /// True if what the service cannot answer stays in the device.
-        back_pressure: bool,
-        /// Packets a turn.
-        budget: Option<u16>,
-        /// The share of the core in percent.
-        share: u8,
-    },
+    /// Polder.
+    Polder(Settings),
+}
+
+/// Settings of a gateway with a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Mode of its ports.
+    pub mode: Mode,
+    /// True if queues have turns.
+    pub balance: bool,
+    /// True if what the service cannot answer stays in the device.
+    pub back_pressure: bool,
+    /// Packets a turn.
+    pub budget: Option<u16>,
+    /// The share of the core in percent.
+    pub share: u8,
+}
+
+impl Settings {
+    /// As a gateway has them that is told nothing.
+    pub const DEFAULT: Self =
+        Self { mode: Mode::Auto, balance: true, back_pressure: true, budget: None, share: 100 };
+    /// The same with AF_XDP.
+    pub const NATIVE: Self = Self { mode: Mode::Native, ..Self::DEFAULT };
 }
 
 /// A service.
@@ -63,17 +78,20 @@ impl EchoPeer {
     /// When it does not start.
     pub fn start(site: &Site<'_>, directory: &Path, service: Service) -> anyhow::Result<Self> {
         let configuration = match service.over {
-            Over::Polder { .. } => Some(configuration(site, service.over)),
+            Over::Polder(settings) => Some(configuration(site, settings)),
             Over::KernelSoftirq | Over::KernelThreaded => None,
         };
-        if configuration.is_none() {
-            sockets(site)?;
+        match service.over {
+            Over::Polder(settings) => settings.mode.prepare(site)?,
+            Over::KernelSoftirq | Over::KernelThreaded => sockets(site)?,
         }
         let process = launch(site, directory, service, configuration.as_deref())?;
         let mut threads = threads_named(process.id(), 1, |name| name.starts_with("worker"))?;
         match service.over {
             Over::KernelSoftirq => steer(site)?,
-            Over::KernelThreaded | Over::Polder { .. } => {
+            // Such ports get no thread: softirq receives on the sender's core, and drops there what is too much.
+            Over::Polder(Settings { mode: Mode::Auto | Mode::Skb, .. }) => {}
+            Over::KernelThreaded | Over::Polder(_) => {
                 threads.extend(site.namespace.pin_napi(site.input, site.core)?);
             }
         }
@@ -170,15 +188,16 @@ fn steer(site: &Site<'_>) -> anyhow::Result<()> {
     command::run(site.namespace.command("sh").args(["-c", &script])).map(drop)
 }
 
-fn configuration(site: &Site<'_>, over: Over) -> String {
-    let Over::Polder { balance, back_pressure, budget, share } = over else { return String::new() };
+fn configuration(site: &Site<'_>, settings: Settings) -> String {
+    let Settings { mode, balance, back_pressure, budget, share } = settings;
+    let mode = mode.value();
     let Site { input, output, core, .. } = site;
     let budget = budget.map(|packets| format!("budget = {packets}\n")).unwrap_or_default();
     let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
     format!(
         "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\nback_pressure = {back_pressure}\n{budget}cpu_share = {share}\n\n\
-         [port.in]\ninterface = \"{input}\"\nmode = \"native\"\n\n\
-         [port.out]\ninterface = \"{output}\"\nmode = \"native\"\n\n[port.service]\ntap = \"service\"\n\n\
+         [port.in]\ninterface = \"{input}\"\nmode = \"{mode}\"\n\n\
+         [port.out]\ninterface = \"{output}\"\nmode = \"{mode}\"\n\n[port.service]\ntap = \"service\"\n\n\
          [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\
          [[bridge.lan.static]]\nmac = \"{client}\"\nport = \"out\"\n\n\
          [[bridge.lan.static]]\nmac = \"{server}\"\nport = \"service\"\n"

@@ -1,9 +1,10 @@
-//! Other work on a core: a process that wants all of it, and one that wants to be woken every millisecond.
+//! Other work on a core: a process that wants all of it, one that wants to be woken every millisecond, and one that has
+//! most of it.
 
 use crate::clock;
 use crate::command::Running;
 use crate::meters::cpu::thread_time;
-use crate::topology::pin_here;
+use crate::topology::{pin_here, put_first};
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
@@ -21,6 +22,9 @@ pub enum Work {
     Compute,
     /// The neighbour is woken every millisecond, and measures its wake-up latency.
     Wake,
+    /// The neighbour has nine tenths of each millisecond, before all ordinary threads: for them, it is a core of a tenth
+    /// of the speed.
+    Occupy,
 }
 
 impl Work {
@@ -29,6 +33,7 @@ impl Work {
         match self {
             Self::Compute => "compute",
             Self::Wake => "wake",
+            Self::Occupy => "occupy",
         }
     }
 }
@@ -42,6 +47,8 @@ pub struct Neighbour {
 
 /// Wake-up period of the periodic neighbour.
 const PERIOD: Duration = Duration::from_millis(1);
+/// Part of it that the neighbour has that comes before all.
+const OCCUPIED: Duration = Duration::from_micros(900);
 /// The latest that is told apart, in nanoseconds.
 const LATEST: u64 = 10_000_000_000;
 /// Time for which a process may take to begin, and to answer.
@@ -108,7 +115,27 @@ pub fn work(work: Work, core: usize) -> anyhow::Result<()> {
     match work {
         Work::Compute => compute(&asked),
         Work::Wake => wake(&asked),
+        Work::Occupy => occupy(&asked),
     }
+}
+
+fn occupy(asked: &Receiver<()>) -> anyhow::Result<()> {
+    put_first(rustix::thread::gettid().as_raw_nonzero().get())?;
+    let mut due = clock::now() + PERIOD;
+    while asked.try_recv() != Err(TryRecvError::Disconnected) {
+        sleep_until(due)?;
+        while clock::now() < due + OCCUPIED {
+            std::hint::spin_loop();
+        }
+        due += PERIOD;
+    }
+    Ok(())
+}
+
+fn sleep_until(due: Duration) -> anyhow::Result<()> {
+    let until = Timespec { tv_sec: i64::try_from(due.as_secs())?, tv_nsec: due.subsec_nanos().into() };
+    while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
+    Ok(())
 }
 
 fn compute(asked: &Receiver<()>) -> anyhow::Result<()> {
@@ -125,8 +152,7 @@ fn wake(asked: &Receiver<()>) -> anyhow::Result<()> {
     let mut late = Histogram::<u64>::new_with_max(LATEST, 3)?;
     let mut due = clock::now() + PERIOD;
     loop {
-        let until = Timespec { tv_sec: i64::try_from(due.as_secs())?, tv_nsec: due.subsec_nanos().into() };
-        while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
+        sleep_until(due)?;
         let now = clock::now();
         late.saturating_record(u64::try_from(now.saturating_sub(due).as_nanos())?);
         // What was slept through is one late wake-up, not several.

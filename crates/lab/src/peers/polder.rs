@@ -35,12 +35,21 @@ pub enum Mode {
 
 impl Mode {
     /// Value of the key `mode`.
-    fn value(self) -> &'static str {
+    pub(super) fn value(self) -> &'static str {
         match self {
             Self::Native | Self::Native32 => "native",
             Self::Skb => "skb",
             Self::Auto => "auto",
         }
+    }
+
+    /// Prepares a site's input for that mode.
+    pub(super) fn prepare(self, site: &Site<'_>) -> anyhow::Result<()> {
+        if matches!(self, Self::Skb | Self::Auto) {
+            // As for the kernel: without GRO a veth does not receive by NAPI.
+            command::run(site.namespace.command("ethtool").args(["-K", site.input, "gro", "on"]))?;
+        }
+        Ok(())
     }
 
     /// Keys of the gateway as a whole.
@@ -104,10 +113,7 @@ impl Polder {
         if site.task == Task::Route {
             kernel::links(site)?;
         }
-        if matches!(mode, Mode::Skb | Mode::Auto) {
-            // As for the kernel: without GRO a veth does not receive by NAPI.
-            command::run(site.namespace.command("ethtool").args(["-K", site.input, "gro", "on"]))?;
-        }
+        mode.prepare(site)?;
         let text = configuration(site, &socket, mode);
         ran_with(site.task.word(), &text);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;

@@ -4,13 +4,15 @@
 //! for lost. What drifts on the machine drifts for all three; every second round has them the other way round.
 //! A contrast of which the planted loss cannot be seen says nothing about small effects.
 //!
-//! Rounds go on while the intervals are wide, to thirty: how often depends on their width alone, never on what they
-//! show.
+//! Rounds go on while the intervals are wide, to a hundred or for two minutes: how often depends on their width and on
+//! the clock, never on what they show.
 
 use super::Run;
+use crate::clock;
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::report::Better;
+use std::time::Duration;
 
 /// Part of a run's result that is planted as a loss.
 pub(super) const PLANTED: f64 = 0.05;
@@ -19,8 +21,10 @@ pub(super) const ENDINGS: [&str; 4] = ["on", "off", "gain", "planted"];
 
 /// Rounds of a contrast, at least and at most; of a quick one.
 const LEAST: usize = 10;
-const MOST: usize = 30;
+const MOST: usize = 100;
 const QUICK: usize = 6;
+/// Time after which no round is begun beyond the least number.
+const LONGEST: Duration = Duration::from_secs(120);
 /// Half-widths of intervals that are narrow enough, in percent: of a gain, by what it is, and of the planted loss.
 const NARROW: f64 = 2.0;
 const NARROW_PART: f64 = 0.25;
@@ -97,9 +101,9 @@ pub(super) fn contrast_all(
         return Ok(());
     };
     let (least, most) = run.quick_or((QUICK, QUICK), (LEAST, MOST));
-    let mut seen = Seen::default();
+    let (mut seen, begin) = (Seen::default(), clock::now());
     for round in 1..=most {
-        if round > least && seen.is_narrow(better) {
+        if round > least && (seen.is_narrow(better) || clock::now() - begin > LONGEST) {
             break;
         }
         run.says(&format!("{base} on and off, round {round} of {least} to {most}"));

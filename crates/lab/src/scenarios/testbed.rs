@@ -53,6 +53,8 @@ pub(super) struct Trial {
     pub(super) sent: Sent,
     /// Packets that came out at the other end.
     pub(super) received: u64,
+    /// Those of them that came out before the last was due.
+    pub(super) in_time: u64,
     /// CPU time of the device's threads.
     pub(super) device: Duration,
     /// CPU time of the sink's threads.
@@ -106,6 +108,11 @@ impl Trial {
     /// Packets a second that came out.
     pub(super) fn rate(&self) -> f64 {
         crate::traffic::sockets::per_second(self.received, self.sent.time)
+    }
+
+    /// Packets a second that came out while packets were sent: what waits at the end is not of that time.
+    pub(super) fn rate_in_time(&self) -> f64 {
+        crate::traffic::sockets::per_second(self.in_time, self.sent.time)
     }
 }
 
@@ -252,15 +259,15 @@ impl Testbed {
         let mut stray = StreamMeter::new(64);
         self.sink.drain(&mut stray);
         let mut meter = StreamMeter::new(1 << 20);
-        let (before_it, missed) = (self.arrived(), self.sink.missed());
+        let (before_it, missed) = (arrived(&self.sink), self.sink.missed());
         let Self { device, injector, sink, sink_threads, .. } = self;
         let read = || anyhow::Ok((device.cpu()?, sum_of(sink_threads)?, CpuReading::take()?));
-        let (mut before, mut after) = (read()?, None);
+        let (mut before, mut after, mut at_end) = (read()?, None, before_it);
         let sent = injector.run(plan, |moment| {
             match moment {
                 Moment::Begin => before = read()?,
                 Moment::Meanwhile => {}
-                Moment::End => after = Some(read()?),
+                Moment::End => (after, at_end) = (Some(read()?), arrived(sink)),
             }
             sink.drain(&mut meter);
             Ok(())
@@ -271,21 +278,19 @@ impl Testbed {
         let foreign = foreign.as_secs_f64() / plan.time.as_secs_f64();
         interrupt::sleep(SETTLE)?;
         self.sink.drain(&mut meter);
-        let (firsts, others) = (self.arrived().0 - before_it.0, self.arrived().1 - before_it.1);
-        // An answer in parts is there when all of them are.
-        let received = if self.parts > 1 { firsts.min(others / (self.parts - 1)) } else { firsts };
+        let parts = self.parts;
+        let whole = |(firsts, others): (u64, u64)| {
+            let (firsts, others) = (firsts - before_it.0, others - before_it.1);
+            // An answer in parts is there when all of them are.
+            if parts > 1 { firsts.min(others / (parts - 1)) } else { firsts }
+        };
+        let (received, in_time) = (whole(arrived(&self.sink)), whole(at_end));
         self.device.halt()?;
         let carried = carried.zip(self.device.carried()?).map(|(before, after)| after - before);
         if self.sink.missed() > missed {
             bail!("the sink wrote over records that nobody had read");
         }
-        Ok((Trial { sent, received, device, sink, foreign, carried }, meter.finish(sent.numbers)))
-    }
-
-    /// Packets at the sink that begin an answer, and others.
-    fn arrived(&self) -> (u64, u64) {
-        let others = self.sink.strangers();
-        (self.sink.packets() - others, others)
+        Ok((Trial { sent, received, in_time, device, sink, foreign, carried }, meter.finish(sent.numbers)))
     }
 
     /// Threads of the device, its own before the kernel's.
@@ -308,6 +313,12 @@ impl Testbed {
     pub(super) fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
         self.device.unaccounted()
     }
+}
+
+/// Packets at a sink that begin an answer, and others.
+fn arrived(sink: &Sink) -> (u64, u64) {
+    let others = sink.strangers();
+    (sink.packets() - others, others)
 }
 
 fn sum_of(threads: &[i32]) -> anyhow::Result<Duration> {

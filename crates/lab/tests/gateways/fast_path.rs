@@ -348,7 +348,8 @@ fn refuse_seventeen(mode: &str) {
     b.ip(&["link", "set", "eth0", "mtu", "100"]).unwrap();
     let carried = net.carried()[0];
     let mut ping = a.command("ping");
-    drop(ping.args(["-c", "17", "-i", "0.01", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
+    // All at once: they are given to the driver, and refused, several together.
+    drop(ping.args(["-c", "17", "-l", "17", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
     assert!(net.carried()[0] >= carried + 17);
     until("they are counted", || net.failed().0 == before + 17);
     std::thread::sleep(MOMENT);
@@ -357,6 +358,27 @@ fn refuse_seventeen(mode: &str) {
     beside.polder.assert_conserved();
     beside.polder.stop();
     net.polder.assert_conserved();
+    net.polder.stop();
+}
+
+/// Frames that became too long for their way out while the gateway could not see it are refused in front of the driver,
+/// which is another tracepoint's.
+#[test]
+fn seventeen_frames_that_are_too_long_for_the_target_are_counted_as_seventeen() {
+    if !root_or_skip("seventeen_frames_that_are_too_long_for_the_target_are_counted_as_seventeen") {
+        return;
+    }
+    let net = Net::new(&text_of("native", "", ""));
+    net.exchange();
+    let before = net.failed().0;
+    let pid = Pid::from_raw(i32::try_from(net.polder.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    net.gateway.ip(&["link", "set", "lan2", "mtu", "300"]).unwrap();
+    let mut ping = net.stations[0].command("ping");
+    drop(ping.args(["-c", "17", "-l", "17", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
+    kill_process(pid, Signal::CONT).unwrap();
+    until("they are counted", || net.failed().0 >= before + 17);
+    assert_eq!(net.failed().0, before + 17, "no packet counts twice");
     net.polder.stop();
 }
 

@@ -165,7 +165,7 @@ fn tunnels(run: &mut Run) -> anyhow::Result<()> {
         let [on, off] = [true, false].map(|is_on| tunnel((workers, flows), frame, links, is_on));
         let rate = |plan: &Plan| Ok(packets_a_second(plan, time)? * megabits(bytes));
         let remarks = [
-            "E2 to E6 and E8; 100 rules, a DHCP server's and a client's capture, gretap, and 1 µs a packet",
+            "E2 to E6 and E8; 100 rules, a DHCP server's and a client's capture, gretap, CoDel, and 1 µs a packet",
             "a constant hash, one transmit queue behind a lock, each packet copied, and cloned to both sockets",
         ];
         contrast(run, &technique, || rate(&on), || rate(&off), remarks)?;

@@ -15,7 +15,7 @@ use polder::clock::Clock;
 use polder::runtime::accounts::{Accounts, drops};
 use polder::runtime::gateway::meshes;
 use polder::runtime::wake::Wakeup;
-use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
+use polder::runtime::worker::{Attachment, Command, Outlet, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Class, HEADROOM, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
@@ -27,11 +27,12 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue as _};
+use polder_datapath::queue::{CodelOptions, Discipline, QueueOptions};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::steer::{Hasher, Marks, Order};
 use polder_datapath::tunnel::Tunnels;
-use polder_datapath::units::Nanos;
+use polder_datapath::units::{BytesPerSecond, Nanos};
 use polder_datapath::wire::MacAddress;
 use polder_datapath::worker_group::{WorkerGroupOptions, worker_group};
 use std::hint::black_box;
@@ -49,6 +50,9 @@ const OUTER: usize = 14 + 20 + 4;
 /// Rules of a tunnel's gateway, and sockets that look for DHCP.
 const RULES: usize = 100;
 const SOCKETS: u64 = 2;
+/// Queue of its way out: CoDel, at a rate above all that is reached, which is 12.5 GB/s.
+const RATE: BytesPerSecond = BytesPerSecond(12_500_000_000);
+const QUEUE_BYTES: u64 = 1 << 20;
 /// Any number will do, as long as it is the same in each run.
 const SEED: u64 = 0x5eed;
 
@@ -104,6 +108,19 @@ impl Plan {
             one_path: false,
             tunnel: None,
         }
+    }
+
+    /// Way out of a sink: behind a queue where packets go into a tunnel.
+    fn send_path(&self, sink: Sink) -> SendPath {
+        if self.tunnel.is_none() {
+            return SendPath::Own(Box::new(sink));
+        }
+        let options = QueueOptions {
+            discipline: Discipline::Codel(CodelOptions::default()),
+            limit_bytes: QUEUE_BYTES,
+            rate: Some(RATE),
+        };
+        SendPath::Queued(Box::new(Outlet::new(Box::new(sink), &options, Arc::default())))
     }
 
     /// A bridge between both ports, or one from [`NEAR`] into a gretap tunnel whose packets leave by [`FAR`], and rules.
@@ -207,7 +224,7 @@ impl Harness {
                 class: Class::Data,
                 weight: WEIGHT,
                 rx: Vec::new(),
-                tx: SendPath::Own(Box::new(sink)),
+                tx: plan.send_path(sink),
                 backlog: None,
             };
             let told = [Command::Order(NEAR, plan.order), Command::Attach(near), Command::Attach(far)];

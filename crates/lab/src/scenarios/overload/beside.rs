@@ -1,10 +1,11 @@
 //! Other work on the core of an overloaded datapath: what is left for a process that computes, and how late
 //! one is woken that asks for it every millisecond.
 
+use super::loads::{ROUNDS, middle};
 use super::{COST_US, RECEIVING_US, books, lay};
-use crate::clock;
+use crate::meters::statistics::Samples;
 use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service};
+use crate::peers::echo::{Over, Service, Settings};
 use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::cores;
@@ -23,19 +24,31 @@ const FAR: f64 = 10.0;
 
 pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()> {
     run.place("neighbours", cores().0, "one that computes, one that is woken every millisecond; ordinary");
-    let (mut worst, mut latest, mut text) = (0.0_f64, 0.0_f64, Vec::new());
     let alone = alone(run)?;
-    for promised in PROMISED {
-        let over = Over::Polder { balance: true, back_pressure: true, budget: None, share: promised };
-        let seen = beside(run, &format!("{promised} % promised"), over, unaccounted)?;
-        worst = worst.max((seen.share - f64::from(promised)).abs());
-        latest = latest.max(seen.late[1]);
-        text.push(format!("{:.1} of {promised} %, {:.0} requests/s", seen.share, seen.rate));
+    let (mut errors, mut lates) = (Samples::new(), Samples::new());
+    let mut all = PROMISED.map(|promised| (promised, [const { Samples::new() }; 2]));
+    let rounds = run.quick_or(1, ROUNDS);
+    for round in 1..=rounds {
+        let (mut worst, mut latest) = (0.0_f64, 0.0_f64);
+        for (promised, samples) in &mut all {
+            run.says(&format!("neighbours, {promised} % promised, round {round} of {rounds}"));
+            let over = Over::Polder(Settings { share: *promised, ..Settings::DEFAULT });
+            let seen = beside(run, over, unaccounted)?;
+            worst = worst.max((seen.share - f64::from(*promised)).abs());
+            latest = latest.max(seen.late[1]);
+            samples[0].push(seen.share);
+            samples[1].push(seen.rate);
+        }
+        errors.push(worst);
+        lates.push(latest);
     }
-    let kernel = beside(run, "the kernel", Over::KernelThreaded, unaccounted)?;
-    run.record_one(SHARE, worst);
-    run.remark(SHARE, format!("{}; the kernel {:.1} %", text.join("; "), kernel.share));
-    run.record_one(WAKE, latest);
+    let kernel = beside(run, Over::KernelThreaded, unaccounted)?;
+    let text = all.iter().map(|(promised, [share, rate])| {
+        format!("{:.1} of {promised} %, {:.0} requests/s", middle(share), middle(rate))
+    });
+    run.record(SHARE, &errors);
+    run.remark(SHARE, format!("{}; the kernel {:.1} %", text.collect::<Vec<_>>().join("; "), kernel.share));
+    run.record(WAKE, &lates);
     run.remark(
         WAKE,
         format!("{:.0} beside the kernel's receiving, {:.0} without a datapath", kernel.late[1], alone[1]),
@@ -51,7 +64,7 @@ struct ShareResult {
 }
 
 /// Both neighbours by themselves.
-fn alone(run: &mut Run) -> anyhow::Result<[f64; 3]> {
+fn alone(run: &Run) -> anyhow::Result<[f64; 3]> {
     run.says("neighbours without a datapath");
     let time = Duration::from_millis(run.quick_or(800, 3000));
     let core = cores().0;
@@ -61,22 +74,18 @@ fn alone(run: &mut Run) -> anyhow::Result<[f64; 3]> {
     woken.lateness()
 }
 
-fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyhow::Result<ShareResult> {
-    run.says(&format!("neighbours beside an overloaded datapath: {name}"));
-    let time = Duration::from_millis(run.quick_or(1000, 4000));
+fn beside(run: &Run, over: Over, unaccounted: &mut u64) -> anyhow::Result<ShareResult> {
+    let time = Duration::from_millis(run.quick_or(1000, 1500));
     let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
     let core = cores().0;
     let mut testbed = lay(Service { asks: Asks::Echo, over, cost_us: COST_US })?;
     let mut woken = Neighbour::start(Work::Wake, core)?;
-    let busy = Neighbour::start(Work::Compute, core)?;
+    let _busy = Neighbour::start(Work::Compute, core)?;
     // What came before is not of the run.
     woken.lateness()?;
-    let (begun, before) = (clock::now(), busy.cpu()?);
     let trial = testbed.run(&Plan::steady(rate, time))?;
     let late = woken.lateness()?;
-    let (passed, left) = ((clock::now() - begun).as_secs_f64(), (busy.cpu()? - before).as_secs_f64());
     let share = trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
-    run.says(&format!("{share:.1} % of the core; {:.1} % for the one that computes", left / passed * 100.0));
     *unaccounted += books(&mut testbed)?;
-    Ok(ShareResult { share, late, rate: trial.rate() })
+    Ok(ShareResult { share, late, rate: trial.rate_in_time() })
 }

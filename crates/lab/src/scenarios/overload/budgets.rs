@@ -1,9 +1,10 @@
 //! The budget that tunes itself, beside fixed ones.
 
-use super::{BUDGET, RECEIVING_US, books, lay, polder};
+use super::loads::middle;
+use super::{BUDGET, RECEIVING_US, books, lay};
 use crate::meters::statistics::Samples;
 use crate::peers::asks::{Asks, DEAR_US};
-use crate::peers::echo::Service;
+use crate::peers::echo::{Over, Service, Settings};
 use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::cores;
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// Packets a turn; the law's first.
 const BUDGETS: [Option<u16>; 4] = [None, Some(8), Some(64), Some(512)];
 /// Number of rounds.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 10;
 /// Offered, as a multiple of the capacity.
 const FAR: f64 = 2.5;
 /// Cost of a cheap request, in microseconds.
@@ -46,7 +47,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
             mean_us: f64::midpoint(cheap, dear),
         },
     ];
-    let (mut worst, mut text) = (f64::INFINITY, Vec::new());
+    let (mut worst, mut text) = (None::<Samples>, Vec::new());
     for kind in kinds {
         if kind.mean_us > cheap && run.is_quick() {
             run.leave_out(format!("budgets with requests of {}", kind.name));
@@ -55,10 +56,13 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
         let seen = in_turn(run, &kind, unaccounted)?;
         let (own, fixed) = (&seen[0], &seen[1..]);
         let best = best(fixed, BOUND_US).or_else(|| best(fixed, f64::INFINITY)).context("no fixed budget")?;
-        worst = worst.min(own.rate / best.rate);
+        let ratios = own.rates.over(&best.rates).into_iter().collect::<Samples>();
+        if worst.as_ref().is_none_or(|worst| middle(&ratios) < middle(worst)) {
+            worst = Some(ratios);
+        }
         text.push(format!("{}: {}", kind.name, remark(own, best, fixed)));
     }
-    run.record_one(BUDGET, worst);
+    run.record(BUDGET, &worst.unwrap_or_default());
     run.remark(BUDGET, text.join("; "));
     Ok(())
 }
@@ -76,15 +80,20 @@ fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[Bud
             lates.push(late);
         }
     }
-    let middle = |samples: &Samples| samples.median().unwrap_or(f64::NAN);
-    Ok(all.map(|(budget, rates, lates)| BudgetResult { budget, rate: middle(&rates), late: middle(&lates) }))
+    Ok(all.map(|(budget, rates, lates)| BudgetResult {
+        budget,
+        rate: middle(&rates),
+        late: middle(&lates),
+        rates,
+    }))
 }
 
 /// Results of one budget, medians of all rounds.
 struct BudgetResult {
     budget: Option<u16>,
-    /// Requests a second.
+    /// Requests a second, and those of all rounds.
     rate: f64,
+    rates: Samples,
     /// Wake-up latency of another process on that core, 99th percentile in microseconds.
     late: f64,
 }
@@ -103,7 +112,7 @@ fn remark(own: &BudgetResult, best: &BudgetResult, fixed: &[BudgetResult]) -> St
 
 impl fmt::Display for BudgetResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { budget, rate, late } = self;
+        let Self { budget, rate, late, .. } = self;
         match budget {
             None => formatter.write_str("by itself")?,
             Some(packets) => write!(formatter, "{packets}")?,
@@ -119,16 +128,17 @@ fn answered(
     budget: Option<u16>,
     unaccounted: &mut u64,
 ) -> anyhow::Result<(f64, f64)> {
-    let time = Duration::from_millis(run.quick_or(500, 1500));
+    let time = Duration::from_millis(run.quick_or(500, 600));
     let Kind { asks, cost_us, .. } = *kind;
-    let mut testbed = lay(Service { asks, over: polder(true, budget), cost_us })?;
+    let mut testbed =
+        lay(Service { asks, over: Over::Polder(Settings { budget, ..Settings::DEFAULT }), cost_us })?;
     let mut woken = Neighbour::start(Work::Wake, cores().0)?;
     woken.lateness()?;
     let trial = testbed.run(&Plan::steady(FAR * 1e6 / (kind.mean_us + RECEIVING_US), time))?;
     let late = woken.lateness()?[1];
     drop(woken);
     *unaccounted += books(&mut testbed)?;
-    Ok((trial.rate(), late))
+    Ok((trial.rate_in_time(), late))
 }
 
 #[cfg(test)]
@@ -137,12 +147,13 @@ mod tests {
 
     #[test]
     fn a_budget_that_makes_others_late_is_not_compared_with() {
-        let seen = |packets, rate, late| BudgetResult { budget: Some(packets), rate, late };
+        let seen =
+            |packets, rate, late| BudgetResult { budget: Some(packets), rate, late, rates: Samples::new() };
         let fixed = [seen(8, 10.0, 100.0), seen(64, 20.0, 1999.0), seen(512, 30.0, 2001.0)];
         assert_eq!(best(&fixed, BOUND_US).unwrap().budget, Some(64));
         assert_eq!(best(&fixed, f64::INFINITY).unwrap().budget, Some(512));
         assert!(best(&fixed[2..], BOUND_US).is_none());
-        let own = BudgetResult { budget: None, rate: 19.0, late: 2500.0 };
+        let own = BudgetResult { budget: None, ..seen(0, 19.0, 2500.0) };
         let text = remark(&own, &fixed[1], &fixed);
         assert!(text.contains("2500 µs late, beyond the bound; compared with 64 20"), "{text}");
         assert!(text.ends_with("512 30 requests/s and 2001 µs late"), "{text}");

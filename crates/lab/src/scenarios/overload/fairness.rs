@@ -5,7 +5,7 @@ use super::{COST_US, settled};
 use crate::interrupt;
 use crate::meters::cpu::threads_named;
 use crate::peers::asks::Asks;
-use crate::peers::echo::{Service, books, launch};
+use crate::peers::echo::{Over, Service, Settings, books, launch};
 use crate::peers::{CLIENT, SERVER, Site, Task, Tunnel, kernel};
 use crate::scenarios::Run;
 use crate::scenarios::hops::{Hops, Path};
@@ -32,7 +32,8 @@ const MTU: u32 = 1500;
 const SETTLE: Duration = Duration::from_millis(200);
 const LONGER: Duration = Duration::from_millis(400);
 /// Service under test; the configuration has the rest.
-const REQUESTS: Service = Service { asks: Asks::Echo, over: super::polder(true, None), cost_us: COST_US };
+const REQUESTS: Service =
+    Service { asks: Asks::Echo, over: Over::Polder(Settings::NATIVE), cost_us: COST_US };
 const SERVICE: Mac = [0x02, 0, 0, 0, 4, 0x01];
 
 /// Wires, service, and senders.

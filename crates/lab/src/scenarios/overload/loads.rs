@@ -1,168 +1,252 @@
-//! One way of receiving at loads from half of the capacity to ten times that.
+//! Columns that take turns at loads from half of the capacity to eleven times that.
 
-use super::rows::{of_column, prefix};
-use super::{RECEIVING_US, books, lay, micros, offered, polder};
-use crate::meters::stream::Outcome;
-use crate::peers::asks::Asks;
-use crate::peers::echo::Service;
-use crate::report::{Line, Table};
+use super::{RECEIVING_US, micros, offered};
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::report::{Curve, Line, Table};
 use crate::scenarios::Run;
-use crate::scenarios::testbed::{Testbed, Trial};
+use crate::scenarios::testbed::Testbed;
 use crate::traffic::raw::Plan;
 use std::time::Duration;
 
 /// Offered, as a multiple of the capacity. The last is ten times the most that is answered at any of these loads,
 /// which may be a little more than what was measured before.
-const FACTORS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 11.0];
+const FACTORS: [f64; 5] = [0.5, 1.0, 1.5, 2.5, 11.0];
 /// The same in a quick run.
-const FEW: [f64; 4] = [0.5, 1.0, 2.5, 11.0];
-/// Offered loads while the capacity is measured, as multiples of the capacity for echoes.
+const FEW: [f64; 3] = [0.5, 1.0, 11.0];
+/// Offered loads while the capacity is measured, as multiples of what is expected.
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
+/// Number of rounds.
+pub(super) const ROUNDS: u32 = 10;
+/// Number of times that a load is tried before the generator is said not to reach it.
+const TRIES: u32 = 3;
+/// Time in which what waits after too much is answered.
+const DRAIN: Duration = Duration::from_millis(80);
 
-/// Results of one load.
+/// One service or forwarder, and what was measured of it.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) testbed: Testbed,
+    /// Loads that the generator reached, in ascending order.
+    loads: Vec<Load>,
+    /// Reason why there are no larger loads.
+    missed: Option<String>,
+}
+
+/// Results at one load, one of each round.
+#[derive(Default)]
 pub(super) struct Load {
+    /// Multiple of the capacity.
     pub(super) factor: f64,
-    pub(super) offered: f64,
-    /// Requests answered a second, or packets carried, and their latency in microseconds: median, 99th percentile.
-    pub(super) seen: Option<(f64, f64, f64)>,
-    pub(super) reason: Option<String>,
+    /// Packets a second.
+    pub(super) offered: Samples,
+    /// Requests answered a second, or packets carried.
+    pub(super) rate: Samples,
+    /// Latency in microseconds: median, 99th percentile.
+    pub(super) median: Samples,
+    pub(super) slow: Samples,
 }
 
-/// A table without lines.
-pub(super) fn table(title: String) -> Table {
-    let columns = ["load", "offered/s", "completed/s", "median, µs", "99th percentile, µs"];
-    Table { title, columns: columns.map(str::to_owned).to_vec(), lines: Vec::new() }
+/// Loads of a column that its rows are about.
+pub(super) struct Seen<'a> {
+    pub(super) first: &'a Load,
+    pub(super) peak: &'a Load,
+    pub(super) last: &'a Load,
 }
 
-/// The capacity for such requests: the most that Polder answers in a second when more are offered. What NFS costs
-/// beyond the work of a request, an answer in fragments above all, is in no formula.
-pub(super) fn capacity(run: &Run, asks: Asks, cost_us: u32) -> anyhow::Result<f64> {
-    run.says(&format!("capacity, {} of {cost_us} µs", asks.name()));
-    let mut testbed = lay(Service { asks, over: polder(true, None), cost_us })?;
-    let nominal = 1e6 / (f64::from(cost_us) + RECEIVING_US);
-    let time = Duration::from_millis(run.quick_or(300, 800));
-    let mut rate = 0.0_f64;
-    for times in BEYOND {
-        rate = rate.max(testbed.run(&Plan::steady(nominal * times, time))?.rate());
+impl Column {
+    /// A column of which nothing is measured yet.
+    pub(super) fn new(name: &'static str, testbed: Testbed) -> Self {
+        Self { name, testbed, loads: Vec::new(), missed: None }
     }
-    anyhow::ensure!(rate > 0.0, "no {} request of {cost_us} µs was answered", asks.name());
-    Ok(rate)
-}
 
-/// One way of receiving, from half of the capacity to ten times that. Answers a line of a curve.
-pub(super) fn column(
-    run: &mut Run,
-    (name, service): (&str, Service),
-    capacity: f64,
-    (table, unaccounted): (&mut Table, &mut u64),
-) -> anyhow::Result<Vec<(f64, f64)>> {
-    let mut testbed = lay(service)?;
-    let what = format!("{name}, {} of {} µs", service.asks.name(), service.cost_us);
-    let loads = measure(run, &what, capacity, &mut testbed)?;
-    let said = testbed.says()?;
-    *unaccounted += books(&mut testbed)?;
-    table.lines.extend(loads.iter().map(|load| load.line(name)));
-    record(run, &prefix(service.asks, service.cost_us), name, &loads);
-    if name == "on" {
-        record_posted(run, service, &loads, &said);
+    /// The most that is carried in a second when that many packets are offered, in turn.
+    pub(super) fn capacity(&mut self, run: &Run, offered: &[f64]) -> anyhow::Result<f64> {
+        run.says(&format!("capacity of {}", self.name));
+        let time = Duration::from_millis(run.quick_or(200, 500));
+        let mut rate = 0.0_f64;
+        for &offered in offered {
+            rate = rate.max(self.testbed.run(&Plan::steady(offered, time))?.rate_in_time());
+            interrupt::sleep(DRAIN)?;
+        }
+        anyhow::ensure!(rate > 0.0, "{} answers nothing", self.name);
+        Ok(rate)
     }
-    let points = loads.iter().filter_map(|load| Some((load.offered / 1e3, load.seen?.0 / 1e3)));
-    Ok(points.collect())
-}
 
-/// Results at all loads, one after the other.
-pub(super) fn measure(
-    run: &Run,
-    what: &str,
-    capacity: f64,
-    testbed: &mut Testbed,
-) -> anyhow::Result<Vec<Load>> {
-    let time = Duration::from_millis(run.quick_or(500, 2000));
-    let factors = if run.is_quick() { FEW.as_slice() } else { &FACTORS };
-    let mut loads = Vec::<Load>::new();
-    for &factor in factors {
-        run.says(&format!("{what}, {factor} times the capacity"));
-        let rate = capacity * factor;
-        // What the generator did not reach it will not exceed.
-        let beyond = loads.last().filter(|load| load.seen.is_none());
-        let load = match beyond {
-            Some(last) => Load { factor, offered: last.offered, seen: None, reason: last.reason.clone() },
-            None => {
-                let (trial, outcome) = testbed.metered(&Plan::steady(rate, time))?;
-                Load::of(factor, rate, &trial, &outcome)
+    /// One round over all loads that the generator reaches.
+    fn round(&mut self, factors: &[f64], capacity: f64, time: Duration) -> anyhow::Result<()> {
+        if self.loads.is_empty() && self.missed.is_none() {
+            self.loads.extend(factors.iter().map(|&factor| Load { factor, ..Load::default() }));
+        }
+        for number in 0..self.loads.len() {
+            if let Some(missed) = self.load(number, capacity, time)? {
+                // What it does not reach now it had only just reached before.
+                self.loads.truncate(number);
+                self.missed = Some(missed);
+                break;
             }
+        }
+        Ok(())
+    }
+
+    /// Measures a load. Returns the reason if the generator does not reach it.
+    fn load(&mut self, number: usize, capacity: f64, time: Duration) -> anyhow::Result<Option<String>> {
+        let load = &mut self.loads[number];
+        let rate = capacity * load.factor;
+        let mut missed = None;
+        for _ in 0..TRIES {
+            let (trial, outcome) = self.testbed.metered(&Plan::steady(rate, time))?;
+            if load.factor > 1.0 {
+                interrupt::sleep(DRAIN)?;
+            }
+            let offered = offered(&trial);
+            if !trial.reached(rate) {
+                // Latency counts from a timetable that was not kept.
+                let carried = trial.rate_in_time();
+                missed = Some(format!(
+                    "the generator reaches {offered:.0} of {rate:.0} a second, of which {carried:.0} came through"
+                ));
+                continue;
+            }
+            if outcome.latency.is_empty() {
+                return Ok(Some("nothing was answered".to_owned()));
+            }
+            let at = |part| micros(outcome.latency.value_at_quantile(part));
+            load.offered.push(offered);
+            load.rate.push(trial.rate_in_time());
+            load.median.push(at(0.5));
+            load.slow.push(at(0.99));
+            return Ok(None);
+        }
+        Ok(missed)
+    }
+
+    /// Loads for the rows, or the reason why there are none.
+    pub(super) fn seen(&self) -> Result<Seen<'_>, String> {
+        let reason = || self.missed.clone().unwrap_or_else(|| "not measured".to_owned());
+        let by_rate = |one: &&Load, other: &&Load| middle(&one.rate).total_cmp(&middle(&other.rate));
+        let ends = self.loads.first().zip(self.loads.last()).zip(self.loads.iter().max_by(by_rate));
+        ends.map(|((first, last), peak)| Seen { first, peak, last }).ok_or_else(reason)
+    }
+
+    /// Reason why the largest loads have no numbers.
+    pub(super) fn missed(&self) -> Option<String> {
+        self.missed.clone()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        let line = |load: &Load| Line {
+            name: self.name.to_owned(),
+            values: [&load.offered, &load.rate, &load.median, &load.slow].map(Samples::median).to_vec(),
+            reason: None,
         };
-        loads.push(load);
+        self.loads.iter().map(move |load| {
+            let mut line = line(load);
+            line.values.insert(0, Some(load.factor));
+            line
+        })
     }
-    Ok(loads)
 }
 
-impl Load {
-    fn of(factor: f64, rate: f64, trial: &Trial, outcome: &Outcome) -> Self {
-        let offered = offered(trial);
-        if !trial.reached(rate) {
-            // Latency counts from a timetable that was not kept.
-            let reason = format!(
-                "the generator reaches {offered:.0} of {rate:.0} a second, of which {:.0} came through",
-                trial.rate()
-            );
-            return Self { factor, offered, seen: None, reason: Some(reason) };
+impl Seen<'_> {
+    /// Rate at the far load, as a part of that at the load with the highest, round by round.
+    ///
+    /// The load is chosen by the medians of all rounds: the best load of a single round is the luckiest one.
+    pub(super) fn goodput(&self) -> Samples {
+        self.last.rate.over(&self.peak.rate).into_iter().collect()
+    }
+
+    /// Offered at the far load, as a multiple of the peak.
+    pub(super) fn excess(&self) -> Samples {
+        self.last.offered.over(&self.peak.rate).into_iter().collect()
+    }
+
+    /// Figures behind the goodput.
+    pub(super) fn remark(&self, capacity: f64) -> String {
+        let Self { peak, last, .. } = self;
+        format!(
+            "at {} times the capacity of {capacity:.0} a second: {:.0} of {:.0} carried; {:.0} at the peak, which is at {} times",
+            last.factor,
+            middle(&last.rate),
+            middle(&last.offered),
+            middle(&peak.rate),
+            peak.factor
+        )
+    }
+}
+
+/// The median, or nothing that compares.
+pub(super) fn middle(samples: &Samples) -> f64 {
+    samples.median().unwrap_or(f64::NAN)
+}
+
+/// What is offered to measure a capacity, of which a service is expected whose requests cost so much.
+pub(super) fn beyond(cost_us: u32) -> [f64; 3] {
+    BEYOND.map(|times| times * 1e6 / (f64::from(cost_us) + RECEIVING_US))
+}
+
+/// Measures all columns in turn, in rounds of which every second one has them the other way round; adds a table and a
+/// curve to the report.
+pub(super) fn compare(
+    run: &mut Run,
+    title: &str,
+    columns: &mut [Column],
+    capacity: f64,
+) -> anyhow::Result<()> {
+    let (time, rounds) = (Duration::from_millis(run.quick_or(300, 400)), run.quick_or(1, ROUNDS));
+    let factors = run.quick_or(FEW.as_slice(), &FACTORS);
+    for round in 1..=rounds {
+        run.says(&format!("{title}, round {round} of {rounds}"));
+        let mut order = columns.iter_mut().collect::<Vec<_>>();
+        if round % 2 == 0 {
+            order.reverse();
         }
-        let at = |part| micros(outcome.latency.value_at_quantile(part));
-        let reason = outcome.latency.is_empty().then(|| "nothing was answered".to_owned());
-        let seen = reason.is_none().then(|| (trial.rate(), at(0.5), at(0.99)));
-        Self { factor, offered, seen, reason }
-    }
-
-    pub(super) fn line(&self, name: &str) -> Line {
-        let [rate, median, slow] =
-            self.seen.map_or([None; 3], |(rate, median, slow)| [Some(rate), Some(median), Some(slow)]);
-        Line {
-            name: name.to_owned(),
-            values: vec![Some(self.factor), Some(self.offered), rate, median, slow],
-            reason: self.reason.clone(),
+        for column in order {
+            column.round(factors, capacity, time)?;
         }
     }
+    let heads = ["load", "offered/s", "completed/s", "median, µs", "99th percentile, µs"];
+    run.table(Table {
+        title: title.to_owned(),
+        columns: heads.map(str::to_owned).to_vec(),
+        lines: columns.iter().flat_map(Column::lines).collect(),
+    });
+    let points = |column: &Column| {
+        let points = column.loads.iter().map(|load| (middle(&load.offered) / 1e3, middle(&load.rate) / 1e3));
+        (column.name.to_owned(), points.collect())
+    };
+    run.curve(Curve {
+        title: title.to_owned(),
+        x: "offered, thousands a second".to_owned(),
+        y: "completed, thousands a second".to_owned(),
+        lines: columns.iter().map(points).collect(),
+    });
+    Ok(())
 }
 
-/// The rows of a column: at the last load that was reached, and at the first.
-fn record(run: &mut Run, prefix: &str, name: &str, loads: &[Load]) {
-    let seen = loads.iter().filter_map(|load| Some((load, load.seen?))).collect::<Vec<_>>();
-    let (Some((first, low)), Some((last, far))) = (seen.first(), seen.last()) else {
-        let reason = loads.iter().find_map(|load| load.reason.clone()).unwrap_or_default();
-        of_column(prefix, name).iter().for_each(|row| run.missing(row, reason.clone()));
-        return;
-    };
-    let peak = seen.iter().map(|(_, seen)| seen.0).fold(0.0, f64::max);
-    let at = format!("at {} times the capacity", last.factor);
-    let row = format!("{prefix}.goodput_far_over_peak.{name}");
-    run.record_one(&row, far.0 / peak);
-    let text =
-        format!("{at}: {:.0} of {:.0} requests/s answered, {peak:.0} at the peak", far.0, last.offered);
-    run.remark(&row, text);
-    for (row, load, (_, median, slow)) in [("p50_far_us", last, far), ("p50_low_us", first, low)] {
-        let row = format!("{prefix}.{row}.{name}");
-        run.record_one(&row, *median);
-        run.remark(&row, format!("at {} times the capacity; 99th percentile {slow:.0} µs", load.factor));
-    }
-    if name == "on" {
-        let row = format!("{prefix}.offered_over_capacity");
-        run.record_one(&row, last.offered / peak);
-        let beyond = loads.last().and_then(|load| load.reason.clone());
-        run.remark(&row, beyond.unwrap_or_else(|| format!("{peak:.0} requests/s at the peak")));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The median there, as a part of the time in which the service would answer all that Polder lets wait.
-fn record_posted(run: &mut Run, service: Service, loads: &[Load], said: &str) {
-    let prefix = prefix(service.asks, service.cost_us);
-    let row = format!("{prefix}.p50_far_over_posted.on");
-    let posted = said.lines().find_map(|line| line.strip_prefix("posted ")?.parse::<f64>().ok());
-    let far = loads.iter().rev().find_map(|load| load.seen);
-    let (Some(posted), Some((rate, median, _))) = (posted.filter(|&posted| posted > 0.0), far) else {
-        run.missing(&row, "no queue was bound to what the service wanted");
-        return;
-    };
-    run.record_one(&row, median / (posted * 1e6 / rate));
-    run.remark(&row, format!("{posted:.0} buffers of {:.1} µs each", 1e6 / rate));
+    /// The peak of a load that is lucky once is not taken for the peak of all rounds.
+    #[test]
+    fn goodput_is_of_the_load_that_is_best_in_the_median() {
+        let load = |factor, rates: [f64; 3]| Load {
+            factor,
+            offered: [factor * 100.0; 3].into_iter().collect(),
+            rate: rates.into_iter().collect(),
+            ..Load::default()
+        };
+        let loads = [
+            load(0.5, [50.0, 50.0, 50.0]),
+            load(1.0, [100.0, 80.0, 100.0]),
+            load(2.5, [90.0, 130.0, 90.0]),
+            load(11.0, [95.0, 76.0, 95.0]),
+        ];
+        let seen = Seen { first: &loads[0], peak: &loads[1], last: &loads[3] };
+        assert_eq!(seen.goodput(), [0.95, 0.95, 0.95].into_iter().collect());
+        assert_eq!(seen.excess(), [11.0, 13.75, 11.0].into_iter().collect());
+        let best = loads.iter().max_by(|a, b| middle(&a.rate).total_cmp(&middle(&b.rate))).unwrap();
+        assert!((best.factor - 1.0).abs() < 1e-9, "not the luckiest");
+    }
 }

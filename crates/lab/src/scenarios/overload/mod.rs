@@ -1,7 +1,7 @@
 //! `overload`: how much of a service is left when far more is asked for than can be answered.
 //!
 //! A UDP echo, or NFS, whose requests cost something answers on one core: over the kernel's sockets, received in
-//! softirq or in a NAPI thread, and behind Polder's ports with balance and without. All threads of the
+//! softirq or in a NAPI thread, and behind Polder's ports as they ship, with AF_XDP, and without balance. All threads of the
 //! core are ordinary ones. Offered is what the generator's interface took.
 
 mod beside;
@@ -16,9 +16,8 @@ use super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{Run, Scenario};
 use crate::peers::Task;
 use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service};
-use crate::report::Curve;
-use std::collections::BTreeMap;
+use crate::peers::echo::{Over, Service, Settings};
+use loads::{Column, middle};
 use std::time::Duration;
 
 /// The scenario.
@@ -33,17 +32,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const UNACCOUNTED: &str = "overload.unaccounted_packets";
 const BUDGET: &str = "budget.auto.worst_ratio_vs_best_fixed";
 
-/// Polder with a core to itself.
-const fn polder(balance: bool, budget: Option<u16>) -> Over {
-    Over::Polder { balance, back_pressure: true, budget, share: 100 }
-}
-
-const COLUMNS: [(&str, Over); 4] = [
-    ("on", polder(true, None)),
+/// Receivers by column. The first one is as it ships, and others are offered multiples of what it answers.
+const COLUMNS: [(&str, Over); 5] = [
+    (SHIPPED, Over::Polder(Settings::DEFAULT)),
+    (NATIVE, Over::Polder(Settings::NATIVE)),
     ("kernel_threaded", Over::KernelThreaded),
-    ("off", polder(false, None)),
+    ("off", Over::Polder(Settings { balance: false, ..Settings::DEFAULT })),
     ("kernel_softirq", Over::KernelSoftirq),
 ];
+const SHIPPED: &str = "on";
+/// The column of AF_XDP, which posts buffers.
+const NATIVE: &str = "native";
 
 /// Kinds of requests.
 const ASKS: [Asks; 3] = [Asks::Echo, Asks::NfsGetattr, Asks::NfsRead];
@@ -59,7 +58,9 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let mut unaccounted = 0;
     let (core, other) = super::testbed::cores();
     run.place("service", core, "its thread, or Polder's worker, pinned; an ordinary thread");
-    run.place("receive work", core, "NAPI thread of the input, pinned, or softirq (RPS); ordinary");
+    let receiving =
+        "NAPI thread of the input, pinned, or softirq (RPS); ordinary; of ports as they ship on the other";
+    run.place("receive work", core, receiving);
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
     let [echo, nfs @ ..] = ASKS;
     requests(run, echo, &mut unaccounted)?;
@@ -93,38 +94,74 @@ fn has_time(run: &mut Run, what: &str, seconds: u64) -> bool {
 /// One kind of request, at every cost, over every way of receiving.
 fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<()> {
     for cost_us in COSTS_US {
-        let title = format!("{}, and {cost_us} µs of work a request", asks.name());
-        let (mut lines, mut table) = (BTreeMap::new(), loads::table(title.clone()));
-        let mut capacity = None;
-        for (name, over) in COLUMNS {
-            let rows = rows::of_column(&rows::prefix(asks, cost_us), name);
-            if !rows.iter().any(|row| run.wants(row)) {
-                continue;
-            }
-            if run.is_quick() && (cost_us != COST_US || run.is_out_of_time()) {
-                run.leave_out(format!("{}, {cost_us} µs: {name}", asks.name()));
-                continue;
-            }
-            let capacity = match capacity {
-                Some(capacity) => capacity,
-                None => *capacity.insert(loads::capacity(run, asks, cost_us)?),
-            };
-            let service = Service { asks, over, cost_us };
-            let line = loads::column(run, (name, service), capacity, (&mut table, unaccounted))?;
-            lines.insert(name.to_owned(), line);
-        }
-        if table.lines.is_empty() {
+        let prefix = rows::prefix(asks, cost_us);
+        let is_wanted = |name: &str| rows::of_column(&prefix, name).iter().any(|row| run.wants(row));
+        let wanted = COLUMNS.iter().filter(|(name, _)| is_wanted(name)).collect::<Vec<_>>();
+        if wanted.is_empty() {
             continue;
         }
-        run.table(table);
-        run.curve(Curve {
-            title,
-            x: "offered, thousands a second".to_owned(),
-            y: "answered, thousands a second".to_owned(),
-            lines,
-        });
+        if run.is_quick() && (cost_us != COST_US || run.is_out_of_time()) {
+            run.leave_out(format!("{}, {cost_us} µs", asks.name()));
+            continue;
+        }
+        run.says(&format!("{}, {cost_us} µs: starting", asks.name()));
+        let column = |&&(name, over): &&(&'static str, Over)| {
+            Ok(Column::new(name, lay(Service { asks, over, cost_us })?))
+        };
+        let mut columns = wanted.iter().map(column).collect::<anyhow::Result<Vec<_>>>()?;
+        let Some(first) = columns.first_mut() else { continue };
+        let capacity = first.capacity(run, &loads::beyond(cost_us))?;
+        let title = format!("{}, and {cost_us} µs of work a request", asks.name());
+        loads::compare(run, &title, &mut columns, capacity)?;
+        for mut column in columns {
+            record(run, &prefix, &mut column, capacity)?;
+            *unaccounted += books(&mut column.testbed)?;
+        }
     }
     Ok(())
+}
+
+/// The rows of a column: at the last load that was reached, and at the first.
+fn record(run: &mut Run, prefix: &str, column: &mut Column, capacity: f64) -> anyhow::Result<()> {
+    let said = column.testbed.says()?;
+    let name = column.name;
+    let seen = match column.seen() {
+        Ok(seen) => seen,
+        Err(reason) => {
+            rows::of_column(prefix, name).iter().for_each(|row| run.missing(row, reason.clone()));
+            return Ok(());
+        }
+    };
+    let row = format!("{prefix}.goodput_far_over_peak.{name}");
+    run.record(&row, &seen.goodput());
+    run.remark(&row, seen.remark(capacity));
+    for (row, load) in [("p50_far_us", seen.last), ("p50_low_us", seen.first)] {
+        let row = format!("{prefix}.{row}.{name}");
+        run.record(&row, &load.median);
+        let slow = middle(&load.slow);
+        run.remark(&row, format!("at {} times the capacity; 99th percentile {slow:.0} µs", load.factor));
+    }
+    if name == SHIPPED {
+        let row = format!("{prefix}.offered_over_capacity");
+        run.record(&row, &seen.excess());
+        run.remark(&row, column.missed().unwrap_or_else(|| format!("{capacity:.0} requests/s")));
+    }
+    if name == NATIVE {
+        posted(run, &format!("{prefix}.p50_far_over_posted.{name}"), seen.last, &said);
+    }
+    Ok(())
+}
+
+/// The median there, as a part of the time in which the service would answer all that Polder lets wait.
+fn posted(run: &mut Run, row: &str, far: &loads::Load, said: &str) {
+    let posted = said.lines().find_map(|line| line.strip_prefix("posted ")?.parse::<f64>().ok());
+    let Some(posted) = posted.filter(|&posted| posted > 0.0) else {
+        run.missing(row, "no queue was bound to what the service wanted");
+        return;
+    };
+    let each = 1e6 / middle(&far.rate);
+    run.record(row, &far.median.scaled(1.0 / (posted * each)));
+    run.remark(row, format!("{posted:.0} buffers of {each:.1} µs each"));
 }
 
 fn lay(service: Service) -> anyhow::Result<Testbed> {

@@ -1,6 +1,6 @@
 //! The rows of the table: every kind of request at every cost, over every way of receiving.
 
-use super::{BUDGET, COST_US, UNACCOUNTED, beside, fairness};
+use super::{BUDGET, COST_US, NATIVE, SHIPPED, UNACCOUNTED, beside, fairness};
 use crate::peers::asks::Asks;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
@@ -15,11 +15,13 @@ macro_rules! block {
         [
             row(concat!($prefix, ".goodput_far_over_peak.kernel_softirq"), "", Better::Higher, Goal::None),
             row(concat!($prefix, ".goodput_far_over_peak.kernel_threaded"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.native"), "", Better::Higher, Goal::None),
             row(concat!($prefix, ".goodput_far_over_peak.off"), "", Better::Higher, Goal::None),
             row(concat!($prefix, ".goodput_far_over_peak.on"), "", Better::Higher, Goal::Value(0.97)),
             row(concat!($prefix, ".offered_over_capacity"), "", Better::Higher, Goal::Value(10.0)),
             row(concat!($prefix, ".p50_far_us.kernel_softirq"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_far_us.kernel_threaded"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.native"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_far_us.off"), "µs", Better::Lower, Goal::None),
             row(
                 concat!($prefix, ".p50_far_us.on"),
@@ -27,9 +29,10 @@ macro_rules! block {
                 Better::Lower,
                 Goal::Row(concat!($prefix, ".p50_far_us.kernel_threaded")),
             ),
-            row(concat!($prefix, ".p50_far_over_posted.on"), "", Better::Lower, Goal::Value(1.2)),
+            row(concat!($prefix, ".p50_far_over_posted.native"), "", Better::Lower, Goal::Value(1.2)),
             row(concat!($prefix, ".p50_low_us.kernel_softirq"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_low_us.kernel_threaded"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_low_us.native"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_low_us.off"), "µs", Better::Lower, Goal::None),
             row(
                 concat!($prefix, ".p50_low_us.on"),
@@ -41,7 +44,7 @@ macro_rules! block {
     };
 }
 
-const BLOCKS: [[Promise; 14]; 9] = [
+const BLOCKS: [[Promise; 17]; 9] = [
     block!("overload.udp_echo"),
     block!("overload.udp_echo.2us"),
     block!("overload.udp_echo.50us"),
@@ -62,10 +65,10 @@ macro_rules! forwarder {
             row(concat!($prefix, ".goodput_far_over_peak.native_32"), "", Better::Higher, Goal::None),
             row(concat!($prefix, ".goodput_far_over_peak.kernel"), "", Better::Higher, Goal::None),
             row(concat!($prefix, ".offered_over_capacity"), "", Better::Higher, Goal::Value(10.0)),
-            row(concat!($prefix, ".peak_mpps.auto"), "Mpps", Better::Higher, Goal::None),
-            row(concat!($prefix, ".peak_mpps.native"), "Mpps", Better::Higher, Goal::None),
-            row(concat!($prefix, ".peak_mpps.native_32"), "Mpps", Better::Higher, Goal::None),
-            row(concat!($prefix, ".peak_mpps.kernel"), "Mpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_kpps.auto"), "kpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_kpps.native"), "kpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_kpps.native_32"), "kpps", Better::Higher, Goal::None),
+            row(concat!($prefix, ".peak_kpps.kernel"), "kpps", Better::Higher, Goal::None),
             row(concat!($prefix, ".p50_far_us.auto"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_far_us.native"), "µs", Better::Lower, Goal::None),
             row(concat!($prefix, ".p50_far_us.native_32"), "µs", Better::Lower, Goal::None),
@@ -113,8 +116,11 @@ pub(super) fn prefix(asks: Asks, cost_us: u32) -> String {
 pub(super) fn of_column(prefix: &str, name: &str) -> Vec<String> {
     let each = ["goodput_far_over_peak", "p50_far_us", "p50_low_us"];
     let mut rows = each.map(|row| format!("{prefix}.{row}.{name}")).to_vec();
-    if name == "on" {
-        rows.extend([format!("{prefix}.offered_over_capacity"), format!("{prefix}.p50_far_over_posted.on")]);
+    if name == SHIPPED {
+        rows.push(format!("{prefix}.offered_over_capacity"));
+    }
+    if name == NATIVE {
+        rows.push(format!("{prefix}.p50_far_over_posted.{name}"));
     }
     rows
 }

@@ -1,10 +1,11 @@
 //! Table B: turns, budget and back-pressure off and on, behind a service of 10 µs a request that is offered eleven
 //! times what it can answer.
 
-use super::{COST_US, RECEIVING_US, lay, micros, polder};
+use super::{COST_US, RECEIVING_US, lay, micros};
 use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service};
+use crate::peers::echo::{Over, Service, Settings};
 use crate::peers::neighbour::{Neighbour, Work};
+use crate::peers::polder::Mode;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
 use crate::scenarios::testbed::{Testbed, cores};
@@ -29,34 +30,59 @@ enum Told {
     Late,
 }
 
-const CASES: [(&str, Over, Told, &str); 5] = [
+/// Technique, the gateway without it, and what is compared.
+const CASES: [(&str, Settings, Told, &str); 6] = [
+    ("B.B1", UNBALANCED, Told::Answered, NO_TURNS),
+    ("B.B1_latency", UNBALANCED, Told::Waited, NO_TURNS),
     (
-        "B.B1",
-        polder(false, None),
-        Told::Answered,
-        "work goes on where it is noticed: no turn, no weight, and so no budget and no back-pressure",
+        "B.B2",
+        Settings { budget: Some(DRAINED), ..Settings::DEFAULT },
+        Told::Late,
+        "a queue is drained before anything else runs",
     ),
-    ("B.B2", polder(true, Some(DRAINED)), Told::Late, "a queue is drained before anything else runs"),
     ("B.B3", UNHINDERED, Told::Answered, "everything is taken and queued in front of the service"),
     ("B.B3_latency", UNHINDERED, Told::Waited, "everything is taken and queued in front of the service"),
-    ("B.fixed_32", polder(true, Some(FIXED)), Told::Answered, "a budget of 32, as in the source"),
+    (
+        "B.fixed_32",
+        Settings { budget: Some(FIXED), ..Settings::DEFAULT },
+        Told::Answered,
+        "a budget of 32, as in the source",
+    ),
 ];
-
+/// A datapath without turns, and what that means.
+const UNBALANCED: Settings = Settings { balance: false, ..Settings::DEFAULT };
+const NO_TURNS: &str =
+    "work goes on where it is noticed: no turn, no weight, and so no budget and no back-pressure";
 /// A datapath that takes everything.
-const UNHINDERED: Over = Over::Polder { balance: true, back_pressure: false, budget: None, share: 100 };
+const UNHINDERED: Settings = Settings { back_pressure: false, ..Settings::DEFAULT };
+/// Modes of the ports, and the ending of their rows: as it ships, which verdicts are about, and AF_XDP.
+const MODES: [(Mode, &str); 2] = [(Mode::Auto, ""), (Mode::Native, "_native")];
 
 /// Fills the rows of table B.
 pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    for (technique, without, told, off) in CASES {
-        if !is_wanted(run, technique) {
+    let all = CASES.iter().flat_map(|case| MODES.iter().map(move |mode| (case, mode)));
+    for (&(technique, without, told, off), &(mode, ending)) in all {
+        let technique = format!("{technique}{ending}");
+        if !is_wanted(run, &technique) {
             continue;
         }
-        run.place("B: service, worker and NAPI thread", cores().0, "pinned; ordinary threads");
-        run.place("B: generator and sink", cores().1, "the sink's NAPI thread before all others");
-        let service = |over| lay(Service { asks: Asks::Echo, over, cost_us: COST_US });
-        match (service(polder(true, None)), service(without)) {
-            (Ok(with), Ok(without)) => compare(run, technique, [with, without], told, off)?,
-            (Err(error), _) | (_, Err(error)) => skip(run, technique, &error)?,
+        run.place(
+            "B: service and worker, with AF_XDP the NAPI thread",
+            cores().0,
+            "pinned; ordinary threads",
+        );
+        run.place(
+            "B: generator and sink",
+            cores().1,
+            "receives in softirq; the sink's NAPI thread before all others",
+        );
+        let service = |settings| {
+            let over = Over::Polder(Settings { mode, ..settings });
+            lay(Service { asks: Asks::Echo, over, cost_us: COST_US })
+        };
+        match (service(Settings::DEFAULT), service(without)) {
+            (Ok(with), Ok(without)) => compare(run, &technique, [with, without], told, off)?,
+            (Err(error), _) | (_, Err(error)) => skip(run, &technique, &error)?,
         }
     }
     Ok(())
@@ -69,7 +95,7 @@ fn compare(
     told: Told,
     off: &str,
 ) -> anyhow::Result<()> {
-    let time = Duration::from_millis(run.quick_or(300, 1000));
+    let time = Duration::from_millis(run.quick_or(300, 700));
     let on = match told {
         Told::Answered => "UDP echo of 10 µs, answered a second at 11 times the capacity",
         Told::Waited => "UDP echo of 10 µs, median time to an answer at 11 times the capacity",
@@ -81,7 +107,7 @@ fn compare(
 fn trial(testbed: &mut Testbed, told: Told, time: Duration) -> anyhow::Result<f64> {
     let plan = Plan::steady(FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US), time);
     match told {
-        Told::Answered => Ok(testbed.run(&plan)?.rate()),
+        Told::Answered => Ok(testbed.run(&plan)?.rate_in_time()),
         Told::Waited => Ok(micros(testbed.metered(&plan)?.1.latency.value_at_quantile(0.5))),
         Told::Late => {
             let mut woken = Neighbour::start(Work::Wake, cores().0)?;
