@@ -180,7 +180,7 @@ pub(super) fn middle(samples: &Samples) -> f64 {
     samples.median().unwrap_or(f64::NAN)
 }
 
-/// What is offered to measure a capacity, of which a service is expected whose requests cost so much.
+/// Rates that are offered to measure the capacity of a service whose requests cost so much.
 pub(super) fn beyond(cost_us: u32) -> [f64; 3] {
     BEYOND.map(|times| times * 1e6 / (f64::from(cost_us) + RECEIVING_US))
 }
