@@ -53,7 +53,7 @@ pub(super) struct Trial {
     pub(super) sent: Sent,
     /// Packets that came out at the other end.
     pub(super) received: u64,
-    /// Those of them that came out before the last was due.
+    /// Packets that came out before the last was due.
     pub(super) in_time: u64,
     /// CPU time of the device's threads.
     pub(super) device: Duration,

@@ -3,6 +3,7 @@
 //! ten times what a whole core forwards.
 
 use super::loads::{Column, compare};
+use crate::clock;
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
 use crate::peers::neighbour::{Neighbour, Work};
@@ -57,13 +58,15 @@ fn forwarder(run: &mut Run, task: Task, name: &str, unaccounted: &mut u64) -> an
     }
     // All columns are offered the same, by the capacity of the first that could be started.
     let Some(first) = columns.first_mut() else { return Ok(()) };
-    let _occupied = Neighbour::start(Work::Occupy, cores().0)?;
+    let occupying = Neighbour::start(Work::Occupy, cores().0)?;
     let capacity = first.capacity(run, &TRIED)?;
     let title = format!("{name} of frames of {FRAME_BYTES} bytes, {FLOWS} flows");
+    let (begin, before) = (clock::now(), occupying.cpu()?);
     compare(run, &title, &mut columns, capacity)?;
+    let occupied = (occupying.cpu()? - before).as_secs_f64() / (clock::now() - begin).as_secs_f64();
     for column in &columns {
         *unaccounted += column.testbed.unaccounted()?.map_or(0, i64::unsigned_abs);
-        record(run, name, column, capacity);
+        record(run, name, column, (capacity, occupied));
     }
     Ok(())
 }
@@ -85,7 +88,7 @@ pub(super) fn rows_of(name: &str) -> Vec<String> {
     COLUMNS.iter().flat_map(|(column, _)| of_column(name, column)).collect()
 }
 
-fn record(run: &mut Run, name: &str, column: &Column, capacity: f64) {
+fn record(run: &mut Run, name: &str, column: &Column, (capacity, occupied): (f64, f64)) {
     let seen = match column.seen() {
         Ok(seen) => seen,
         Err(reason) => {
@@ -105,8 +108,7 @@ fn record(run: &mut Run, name: &str, column: &Column, capacity: f64) {
     if column.name == COLUMNS[0].0 {
         let row = format!("overload.{name}.offered_over_capacity");
         run.record(&row, &seen.excess());
-        if let Some(missed) = column.missed() {
-            run.remark(&row, missed);
-        }
+        let missed = column.missed().map(|missed| format!("; {missed}")).unwrap_or_default();
+        run.remark(&row, format!("{:.1} % of the core were the other process's{missed}", occupied * 100.0));
     }
 }

@@ -123,10 +123,7 @@ impl Column {
 
     /// Loads for the rows, or the reason why there are none.
     pub(super) fn seen(&self) -> Result<Seen<'_>, String> {
-        let reason = || self.missed.clone().unwrap_or_else(|| "not measured".to_owned());
-        let by_rate = |one: &&Load, other: &&Load| middle(&one.rate).total_cmp(&middle(&other.rate));
-        let ends = self.loads.first().zip(self.loads.last()).zip(self.loads.iter().max_by(by_rate));
-        ends.map(|((first, last), peak)| Seen { first, peak, last }).ok_or_else(reason)
+        Seen::of(&self.loads).ok_or_else(|| self.missed.clone().unwrap_or_else(|| "not measured".to_owned()))
     }
 
     /// Reason why the largest loads have no numbers.
@@ -135,23 +132,25 @@ impl Column {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> {
-        let line = |load: &Load| Line {
-            name: self.name.to_owned(),
-            values: [&load.offered, &load.rate, &load.median, &load.slow].map(Samples::median).to_vec(),
-            reason: None,
-        };
-        self.loads.iter().map(move |load| {
-            let mut line = line(load);
-            line.values.insert(0, Some(load.factor));
-            line
+        self.loads.iter().map(|load| {
+            let measured = [&load.offered, &load.rate, &load.median, &load.slow].map(Samples::median);
+            let values = [Some(load.factor)].into_iter().chain(measured).collect();
+            Line { name: self.name.to_owned(), values, reason: None }
         })
     }
 }
 
-impl Seen<'_> {
-    /// Rate at the far load, as a part of that at the load with the highest, round by round.
+impl<'a> Seen<'a> {
+    /// The least and the largest of these loads, and that of the highest median rate; `None` without any.
     ///
-    /// The load is chosen by the medians of all rounds: the best load of a single round is the luckiest one.
+    /// The best load of a single round is the luckiest one.
+    fn of(loads: &'a [Load]) -> Option<Self> {
+        let by_rate = |one: &&Load, other: &&Load| middle(&one.rate).total_cmp(&middle(&other.rate));
+        let peak = loads.iter().max_by(by_rate)?;
+        Some(Self { first: loads.first()?, peak, last: loads.last()? })
+    }
+
+    /// Rate at the far load, as a part of that at the peak, round by round.
     pub(super) fn goodput(&self) -> Samples {
         self.last.rate.over(&self.peak.rate).into_iter().collect()
     }
@@ -243,10 +242,10 @@ mod tests {
             load(2.5, [90.0, 130.0, 90.0]),
             load(11.0, [95.0, 76.0, 95.0]),
         ];
-        let seen = Seen { first: &loads[0], peak: &loads[1], last: &loads[3] };
+        let seen = Seen::of(&loads).unwrap();
         assert_eq!(seen.goodput(), [0.95, 0.95, 0.95].into_iter().collect());
         assert_eq!(seen.excess(), [11.0, 13.75, 11.0].into_iter().collect());
-        let best = loads.iter().max_by(|a, b| middle(&a.rate).total_cmp(&middle(&b.rate))).unwrap();
-        assert!((best.factor - 1.0).abs() < 1e-9, "not the luckiest");
+        assert!((seen.peak.factor - 1.0).abs() < 1e-9, "not the luckiest");
+        assert!(Seen::of(&[]).is_none());
     }
 }

@@ -1,8 +1,8 @@
 //! `overload`: how much of a service is left when far more is asked for than can be answered.
 //!
 //! A UDP echo, or NFS, whose requests cost something answers on one core: over the kernel's sockets, received in
-//! softirq or in a NAPI thread, and behind Polder's ports as they ship, with AF_XDP, and without balance. All threads of the
-//! core are ordinary ones. Offered is what the generator's interface took.
+//! softirq or in a NAPI thread, and behind Polder's ports as they ship, with AF_XDP, and without balance. All threads of
+//! the core are ordinary ones. Offered is what the generator's interface took.
 
 mod beside;
 mod budgets;
