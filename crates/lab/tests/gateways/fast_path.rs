@@ -4,7 +4,8 @@ use crate::machines::until;
 use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream};
 use polder_lab::hot::{Bench, Place, Sink, Subject};
 use polder_lab::topology::{End, Namespace, Topology};
-use polder_lab::traffic::raw::PacketSocket;
+use polder_lab::traffic::packet::{Mac, Talk};
+use polder_lab::traffic::raw::{Injector, PacketSocket, Plan};
 use polder_lab::traffic::sockets::tcp_goodput;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -348,17 +349,33 @@ fn refuse_seventeen(mode: &str) {
     b.ip(&["link", "set", "eth0", "mtu", "100"]).unwrap();
     let carried = net.carried()[0];
     let mut ping = a.command("ping");
-    // All at once: they are given to the driver, and refused, several together.
-    drop(ping.args(["-c", "17", "-l", "17", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
+    drop(ping.args(["-c", "17", "-i", "0.01", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
     assert!(net.carried()[0] >= carried + 17);
     until("they are counted", || net.failed().0 == before + 17);
     std::thread::sleep(MOMENT);
     assert_eq!(net.failed().0, before + 17, "no packet counts twice");
+    if mode == "native" {
+        refuse_several_together(&net);
+    }
     assert_eq!(beside.failed().0, besides, "interfaces of another namespace have the same numbers");
     beside.polder.assert_conserved();
     beside.polder.stop();
     net.polder.assert_conserved();
     net.polder.stop();
+}
+
+/// Frames that come so fast that a driver is given, and refuses, several of them together.
+fn refuse_several_together(net: &Net) {
+    let [a, b, _] = &net.stations;
+    let [from, to] = [(a, ADDRESSES[0]), (b, ADDRESSES[1])].map(|(station, ip)| (mac_of(station), ip));
+    let mut injector = Injector::open(a, "eth0", Talk::simple(from, to), 800).unwrap();
+    let before = (net.failed().0, net.carried()[0]);
+    let sent = injector.run(&Plan::steady(1e6, Duration::from_millis(10)), |_| Ok(())).unwrap();
+    std::thread::sleep(MOMENT);
+    let carried = net.carried()[0] - before.1;
+    assert!(carried > 1000 && carried <= sent.packets, "{carried} of {sent:?}");
+    until("they are counted", || net.failed().0 >= before.0 + carried);
+    assert_eq!(net.failed().0, before.0 + carried, "each of them once");
 }
 
 /// Frames that became too long for their way out while the gateway could not see it are refused in front of the driver,
@@ -415,6 +432,13 @@ fn follow_station(mode: &str) {
         assert!(net.carried()[0] > before[0] + 900, "the flow is carried");
     }
     net.polder.stop();
+}
+
+fn mac_of(station: &Namespace) -> Mac {
+    let output = station.command("cat").arg("/sys/class/net/eth0/address").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let bytes = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
+    bytes.collect::<Vec<_>>().try_into().unwrap()
 }
 
 /// Packets that a station's veth has dropped, because its other end did not take them.
@@ -492,11 +516,7 @@ fn frames_keep_their_order_at_the_xdp_hook_when_a_flow_changes_its_way() {
     let [a, b, c] = &net.stations;
     net.exchange();
     let mut sink = Sink::open(b, "eth0").unwrap();
-    let [to_b, of_a] = [b, a].map(|station| {
-        let text = station.command("cat").arg("/sys/class/net/eth0/address").output().unwrap().stdout;
-        let text = String::from_utf8(text).unwrap();
-        text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<_>>()
-    });
+    let [to_b, of_a] = [b, a].map(mac_of);
     let sender = a.inside(|| PacketSocket::open("eth0")).unwrap().unwrap();
     let known = b.inside(|| PacketSocket::open("eth0")).unwrap().unwrap();
     let head = [&to_b[..], &of_a, &[0x88, 0xb5]].concat();
