@@ -79,6 +79,12 @@ impl Outlet {
         });
     }
 
+    /// True if a whole batch waits, and the device may be given it at `now`.
+    pub fn is_due(&self, now: Nanos) -> bool {
+        let may_leave = self.queue.next_deadline().is_none_or(|at| at <= now);
+        self.len() >= BATCH && may_leave && self.tx.held() < IN_FLIGHT
+    }
+
     /// Gives the device as many packets as it has room for and as may go. Returns true if there is
     /// reason to do so again at once.
     pub fn pump(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) -> bool {

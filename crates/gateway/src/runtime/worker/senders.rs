@@ -98,6 +98,10 @@ impl Egress for Senders {
                 stage.packets.add(batch.len() as u64);
                 stage.batches.add(1);
                 outlet.put(batch, self.now, pool, &self.counters);
+                // A turn can bring more than the queue holds, so what may leave does not wait for its end.
+                if outlet.is_due(self.now) {
+                    outlet.pump(self.now, pool, &self.counters);
+                }
             }
             SendPath::Through(owner) => {
                 let owner = *owner;
