@@ -4,8 +4,8 @@ use crate::machines::until;
 use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream};
 use polder_lab::hot::{Bench, Place, Sink, Subject};
 use polder_lab::topology::{End, Namespace, Topology};
-use polder_lab::traffic::packet::{Mac, Talk};
-use polder_lab::traffic::raw::{Injector, PacketSocket, Plan};
+use polder_lab::traffic::packet::Mac;
+use polder_lab::traffic::raw::PacketSocket;
 use polder_lab::traffic::sockets::tcp_goodput;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -16,18 +16,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const MOMENT: Duration = Duration::from_millis(300);
+pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 const SECOND: Duration = Duration::from_secs(1);
-const ADDRESSES: [Ipv4Addr; 3] =
+pub(crate) const ADDRESSES: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 95, 0, 1), Ipv4Addr::new(10, 95, 0, 2), Ipv4Addr::new(10, 95, 0, 3)];
 const NAMES: [&str; 3] = ["lan1", "lan2", "lan3"];
 
 /// Three stations on veths as `ip link` makes them, at the ports of a bridge.
-struct Net {
+pub(crate) struct Net {
     _topology: Topology,
-    stations: [Namespace; 3],
-    gateway: Namespace,
-    polder: Gateway,
+    pub(crate) stations: [Namespace; 3],
+    pub(crate) gateway: Namespace,
+    pub(crate) polder: Gateway,
 }
 
 /// A configuration with these keys in each port, and these lines behind.
@@ -36,14 +36,14 @@ fn text(keys: &str, more: &str) -> String {
 }
 
 /// The same in another mode.
-fn text_of(mode: &str, keys: &str, more: &str) -> String {
+pub(crate) fn text_of(mode: &str, keys: &str, more: &str) -> String {
     let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"{mode}\"\n{keys}\n");
     let ports = NAMES.map(port).concat();
     format!("{ports}[bridge.lan]\nmembers = [\"lan1\", \"lan2\", \"lan3\"]\n{more}\n")
 }
 
 impl Net {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let mut topology = Topology::new().unwrap();
         let gateway = topology.namespace("gw").unwrap();
         let stations = NAMES.map(|name| topology.namespace(name).unwrap());
@@ -63,7 +63,7 @@ impl Net {
     }
 
     /// Bytes each way, by TCP with all offloads.
-    fn exchange(&self) {
+    pub(crate) fn exchange(&self) {
         let [a, b, _] = &self.stations;
         assert_reaches(a, ADDRESSES[1]);
         let to = |ip| SocketAddrV4::new(ip, 7018);
@@ -73,7 +73,7 @@ impl Net {
     }
 
     /// Packets that were carried, as the ports received and as they transmitted them.
-    fn carried(&self) -> [u64; 2] {
+    pub(crate) fn carried(&self) -> [u64; 2] {
         let shown = self.polder.show("flows");
         ["received", "transmitted"].map(|name| {
             let ports = shown["flows"]["ports"].as_array().unwrap();
@@ -109,7 +109,7 @@ impl Net {
     }
 
     /// Failed redirects, and what counts them at each port.
-    fn failed(&self) -> (u64, Vec<String>) {
+    pub(crate) fn failed(&self) -> (u64, Vec<String>) {
         let shown = self.polder.show("flows");
         let ports = shown["flows"]["ports"].as_array().unwrap();
         let sources = ports.iter().map(|port| port["failed"]["source"].as_str().unwrap().to_owned());
@@ -327,78 +327,6 @@ fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
     net.polder.stop();
 }
 
-/// A packet that a program redirects counts as transmitted; its loss behind that is in the interface's own counters.
-#[test]
-fn seventeen_failed_redirects_are_counted_as_seventeen() {
-    if !root_or_skip("seventeen_failed_redirects_are_counted_as_seventeen") {
-        return;
-    }
-    FAST_MODES.into_iter().for_each(refuse_seventeen);
-}
-
-fn refuse_seventeen(mode: &str) {
-    let net = Net::new(&text_of(mode, "", ""));
-    let [a, b, _] = &net.stations;
-    net.exchange();
-    let beside = Net::new(&text_of(mode, "", ""));
-    beside.exchange();
-    let ([before, besides], sources) = ([net.failed().0, beside.failed().0], net.failed().1);
-    let source = if mode == "native" { "tracepoint" } else { "interface" };
-    assert_eq!(sources, [source; 3], "{mode}");
-    // The station refuses what it is sent, and its link stays up.
-    b.ip(&["link", "set", "eth0", "mtu", "100"]).unwrap();
-    let carried = net.carried()[0];
-    let mut ping = a.command("ping");
-    drop(ping.args(["-c", "17", "-i", "0.01", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
-    assert!(net.carried()[0] >= carried + 17);
-    until("they are counted", || net.failed().0 == before + 17);
-    std::thread::sleep(MOMENT);
-    assert_eq!(net.failed().0, before + 17, "no packet counts twice");
-    if mode == "native" {
-        refuse_several_together(&net);
-    }
-    assert_eq!(beside.failed().0, besides, "interfaces of another namespace have the same numbers");
-    beside.polder.assert_conserved();
-    beside.polder.stop();
-    net.polder.assert_conserved();
-    net.polder.stop();
-}
-
-/// Frames that come so fast that a driver is given, and refuses, several of them together.
-fn refuse_several_together(net: &Net) {
-    let [a, b, _] = &net.stations;
-    let [from, to] = [(a, ADDRESSES[0]), (b, ADDRESSES[1])].map(|(station, ip)| (mac_of(station), ip));
-    let mut injector = Injector::open(a, "eth0", Talk::simple(from, to), 800).unwrap();
-    let before = (net.failed().0, net.carried()[0]);
-    let sent = injector.run(&Plan::steady(1e6, Duration::from_millis(10)), |_| Ok(())).unwrap();
-    std::thread::sleep(MOMENT);
-    let carried = net.carried()[0] - before.1;
-    assert!(carried > 1000 && carried <= sent.packets, "{carried} of {sent:?}");
-    until("they are counted", || net.failed().0 >= before.0 + carried);
-    assert_eq!(net.failed().0, before.0 + carried, "each of them once");
-}
-
-/// Frames that became too long for their way out while the gateway could not see it are refused in front of the driver,
-/// which is another tracepoint's.
-#[test]
-fn seventeen_frames_that_are_too_long_for_the_target_are_counted_as_seventeen() {
-    if !root_or_skip("seventeen_frames_that_are_too_long_for_the_target_are_counted_as_seventeen") {
-        return;
-    }
-    let net = Net::new(&text_of("native", "", ""));
-    net.exchange();
-    let before = net.failed().0;
-    let pid = Pid::from_raw(i32::try_from(net.polder.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
-    net.gateway.ip(&["link", "set", "lan2", "mtu", "300"]).unwrap();
-    let mut ping = net.stations[0].command("ping");
-    drop(ping.args(["-c", "17", "-l", "17", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
-    kill_process(pid, Signal::CONT).unwrap();
-    until("they are counted", || net.failed().0 >= before + 17);
-    assert_eq!(net.failed().0, before + 17, "no packet counts twice");
-    net.polder.stop();
-}
-
 /// A station behind a port that others send to by a flow that is carried comes to another port.
 #[test]
 fn a_flow_follows_its_station_to_another_port() {
@@ -434,7 +362,7 @@ fn follow_station(mode: &str) {
     net.polder.stop();
 }
 
-fn mac_of(station: &Namespace) -> Mac {
+pub(crate) fn mac_of(station: &Namespace) -> Mac {
     let output = station.command("cat").arg("/sys/class/net/eth0/address").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let bytes = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());

@@ -13,6 +13,7 @@ mod daemons;
 mod death;
 mod drain;
 mod events;
+mod failed_redirects;
 mod fallback;
 mod fast_path;
 mod fast_path_routes;
