@@ -19,6 +19,12 @@ const VALUES: i32 = 620;
 /// Pixels between two marks, at least.
 const APART: f64 = 40.0;
 const LINE: i32 = 24;
+/// Colours of the points: left ends in pixels, and meanings.
+const LEGEND: [(i32, RGBColor, &str); 3] = [
+    (190, COLOURS[2], "better"),
+    (270, COLOURS[3], "worse"),
+    (350, COLOURS[5], "no effect, or not decided: the line has 1 × in it"),
+];
 
 /// Gain of one technique as ratios of *on* to *off*: the median, and its interval.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,7 +107,7 @@ impl Axis {
 fn draw(family: &str, gains: &[Gain]) -> Result<String, DrawError> {
     let bottom = 44 + i32::try_from(gains.len())? * LINE;
     let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, u32::try_from(bottom)? + 30)).into_drawing_area();
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, u32::try_from(bottom)? + 54)).into_drawing_area();
     area.fill(&WHITE)?;
     let title = format!("{family}  (on ÷ off, right of 1 is better; line: where the median lies with 95 %)");
     area.draw(&Text::new(title, (14, 14), (FONT, 16).into_font().style(FontStyle::Bold)))?;
@@ -125,6 +131,10 @@ fn draw(family: &str, gains: &[Gain]) -> Result<String, DrawError> {
         let text = format!("{sign}{} %", number(gain.percent));
         area.draw(&Text::new(text, (VALUES, middle - 7), (FONT, 14)))?;
         middle += LINE;
+    }
+    for (left, colour, meaning) in LEGEND {
+        area.draw(&Circle::new((left + 5, bottom + 38), 5, colour.filled()))?;
+        area.draw(&Text::new(meaning, (left + 16, bottom + 31), (FONT, 14)))?;
     }
     area.present()?;
     drop(area);

@@ -1,6 +1,5 @@
 //! Steps that the guests of all examinations have in common.
 
-use super::bed::PATIENCE;
 use crate::clock;
 use crate::guest::agent::Request;
 use crate::guest::{Guest, Iommu, Kernel, Options};
@@ -11,6 +10,8 @@ use std::time::Duration;
 
 /// File that keeps new interfaces of the guest from sending frames that nobody asked for.
 const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+/// Time in which the guest's server exports a device. A guest without the processor's help is slow beside other work.
+const IMPORT: Duration = Duration::from_secs(60);
 /// Addresses of the stations in the guest's neighbour table, which asks for none of them.
 const NEIGHBOURS: [(&str, &str); 2] =
     [("10.77.0.2", "02:00:00:00:77:02"), ("10.77.0.9", "02:00:00:00:77:09")];
@@ -57,7 +58,7 @@ pub(super) fn bring_up(guest: &mut Guest, interface: &str) -> anyhow::Result<()>
 
 /// Attaches a device of the guest's server, once it has it.
 pub(super) fn import(server: &ServerAddress, device: &str) -> anyhow::Result<Box<dyn Transport>> {
-    let end = clock::now() + PATIENCE;
+    let end = clock::now() + IMPORT;
     loop {
         match Client::attach(server, device) {
             Ok(client) => return Ok(Box::new(client)),

@@ -31,15 +31,12 @@ enum Told {
 }
 
 /// Technique, the gateway without it, and what is compared.
-const CASES: [(&str, Settings, Told, &str); 6] = [
+const CASES: [(&str, Settings, Told, &str); 8] = [
     ("B.B1", UNBALANCED, Told::Answered, NO_TURNS),
     ("B.B1_latency", UNBALANCED, Told::Waited, NO_TURNS),
-    (
-        "B.B2",
-        Settings { budget: Some(DRAINED), ..Settings::DEFAULT },
-        Told::Late,
-        "a queue is drained before anything else runs",
-    ),
+    ("B.B2", UNBOUNDED, Told::Answered, DRAINS),
+    ("B.B2_latency", UNBOUNDED, Told::Waited, DRAINS),
+    ("B.B2_neighbour", UNBOUNDED, Told::Late, DRAINS),
     ("B.B3", UNHINDERED, Told::Answered, "everything is taken and queued in front of the service"),
     ("B.B3_latency", UNHINDERED, Told::Waited, "everything is taken and queued in front of the service"),
     (
@@ -53,6 +50,9 @@ const CASES: [(&str, Settings, Told, &str); 6] = [
 const UNBALANCED: Settings = Settings { balance: false, ..Settings::DEFAULT };
 const NO_TURNS: &str =
     "work goes on where it is noticed: no turn, no weight, and so no budget and no back-pressure";
+/// A datapath without a budget, and what that means.
+const UNBOUNDED: Settings = Settings { budget: Some(DRAINED), ..Settings::DEFAULT };
+const DRAINS: &str = "a queue is drained before anything else runs";
 /// A datapath that takes everything.
 const UNHINDERED: Settings = Settings { back_pressure: false, ..Settings::DEFAULT };
 /// Modes of the ports, and the ending of their rows: as it ships, which verdicts are about, and AF_XDP.
