@@ -18,15 +18,14 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
         return watch(arguments, &socket, seconds);
     }
     let now = ask(&mut Client::connect(&socket)?, arguments)?;
-    let (shown, since) = match difference(arguments, &now)? {
-        Some((shown, name, nanos)) => (shown, Some((name, nanos))),
-        None => (now.clone(), None),
-    };
+    let difference = difference(arguments, &now)?;
+    let shown = difference.as_ref().map_or(&now, |(shown, ..)| shown);
     let screen = Screen::stdout();
     if arguments.json {
-        screen.write(&pretty(&shown)?)?;
+        screen.write(&pretty(shown)?)?;
     } else {
-        let title = since.map(|(name, nanos)| format!("since {name}, {} ago\n", duration(nanos)));
+        let title =
+            difference.as_ref().map(|(_, name, nanos)| format!("since {name}, {} ago\n", duration(*nanos)));
         screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
     }
     // Put aside when it was seen: a pipe that closes leaves the old ones.

@@ -92,7 +92,12 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Steering => View::Steering(views::steering(&locked)),
         What::Buffers => View::Buffers(super::places::buffers(&locked)),
         What::Queues => View::Queues(views::queues(&locked)),
-        What::Config => View::Config(configuration(&locked.configuration)),
+        What::Config => {
+            let running = locked.configuration.clone();
+            // Writing it takes a while, and needs the gateway no more.
+            drop(locked);
+            View::Config(configuration(&running))
+        }
         What::Fdb => {
             let bridges = locked.configuration.bridges.iter().map(|bridge| bridge_row(bridge, &locked));
             let bridges = bridges.collect::<Vec<_>>();
