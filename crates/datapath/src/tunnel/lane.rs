@@ -7,13 +7,15 @@ mod uncut;
 use super::encapsulate::gather;
 use super::inner::{Inner, clamp_mss};
 use super::recursion::{has_port, is_recursive};
-use super::template::{Fields, Template};
-use super::{ETHERNET_BYTES, Encapsulation, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, vxlan};
+use super::template::{Fields, Start, Template};
+use super::{
+    ETHERNET_BYTES, Encapsulation, Tunnel, TunnelCounters, TunnelOptions, Tunnels, Underlay, bare, vxlan,
+};
 use crate::drops::{Context, DropReason};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
 use crate::parse::HeaderSummary;
-use crate::wire::IpProtocol;
+use crate::wire::{IpProtocol, MacAddress};
 use polder_buffers::{Packet, PortId, SegmentationKind};
 use uncut::{put_checksum, segments};
 
@@ -38,26 +40,56 @@ pub(super) enum TunnelVerdict {
     },
 }
 
+/// Options of a tunnel as each of its packets asks them: worked out once, and beside the template.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneOptions {
+    port: PortId,
+    underlay: PortId,
+    /// Longest frame that fits in one piece as long as no narrower path is known.
+    fits: u16,
+    flags: u8,
+    is_bare: bool,
+    is_v6: bool,
+    /// True if the outer headers are UDP, whose source port is that of the flow inside.
+    is_udp: bool,
+    /// True if outer packets have an identification.
+    is_numbered: bool,
+    completion: Completion,
+}
+
+impl LaneOptions {
+    /// Those of a tunnel with an MTU of `mtu` bytes.
+    pub(super) fn of(options: &TunnelOptions, underlay: &Underlay, mtu: u16) -> Self {
+        Self {
+            port: options.port,
+            underlay: underlay.port,
+            fits: options.carried_frame(underlay.mtu).min(mtu.saturating_add(ETHERNET_BYTES)),
+            flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
+            is_bare: options.is_bare(),
+            is_v6: options.ends.is_v6(),
+            is_udp: options.encapsulation != Encapsulation::Gre,
+            // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
+            is_numbered: !options.dont_fragment && !options.ends.is_v6(),
+            completion: Completion::of(options),
+        }
+    }
+}
+
 /// A run of packets for one tunnel; its counters are written when it ends.
 pub(super) struct Lane<'a> {
     pub(super) port: PortId,
     tunnel: &'a Tunnel,
     pub(super) counters: &'a TunnelCounters,
-    template: Template,
+    /// Number of the worker, which draws identifications.
+    worker: usize,
+    /// First bytes of the outer headers; without a meaning while the next hop is not known.
+    start: Start,
     pub(super) is_known: bool,
     /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
     /// is not known, nor where no frames are carried.
     fits: usize,
     /// The same of packets in a tunnel without Ethernet, with the header that they have here.
     pub(super) fits_bare: usize,
-    is_bare: bool,
-    flags: u8,
-    /// Worker that draws their identifications, if outer packets have any.
-    numbered: Option<usize>,
-    is_v6: bool,
-    /// True if the outer headers are UDP, whose source port is that of the flow inside.
-    is_udp: bool,
-    completion: Completion,
     /// Protocol other than GRE that may be a tunnel: UDP, where there are tunnels over it.
     suspect: IpProtocol,
     /// UDP destination port of tunnels, and true if there are others.
@@ -69,26 +101,22 @@ pub(super) struct Lane<'a> {
 
 impl<'a> Lane<'a> {
     pub(super) fn new(tunnel: &'a Tunnel, tunnels: &Tunnels, worker: usize) -> Self {
-        let options = tunnel.options();
-        let next_hop = tunnel.state().next_hop.address();
-        let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
-        let is_bare = options.is_bare();
+        let state = tunnel.state();
+        let next_hop = state.next_hop.address();
+        let fits = usize::from(match state.next_hop.path_mtu() {
+            None => tunnel.lane.fits,
+            Some(_) => tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES)),
+        });
         let (suspect_port, other_ports) = tunnels.ports();
         Self {
-            port: options.port,
+            port: tunnel.lane.port,
             tunnel,
-            counters: tunnel.state().worker(worker),
-            template: next_hop.map_or(tunnel.template, |next_hop| tunnel.template.addressed(next_hop)),
+            counters: state.worker(worker),
+            worker,
+            start: tunnel.template.start(next_hop.unwrap_or(MacAddress::ZERO)),
             is_known: next_hop.is_some(),
-            fits: if next_hop.is_some() && !is_bare { usize::from(fits) } else { 0 },
-            fits_bare: usize::from(fits),
-            is_bare,
-            flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
-            // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
-            numbered: (!options.dont_fragment && !options.ends.is_v6()).then_some(worker),
-            is_v6: options.ends.is_v6(),
-            is_udp: options.encapsulation != Encapsulation::Gre,
-            completion: Completion::of(options),
+            fits: if next_hop.is_some() && !tunnel.lane.is_bare { fits } else { 0 },
+            fits_bare: fits,
             suspect: if tunnels.takes_udp() { IpProtocol::UDP } else { IpProtocol::GRE },
             suspect_port,
             has_more_ports: !other_ports.is_empty(),
@@ -103,7 +131,7 @@ impl<'a> Lane<'a> {
         if !packet.is_contiguous() {
             gather(packet, context);
         }
-        Inner::of(packet, self.is_udp)
+        Inner::of(packet, self.tunnel.lane.is_udp)
     }
 
     #[inline(always)]
@@ -118,7 +146,7 @@ impl<'a> Lane<'a> {
         }
         if packet.len() <= self.fits {
             TunnelVerdict::Send
-        } else if self.is_bare {
+        } else if self.tunnel.lane.is_bare {
             self.decide_bare(packet, headers)
         } else {
             self.measure(packet, headers)
@@ -139,20 +167,22 @@ impl<'a> Lane<'a> {
         inner: Inner,
         context: &mut Context<'_>,
     ) {
-        clamp_mss(packet, inner.headers, self.tunnel, self.counters);
+        let Self { tunnel, .. } = *self;
+        let (options, template) = (&tunnel.lane, &tunnel.template);
+        clamp_mss(packet, inner.headers, tunnel, self.counters);
         let count = if packet.segmentation.kind == SegmentationKind::None { 1 } else { segments(packet) };
         let identification =
-            self.numbered.map_or(0, |worker| self.tunnel.draw_identifications(worker, count));
-        let mut fields = self.template.fields((inner.class, inner.ttl), identification);
+            if options.is_numbered { tunnel.draw_identifications(self.worker, count) } else { 0 };
+        let mut fields = template.fields((inner.class, inner.ttl), identification);
         let mut hash = 0;
         if inner.flow.is_known() {
             hash = inner.flow.hash();
             fields.set_source_port(vxlan::source_port(hash));
-        } else if self.is_udp {
-            hash = flow_hash(packet, self.tunnel);
+        } else if options.is_udp {
+            hash = flow_hash(packet, tunnel);
             fields.set_source_port(vxlan::source_port(hash));
         }
-        if self.is_v6 {
+        if options.is_v6 {
             let Some(label) = self.label(packet, inner.headers, hash) else {
                 self.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelTooDeep);
@@ -160,15 +190,14 @@ impl<'a> Lane<'a> {
             };
             fields.label = label;
         }
-        let template = &self.template;
         if BARE && !bare::uncover(packet) {
             context.discard(packet, DropReason::NoHeadroom);
             return;
         }
         let bytes = packet.len() as u64;
-        let mut is_written = template.write(packet, fields).is_ok();
+        let mut is_written = template.write(packet, self.start, fields).is_ok();
         if !is_written {
-            is_written = write_again(template, packet, fields, context);
+            is_written = write_again(template, packet, (self.start, fields), context);
         }
         if !is_written {
             context.discard(packet, DropReason::NoHeadroom);
@@ -183,17 +212,17 @@ impl<'a> Lane<'a> {
         if packet.segmentation.kind != SegmentationKind::None {
             self.describe(packet, inner.headers, count);
         }
-        match self.completion {
+        match options.completion {
             Completion::None => {}
             Completion::GreChecksum => put_checksum(packet),
-            Completion::UdpChecksum => vxlan::put_checksum(packet, self.tunnel.options()),
+            Completion::UdpChecksum => vxlan::put_checksum(packet, tunnel.options()),
         }
         self.packets += 1;
         self.bytes += bytes;
         packet.vlan = 0;
-        packet.flags = self.flags;
-        packet.ingress = self.port;
-        packet.egress = self.tunnel.underlay().port;
+        packet.flags = options.flags;
+        packet.ingress = options.port;
+        packet.egress = options.underlay;
     }
 }
 
@@ -206,7 +235,7 @@ fn is_tunnelled(packet: &Packet, headers: HeaderSummary, tunnels: &Tunnels) -> b
 }
 
 /// Checksum behind the outer IP header, which is filled in once the packet is complete.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Completion {
     None,
     GreChecksum,
@@ -234,8 +263,13 @@ impl Drop for Lane<'_> {
 /// Makes headroom where it was missing, and writes the headers there.
 #[cold]
 #[inline(never)]
-fn write_again(template: &Template, packet: &mut Packet, fields: Fields, context: &mut Context<'_>) -> bool {
-    headroom::make(packet, context.pool) && template.write(packet, fields).is_ok()
+fn write_again(
+    template: &Template,
+    packet: &mut Packet,
+    (start, fields): (Start, Fields),
+    context: &mut Context<'_>,
+) -> bool {
+    headroom::make(packet, context.pool) && template.write(packet, start, fields).is_ok()
 }
 
 /// Hash of the flow inside, wherever its headers are.

@@ -7,14 +7,17 @@ use polder_buffers::prefetch;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Long-lived part of a tunnel, kept over a reload by the builder of the tables.
+///
+/// The first cache line has what each packet reads, and is hardly ever written.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct TunnelState {
     /// Next hop of outer packets on the underlay.
     pub next_hop: NextHop,
-    /// The sequence numbers of both directions.
-    pub sequence: Sequence,
     /// Counters of the tunnel, one block a worker.
     pub counters: Box<[TunnelCounters]>,
+    /// The sequence numbers of both directions.
+    pub sequence: Sequence,
     /// Counters of what programs have carried into and out of it; written by the control thread.
     pub carried: TunnelCounters,
 }
@@ -81,7 +84,6 @@ impl TunnelState {
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(&self.next_hop);
-        prefetch(&self.counters);
     }
 
     /// The block of one worker; that of the last one for numbers beyond.
@@ -135,7 +137,6 @@ pub struct TunnelNumbers {
 /// One word: bit 63 says that the address is known, bits 48 to 62 hold the MTU, bits 0 to 47 the
 /// address.
 #[derive(Debug, Default)]
-#[repr(align(64))]
 pub struct NextHop(AtomicU64);
 
 const KNOWN: u64 = 1 << 63;

@@ -3,6 +3,7 @@
 mod build;
 mod find;
 
+use super::lane::LaneOptions;
 use super::template::Template;
 use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
 use crate::steer::Hasher;
@@ -35,16 +36,19 @@ pub struct Tunnels {
     other_ports: Box<[u16]>,
 }
 
-/// One tunnel as the stages see it.
+/// One tunnel as the stages see it. The first three cache lines have what each packet into it asks.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Tunnel {
-    pub(super) options: TunnelOptions,
-    pub(super) underlay: Underlay,
     pub(super) template: Template,
-    pub(super) mtu: u16,
+    pub(super) lane: LaneOptions,
+    state: Arc<TunnelState>,
     /// State whose identification counter its outer packets use: a receiver tells the fragments of
     /// two tunnels with the same ends apart by that number alone.
     pub(super) numbers: Arc<TunnelState>,
+    pub(super) mtu: u16,
+    pub(super) underlay: Underlay,
+    pub(super) options: TunnelOptions,
     /// Hash of the inner packet for flow labels.
     pub(super) labels: Hasher,
 }
@@ -62,7 +66,7 @@ impl Tunnel {
 
     /// State that outlives its configuration.
     pub fn state(&self) -> &TunnelState {
-        &self.options.state
+        &self.state
     }
 
     /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded, as long as
@@ -74,11 +78,8 @@ impl Tunnel {
     /// Hints that what its packets need of it is going to be read.
     #[inline]
     pub(super) fn prefetch(&self) {
-        prefetch(&self.options.state);
-        prefetch(&self.options.encapsulation);
-        prefetch(&self.underlay);
-        prefetch(&self.mtu);
         self.template.prefetch();
+        prefetch(&self.state);
     }
 
     /// Bytes that it puts in front of a frame.

@@ -28,6 +28,7 @@ const _: () = assert!(LONGEST <= ROOM);
 /// Outer headers without the fields that differ from packet to packet: lengths, traffic class and
 /// time to live where they are inherited, numbers and checksums.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Template {
     /// The headers, at the end.
     bytes: [u8; ROOM],
@@ -44,6 +45,10 @@ pub(super) struct Template {
     /// identification.
     sum: u32,
 }
+
+/// The first eight bytes of outer headers: the next hop, and the start of the source address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start([u8; 8]);
 
 /// Fields that differ from packet to packet.
 ///
@@ -110,11 +115,9 @@ impl Template {
     pub(super) fn prefetch(&self) {
         prefetch(&self.bytes);
         prefetch(&self.bytes[LINE..]);
-        prefetch(&self.sum);
     }
 
     /// The same for a next hop.
-    #[inline]
     pub(super) fn addressed(mut self, next_hop: MacAddress) -> Self {
         let start = ROOM - usize::from(self.length);
         if let Some(destination) = self.bytes[start..].first_chunk_mut() {
@@ -150,17 +153,37 @@ impl Template {
         Fields::new(class, (ttl & ttl_bits | fixed_ttl).max(1), identification)
     }
 
-    /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
+    /// First bytes of headers to a next hop.
+    #[inline(always)]
+    pub(super) fn start(&self, next_hop: MacAddress) -> Start {
+        let MacAddress([a, b, c, d, e, f]) = next_hop;
+        let place = ROOM - usize::from(self.length) + 6;
+        let [g, h] =
+            self.bytes.get(place..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        Start([a, b, c, d, e, f, g, h])
+    }
+
+    /// Writes the headers in front of the packet, which begin with `start`. Sequence number and GRE checksum stay zero. What else
     /// is in the headroom may be overwritten.
     ///
     /// # Errors
     /// [`NoRoom::Front`]; nothing is written then.
     #[inline(always)]
-    pub(super) fn write(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
+    pub(super) fn write(&self, packet: &mut Packet, start: Start, fields: Fields) -> Result<(), NoRoom> {
         if self.is_v6 {
             let TrafficClass(class) = fields.traffic_class();
-            return self.write_v6(packet, class, fields);
+            self.write_v6(packet, class, fields)?;
+        } else {
+            self.write_v4(packet, fields)?;
         }
+        if let Some(bytes) = packet.bytes_mut().first_chunk_mut() {
+            *bytes = start.0;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write_v4(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
         let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
         let total_length = total_length.map_err(|_| NoRoom::Back)?;
         // Lengths that the compiler knows make a few moves, and the packet's start moves once.
@@ -287,10 +310,10 @@ mod tests {
         let mut pool = region.pool();
         for choice in 0..32 {
             let (options, underlay) = options(choice);
-            let template = Template::new(&options, &underlay).addressed(NEXT_HOP);
+            let template = Template::new(&options, &underlay);
             let mut packet = Packet::copy_from(&[0x5a; 300], &mut pool).expect("a free slot");
             let fields = fields_of(0xb9, 0xfe, 0xfedc);
-            template.write(&mut packet, fields).expect("room in front");
+            template.write(&mut packet, template.start(NEXT_HOP), fields).expect("room in front");
             let link = usize::from(template.link());
             let ip = Ipv4Header {
                 traffic_class: TrafficClass(0xb9),
@@ -331,7 +354,7 @@ mod tests {
         let fields = fields_of(0, 64, 0);
         for (length, fits) in [(65_511, true), (65_512, false)] {
             let mut packet = Packet::copy_from(&vec![0; length], &mut pool).expect("free slots");
-            assert_eq!(template.write(&mut packet, fields).is_ok(), fits);
+            assert_eq!(template.write(&mut packet, template.start(NEXT_HOP), fields).is_ok(), fits);
             assert_eq!(packet.len(), if fits { length + 38 } else { length });
             pool.release_packet(packet);
         }

@@ -16,7 +16,7 @@ impl Lane<'_> {
             Some(limit) => Some(limit.checked_sub(1)?),
             None => None,
         };
-        if self.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
+        if self.tunnel.lane.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
             return Some(Label::new(hash, limit));
         }
         Some(Label::new(flow_label(packet, headers, self.tunnel), limit))

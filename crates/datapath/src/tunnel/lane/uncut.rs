@@ -1,6 +1,6 @@
 //! Packets that are cut behind the tunnel, and checksums over what is complete.
 
-use super::{Completion, Lane};
+use super::{Completion, Lane, LaneOptions};
 use crate::drops::Context;
 use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
@@ -28,8 +28,9 @@ impl Lane<'_> {
     /// Says of an uncut packet in which headers its `count` segments are.
     #[cold]
     pub(super) fn describe(&self, packet: &mut Packet, headers: HeaderSummary, count: u16) {
-        let outer = if self.is_udp {
-            OuterHeaders::udp(headers.network_bytes(), self.completion == Completion::UdpChecksum)
+        let LaneOptions { is_udp, completion, .. } = self.tunnel.lane;
+        let outer = if is_udp {
+            OuterHeaders::udp(headers.network_bytes(), completion == Completion::UdpChecksum)
         } else {
             OuterHeaders::gre(headers.network_bytes())
         };

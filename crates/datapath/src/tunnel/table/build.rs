@@ -2,6 +2,7 @@
 
 use super::{Role, Tunnel, Tunnels};
 use crate::steer::Hasher;
+use crate::tunnel::lane::LaneOptions;
 use crate::tunnel::template::Template;
 use crate::tunnel::toobig::LEAST_MTU_V6;
 use crate::tunnel::{
@@ -31,7 +32,9 @@ impl Tunnel {
         if mtu < LEAST_MTU || (options.dont_fragment && carried < LEAST_MTU) {
             return Err(TunnelsError::MtuTooSmall(mtu.min(carried)));
         }
-        Ok(Self { options, underlay, template, mtu, numbers, labels })
+        let lane = LaneOptions::of(&options, &underlay, mtu);
+        let state = Arc::clone(&options.state);
+        Ok(Self { template, lane, state, numbers, mtu, underlay, options, labels })
     }
 }
 
