@@ -14,7 +14,8 @@ impl Tunnels {
         };
         let mut image = self.clone();
         for tunnel in &mut image.tunnels {
-            tunnel.options.state = copy(&tunnel.options.state);
+            tunnel.state = copy(&tunnel.state);
+            tunnel.options.state = Arc::clone(&tunnel.state);
             tunnel.numbers = copy(&tunnel.numbers);
         }
         image

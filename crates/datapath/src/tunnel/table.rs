@@ -42,7 +42,8 @@ pub struct Tunnels {
 pub struct Tunnel {
     pub(super) template: Template,
     pub(super) lane: LaneOptions,
-    state: Arc<TunnelState>,
+    /// That of its options, near at hand.
+    pub(super) state: Arc<TunnelState>,
     /// State whose identification counter its outer packets use: a receiver tells the fragments of
     /// two tunnels with the same ends apart by that number alone.
     pub(super) numbers: Arc<TunnelState>,
