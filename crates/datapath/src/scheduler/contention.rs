@@ -27,6 +27,8 @@ pub struct Elapsed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,
+    /// What the thread's CPU clock said when it was last asked, with the time then.
+    last: (Nanos, Nanos),
 }
 
 impl Contention {
@@ -34,6 +36,18 @@ impl Contention {
     #[inline]
     pub fn is_watched(&self, now: Nanos) -> bool {
         now < self.until
+    }
+
+    /// Remembers what the thread's CPU clock says at `now`.
+    #[inline]
+    pub fn note(&mut self, now: Nanos, cpu: Nanos) {
+        self.last = (now, cpu);
+    }
+
+    /// What the thread's CPU clock said at `now`, if it was asked then: turns that follow each other ask it once each.
+    #[inline]
+    pub fn said(&self, now: Nanos) -> Option<Nanos> {
+        (self.last.0 == now).then_some(self.last.1)
     }
 
     /// CPU time of the worker in a turn that ended at `now`; `expected` is the usual time of as many packets.
@@ -88,6 +102,13 @@ mod tests {
         let dear = Elapsed { wall: Nanos(4_010_000), cpu: Some(Nanos(4_000_000)) };
         assert_eq!(contention.own(dear, EXPECTED, now), Some(Nanos(4_000_000)), "packets that are as dear");
         assert!(!contention.is_watched(now + Nanos::from_millis(20)), "nobody wants it any more");
+    }
+
+    #[test]
+    fn a_turn_begins_with_what_the_clock_said_at_the_end_of_the_one_before() {
+        let mut contention = Contention::default();
+        contention.note(Nanos(70), Nanos(50));
+        assert_eq!([70, 71].map(|now| contention.said(Nanos(now))), [Some(Nanos(50)), None]);
     }
 
     #[test]

@@ -79,7 +79,9 @@ impl Worker {
         if self.receivers[index].closed {
             return (outcome, start);
         }
-        let cpu = self.schedule.contention.is_watched(start).then(|| self.clock.cpu());
+        let contention = &self.schedule.contention;
+        let begun = || contention.said(start).unwrap_or_else(|| self.clock.cpu());
+        let cpu = contention.is_watched(start).then(begun);
         self.senders.begin_turn();
         self.limit_backlog(grant);
         if bound {
@@ -115,11 +117,18 @@ impl Worker {
         outcome.has_backlog =
             self.receivers[index].control(|control| control.has_backlog()).unwrap_or_default();
         if outcome.packets > 0 {
-            let cpu = cpu.map(|cpu| self.clock.cpu().since(cpu));
+            let cpu = cpu.map(|begun| self.cpu_since(begun, now));
             outcome.took =
                 self.cpu_time(index, outcome.packets, Elapsed { wall: now.since(start), cpu }, now);
         }
         (outcome, now)
+    }
+
+    /// CPU time of the worker up to `now`, since its clock said `begun`.
+    fn cpu_since(&mut self, begun: Nanos, now: Nanos) -> Nanos {
+        let cpu = self.clock.cpu();
+        self.schedule.contention.note(now, cpu);
+        cpu.since(begun)
     }
 
     /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
