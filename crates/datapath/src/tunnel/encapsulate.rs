@@ -117,8 +117,11 @@ const FEW: usize = 64;
 /// the time of one. What is behind a pointer follows what the pointer is in.
 #[inline(never)]
 fn fetch(batch: &Batch, tunnels: &Tunnels, worker: usize) {
-    let all = || batch.iter().filter_map(|packet| tunnels.get(packet.egress));
-    all().for_each(Tunnel::prefetch);
+    let mut found = [None; BATCH];
+    for (place, packet) in found.iter_mut().zip(batch.iter()) {
+        *place = tunnels.get(packet.egress).inspect(|tunnel| tunnel.prefetch());
+    }
+    let all = || found.iter().flatten();
     all().for_each(|tunnel| tunnel.state().prefetch());
     all().for_each(|tunnel| prefetch(tunnel.state().worker(worker)));
 }
