@@ -17,7 +17,7 @@ mod report;
 
 use super::fragment::expand;
 use super::lane::{Lane, TunnelVerdict};
-use super::{Tunnel, Tunnels};
+use super::Tunnels;
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::reply::TokenBucket;
