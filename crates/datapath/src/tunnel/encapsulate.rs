@@ -15,9 +15,9 @@
 
 mod report;
 
+use super::Tunnels;
 use super::fragment::expand;
 use super::lane::{Lane, TunnelVerdict};
-use super::Tunnels;
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::reply::TokenBucket;
