@@ -27,7 +27,7 @@ pub struct Elapsed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,
-    /// What the thread's CPU clock said when it was last asked, with the time then.
+    /// Time at which the thread's CPU clock was last asked, and its answer.
     last: (Nanos, Nanos),
 }
 
@@ -44,7 +44,7 @@ impl Contention {
         self.last = (now, cpu);
     }
 
-    /// What the thread's CPU clock said at `now`, if it was asked then: turns that follow each other ask it once each.
+    /// Answer of the thread's CPU clock at `now`, if it was asked then: turns that follow each other ask it once each.
     #[inline]
     pub fn said(&self, now: Nanos) -> Option<Nanos> {
         (self.last.0 == now).then_some(self.last.1)
