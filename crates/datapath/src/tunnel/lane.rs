@@ -2,20 +2,21 @@
 
 mod label;
 mod measure;
+mod options;
 mod uncut;
+
+pub(super) use options::LaneOptions;
 
 use super::encapsulate::gather;
 use super::inner::{Inner, clamp_mss};
-use super::recursion::{has_port, is_recursive};
+use super::recursion::is_tunnelled;
 use super::template::{Fields, Start, Template};
-use super::{
-    ETHERNET_BYTES, Encapsulation, Tunnel, TunnelCounters, TunnelOptions, Tunnels, Underlay, bare, vxlan,
-};
+use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, bare, vxlan};
 use crate::drops::{Context, DropReason};
-use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
-use crate::parse::HeaderSummary;
 use crate::wire::{IpProtocol, MacAddress};
+use label::flow_hash;
+use options::Completion;
 use polder_buffers::{Packet, PortId, SegmentationKind};
 use uncut::{put_checksum, segments};
 
@@ -38,41 +39,6 @@ pub(super) enum TunnelVerdict {
         /// True if into fragments.
         split: bool,
     },
-}
-
-/// Options of a tunnel as each of its packets asks them: worked out once, and beside the template.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LaneOptions {
-    port: PortId,
-    underlay: PortId,
-    /// Longest frame that fits in one piece as long as no narrower path is known.
-    fits: u16,
-    flags: u8,
-    is_bare: bool,
-    is_v6: bool,
-    /// True if the outer headers are UDP, whose source port is that of the flow inside.
-    is_udp: bool,
-    /// True if outer packets have an identification.
-    is_numbered: bool,
-    completion: Completion,
-}
-
-impl LaneOptions {
-    /// Those of a tunnel with an MTU of `mtu` bytes.
-    pub(super) fn of(options: &TunnelOptions, underlay: &Underlay, mtu: u16) -> Self {
-        Self {
-            port: options.port,
-            underlay: underlay.port,
-            fits: options.carried_frame(underlay.mtu).min(mtu.saturating_add(ETHERNET_BYTES)),
-            flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
-            is_bare: options.is_bare(),
-            is_v6: options.ends.is_v6(),
-            is_udp: options.encapsulation != Encapsulation::Gre,
-            // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
-            is_numbered: !options.dont_fragment && !options.ends.is_v6(),
-            completion: Completion::of(options),
-        }
-    }
 }
 
 /// A run of packets for one tunnel; its counters are written when it ends.
@@ -226,32 +192,6 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// True if a packet is, or carries, an outer packet of one of our tunnels.
-#[inline(never)]
-fn is_tunnelled(packet: &Packet, headers: HeaderSummary, tunnels: &Tunnels) -> bool {
-    let bytes = packet.bytes();
-    let is_other_udp = headers.protocol() == IpProtocol::UDP && !has_port(bytes, headers, tunnels);
-    !is_other_udp && is_recursive(bytes, tunnels)
-}
-
-/// Checksum behind the outer IP header, which is filled in once the packet is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Completion {
-    None,
-    GreChecksum,
-    UdpChecksum,
-}
-
-impl Completion {
-    fn of(options: &TunnelOptions) -> Self {
-        match options.encapsulation {
-            Encapsulation::Gre if options.checksum => Self::GreChecksum,
-            Encapsulation::Vxlan(_) if options.checksum => Self::UdpChecksum,
-            Encapsulation::Gre | Encapsulation::Vxlan(_) => Self::None,
-        }
-    }
-}
-
 impl Drop for Lane<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -270,10 +210,4 @@ fn write_again(
     context: &mut Context<'_>,
 ) -> bool {
     headroom::make(packet, context.pool) && template.write(packet, start, fields).is_ok()
-}
-
-/// Hash of the flow inside, wherever its headers are.
-#[inline(never)]
-fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
-    tunnel.labels.flow(packet, false).hash
 }

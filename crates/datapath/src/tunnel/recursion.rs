@@ -2,7 +2,8 @@
 
 use super::{OuterHeader, Tunnels};
 use crate::parse::HeaderSummary;
-use crate::wire::{EtherType, Link};
+use crate::wire::{EtherType, IpProtocol, Link};
+use polder_buffers::Packet;
 
 /// Tunnels in tunnels that a packet may be in before it is put into one of ours.
 const NESTING: usize = 4;
@@ -10,8 +11,16 @@ const NESTING: usize = 4;
 /// Offset of the destination port in a UDP header.
 const PORT_AT: usize = 2;
 
+/// True if a packet is, or carries, an outer packet of one of our tunnels.
+#[inline(never)]
+pub(super) fn is_tunnelled(packet: &Packet, headers: HeaderSummary, tunnels: &Tunnels) -> bool {
+    let bytes = packet.bytes();
+    let is_other_udp = headers.protocol() == IpProtocol::UDP && !has_port(bytes, headers, tunnels);
+    !is_other_udp && is_recursive(bytes, tunnels)
+}
+
 /// True if a UDP packet is for a port of tunnels.
-pub(super) fn has_port(frame: &[u8], headers: HeaderSummary, tunnels: &Tunnels) -> bool {
+fn has_port(frame: &[u8], headers: HeaderSummary, tunnels: &Tunnels) -> bool {
     let port = frame.get(headers.transport_offset() + PORT_AT..).and_then(|rest| rest.first_chunk());
     headers.has_transport() && port.is_some_and(|&port| tunnels.takes_port(u16::from_be_bytes(port)))
 }

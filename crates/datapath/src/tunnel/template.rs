@@ -117,15 +117,6 @@ impl Template {
         prefetch(&self.bytes[LINE..]);
     }
 
-    /// The same for a next hop.
-    pub(super) fn addressed(mut self, next_hop: MacAddress) -> Self {
-        let start = ROOM - usize::from(self.length);
-        if let Some(destination) = self.bytes[start..].first_chunk_mut() {
-            *destination = next_hop.0;
-        }
-        self
-    }
-
     /// Bytes of all outer headers.
     #[inline(always)]
     pub(super) fn len(&self) -> u16 {

@@ -23,6 +23,12 @@ impl Lane<'_> {
     }
 }
 
+/// Hash of the flow inside, wherever its headers are.
+#[inline(never)]
+pub(super) fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
+    tunnel.labels.flow(packet, false).hash
+}
+
 /// Number of further tunnels that an IPv6 packet may be put in, if it says one.
 #[cold]
 fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
@@ -34,7 +40,7 @@ fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
 fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
     match tunnel.options().flow_label {
         FlowLabel::Fixed(label) => label,
-        FlowLabel::Flow => tunnel.labels.flow(packet, false).hash,
+        FlowLabel::Flow => flow_hash(packet, tunnel),
         FlowLabel::Inherit if headers.network() == Network::Ipv6 => {
             let header = headers.network_header(packet.bytes());
             Ipv6::parse_head(header, usize::MAX).map_or(0, |ip| ip.flow_label())

@@ -37,6 +37,15 @@ impl Template {
         }
     }
 
+    /// The same for a next hop.
+    pub(in crate::tunnel) fn addressed(mut self, next_hop: MacAddress) -> Self {
+        let start = ROOM - usize::from(self.length);
+        if let Some(destination) = self.bytes[start..].first_chunk_mut() {
+            *destination = next_hop.0;
+        }
+        self
+    }
+
     /// The headers without fields that differ from packet to packet, the sum of the IPv4 header among them, and the bits
     /// of traffic class and time to live that are inherited, each with all others.
     pub(in crate::tunnel) fn parts(&self) -> (&[u8], u32, [(u8, u8); 2]) {

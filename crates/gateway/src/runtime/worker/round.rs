@@ -124,21 +124,6 @@ impl Worker {
         (outcome, now)
     }
 
-    /// CPU time of the worker up to `now`, since its clock said `begun`.
-    fn cpu_since(&mut self, begun: Nanos, now: Nanos) -> Nanos {
-        let cpu = self.clock.cpu();
-        self.schedule.contention.note(now, cpu);
-        cpu.since(begun)
-    }
-
-    /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
-    fn cpu_time(&mut self, index: usize, packets: u32, elapsed: Elapsed, now: Nanos) -> Option<Nanos> {
-        let expected = self.schedule.line.expected(index, packets);
-        let took = self.schedule.contention.own(elapsed, expected, now);
-        self.receivers[index].rx.counters().worked_nanos.add(took.unwrap_or(expected).0);
-        took
-    }
-
     /// Number of packets in the next batch of a turn that has `left` left. Batches that are shared are
     /// equally large: a crumb at the end of a turn would be all that another worker has to do while this one
     /// does a whole one. A consumer for which few packets wait sends what it has done before it goes on.

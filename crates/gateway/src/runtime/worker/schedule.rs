@@ -2,7 +2,7 @@
 
 use super::Worker;
 use polder_datapath::port::{Driven, RxControl};
-use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, Pace, RunQueue};
+use polder_datapath::scheduler::{Contention, CpuTokenBucket, Elapsed, Mode, Options, Pace, RunQueue};
 use polder_datapath::units::Nanos;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
@@ -71,6 +71,27 @@ impl Schedule {
 }
 
 impl Worker {
+    /// CPU time of the worker up to `now`, since its clock said `begun`.
+    pub(super) fn cpu_since(&mut self, begun: Nanos, now: Nanos) -> Nanos {
+        let cpu = self.clock.cpu();
+        self.schedule.contention.note(now, cpu);
+        cpu.since(begun)
+    }
+
+    /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
+    pub(super) fn cpu_time(
+        &mut self,
+        index: usize,
+        packets: u32,
+        elapsed: Elapsed,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        let expected = self.schedule.line.expected(index, packets);
+        let took = self.schedule.contention.own(elapsed, expected, now);
+        self.receivers[index].rx.counters().worked_nanos.add(took.unwrap_or(expected).0);
+        took
+    }
+
     /// Tells a queue's device when to receive.
     pub(super) fn drive(&mut self, index: usize) {
         // One that cannot be told does as it does.

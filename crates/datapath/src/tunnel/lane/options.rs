@@ -1,0 +1,58 @@
+//! Properties of a tunnel that each packet into it asks for.
+
+use crate::flags::NEEDS_SEQUENCE;
+use crate::tunnel::{ETHERNET_BYTES, Encapsulation, TunnelOptions, Underlay};
+use polder_buffers::PortId;
+
+/// Options of a tunnel as each of its packets asks them: worked out once, and beside the template.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tunnel) struct LaneOptions {
+    pub(super) port: PortId,
+    pub(super) underlay: PortId,
+    /// Longest frame that fits in one piece as long as no narrower path is known.
+    pub(super) fits: u16,
+    pub(super) flags: u8,
+    pub(super) is_bare: bool,
+    pub(super) is_v6: bool,
+    /// True if the outer headers are UDP, whose source port is that of the flow inside.
+    pub(super) is_udp: bool,
+    /// True if outer packets have an identification.
+    pub(super) is_numbered: bool,
+    pub(super) completion: Completion,
+}
+
+impl LaneOptions {
+    /// Those of a tunnel with an MTU of `mtu` bytes.
+    pub(in crate::tunnel) fn of(options: &TunnelOptions, underlay: &Underlay, mtu: u16) -> Self {
+        Self {
+            port: options.port,
+            underlay: underlay.port,
+            fits: options.carried_frame(underlay.mtu).min(mtu.saturating_add(ETHERNET_BYTES)),
+            flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
+            is_bare: options.is_bare(),
+            is_v6: options.ends.is_v6(),
+            is_udp: options.encapsulation != Encapsulation::Gre,
+            // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
+            is_numbered: !options.dont_fragment && !options.ends.is_v6(),
+            completion: Completion::of(options),
+        }
+    }
+}
+
+/// Checksum behind the outer IP header, which is filled in once the packet is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tunnel) enum Completion {
+    None,
+    GreChecksum,
+    UdpChecksum,
+}
+
+impl Completion {
+    fn of(options: &TunnelOptions) -> Self {
+        match options.encapsulation {
+            Encapsulation::Gre if options.checksum => Self::GreChecksum,
+            Encapsulation::Vxlan(_) if options.checksum => Self::UdpChecksum,
+            Encapsulation::Gre | Encapsulation::Vxlan(_) => Self::None,
+        }
+    }
+}
