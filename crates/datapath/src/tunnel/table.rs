@@ -42,7 +42,7 @@ pub struct Tunnels {
 pub struct Tunnel {
     pub(super) template: Template,
     pub(super) lane: LaneOptions,
-    /// That of its options, near at hand.
+    /// State of the tunnel: the same as in its options.
     pub(super) state: Arc<TunnelState>,
     /// State whose identification counter its outer packets use: a receiver tells the fragments of
     /// two tunnels with the same ends apart by that number alone.

@@ -22,7 +22,7 @@ pub(in crate::tunnel) struct LaneOptions {
 }
 
 impl LaneOptions {
-    /// Those of a tunnel with an MTU of `mtu` bytes.
+    /// Options of a tunnel with an MTU of `mtu` bytes.
     pub(in crate::tunnel) fn of(options: &TunnelOptions, underlay: &Underlay, mtu: u16) -> Self {
         Self {
             port: options.port,
