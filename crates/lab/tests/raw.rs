@@ -8,6 +8,7 @@ use polder_lab::traffic::packet::{Mac, Outer, Talk, Template, Wrap};
 use polder_lab::traffic::probe::Probe;
 use polder_lab::traffic::raw::{Faults, Generator, Injector, Moment, Plan, Sent, Sink};
 use polder_lab::traffic::sizes::Sizes;
+use polder_lab::traffic::vary::{Draw, Vary};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -180,6 +181,60 @@ fn injected_frames_are_those_of_the_template() {
             assert_eq!(frame[..length], template.frame(flow, probe), "packet {number} in {wrap:?}");
         }
     }
+}
+
+/// Packets have a field that was drawn, draws come in turn, and the rest is the template's.
+#[test]
+fn injected_frames_have_the_fields_that_were_drawn() {
+    if !root_or_skip("injected_frames_have_the_fields_that_were_drawn") {
+        return;
+    }
+    let wire = Wire::lay();
+    let gro = wire.right.command("ethtool").args(["-K", &wire.end, "gro", "on"]).status().unwrap();
+    assert!(gro.success());
+    let destinations = [[192, 0, 2, 1], [10, 255, 255, 254], [198, 51, 100, 7], [203, 0, 113, 200]];
+    let mut drawn = destinations.map(|address| {
+        let mut draw = Draw::default();
+        draw[..4].copy_from_slice(&address);
+        draw
+    });
+    for vary in [Vary::DestinationV4, Vary::Stations] {
+        let simple = |destination: [u8; 4]| {
+            let (source, destination) = (talk().source, (talk().destination.0, Ipv4Addr::from(destination)));
+            Template::new(Talk::simple(source, destination), 64)
+        };
+        if vary == Vary::Stations {
+            drawn = [1_u8, 2, 3, 4].map(|group| {
+                std::array::from_fn(|byte| 2 * group + 16 * u8::try_from(byte % 4).unwrap_or(0))
+            });
+        }
+        let mut injector =
+            Injector::drawn(&wire.left, "eth0", simple([0; 4]), (vary, drawn.to_vec())).unwrap();
+        let socket = listen(&wire.right);
+        let sent = injector.run(&Plan::steady(5_000.0, Duration::from_millis(20)), |_| Ok(())).unwrap();
+        assert!((5..=100).contains(&sent.packets), "{sent:?}");
+        for number in 0..sent.packets {
+            let mut frame = [0; 2048];
+            let (length, _) =
+                rustix::net::recv(&socket, &mut frame[..], rustix::net::RecvFlags::empty()).unwrap();
+            let probe = Probe::read(&frame[simple([0; 4]).probe_at()..length]).unwrap();
+            assert_eq!(probe.number, number);
+            let place = usize::try_from(number % 4).unwrap();
+            let expected = match vary {
+                Vary::Stations => {
+                    let mut frame = simple([0; 4]).frame(0, probe);
+                    frame[..12].copy_from_slice(&drawn[place][..12]);
+                    frame
+                }
+                // The checksum is the template's for that destination.
+                Vary::DestinationV4 | Vary::DestinationV6 => simple(destinations[place]).frame(0, probe),
+            };
+            assert_eq!(frame[..length], expected, "packet {number}, {vary:?}");
+        }
+    }
+    let template = Template::new(Talk::simple(talk().source, talk().destination), 64);
+    let three = (Vary::Stations, drawn[..3].to_vec());
+    assert!(Injector::drawn(&wire.left, "eth0", template, three).is_err(), "three are no power of two");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Elapsed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,
-    /// Time at which the thread's CPU clock was last asked, and its answer.
+    /// Time at which the thread's CPU clock was last read, and the reading.
     last: (Nanos, Nanos),
 }
 
@@ -38,15 +38,15 @@ impl Contention {
         now < self.until
     }
 
-    /// Remembers what the thread's CPU clock says at `now`.
+    /// Keeps the reading of the thread's CPU clock at `now`.
     #[inline]
-    pub fn note(&mut self, now: Nanos, cpu: Nanos) {
+    pub fn record(&mut self, now: Nanos, cpu: Nanos) {
         self.last = (now, cpu);
     }
 
-    /// Answer of the thread's CPU clock at `now`, if it was asked then: turns that follow each other ask it once each.
+    /// Reading of the thread's CPU clock at `now`, if it was read then: turns that follow each other read it once each.
     #[inline]
-    pub fn said(&self, now: Nanos) -> Option<Nanos> {
+    pub fn reading_at(&self, now: Nanos) -> Option<Nanos> {
         (self.last.0 == now).then_some(self.last.1)
     }
 
@@ -105,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_begins_with_what_the_clock_said_at_the_end_of_the_one_before() {
+    fn a_turn_begins_with_the_reading_at_the_end_of_the_one_before() {
         let mut contention = Contention::default();
-        contention.note(Nanos(70), Nanos(50));
-        assert_eq!([70, 71].map(|now| contention.said(Nanos(now))), [Some(Nanos(50)), None]);
+        contention.record(Nanos(70), Nanos(50));
+        assert_eq!([70, 71].map(|now| contention.reading_at(Nanos(now))), [Some(Nanos(50)), None]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::template::Template;
 use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
 use crate::steer::Hasher;
 use polder_buffers::{PortId, prefetch};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 /// Role of a port for the tunnels.
@@ -53,6 +54,8 @@ pub struct Tunnel {
     /// Hash of the inner packet for flow labels.
     pub(super) labels: Hasher,
 }
+
+const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64, "what each packet asks is in three lines");
 
 impl Tunnel {
     /// Its configuration.

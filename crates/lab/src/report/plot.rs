@@ -75,8 +75,9 @@ fn bars(family: &str, rows: &[&Row]) -> Result<String, DrawError> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
-    let title =
-        format!("{family}  ({}, {} is better)", rows[0].unit, format!("{:?}", rows[0].better).to_lowercase());
+    let unit = Some(rows[0].unit.as_str()).filter(|unit| !unit.is_empty()).map(|unit| format!("{unit}, "));
+    let better = format!("{:?}", rows[0].better).to_lowercase();
+    let title = format!("{family}  ({}{better} is better)", unit.unwrap_or_default());
     area.draw(&Text::new(title, (14, 14), (FONT, 16).into_font().style(FontStyle::Bold)))?;
     let mut top = 44;
     for (place, row) in rows.iter().enumerate() {

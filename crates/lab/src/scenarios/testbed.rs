@@ -80,7 +80,7 @@ pub(super) struct Detail {
 /// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
 const WIRE: f64 = 256.0;
 /// Number of packets that a generator may send at once to catch up: half of what a wire holds.
-const BURST: f64 = WIRE / 2.0;
+pub(super) const BURST: f64 = WIRE / 2.0;
 
 impl Trial {
     /// CPU time of the device for each packet that came out, in nanoseconds.

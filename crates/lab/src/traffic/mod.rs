@@ -11,3 +11,4 @@ pub mod probe;
 pub mod raw;
 pub mod search;
 pub mod sockets;
+pub mod vary;

@@ -37,6 +37,7 @@ fn refuse_seventeen(mode: &str) {
     assert_eq!(net.failed().0, before + 17, "no packet counts twice");
     if mode == "native" {
         refuse_several_together(&net);
+        refuse_strangers(&net);
     }
     assert_eq!(beside.failed().0, besides, "interfaces of another namespace have the same numbers");
     beside.polder.assert_conserved();
@@ -57,6 +58,22 @@ fn refuse_several_together(net: &Net) {
     assert!(carried > 1000 && carried <= sent.packets, "{carried} of {sent:?}");
     until("they are counted", || net.failed().0 >= before.0 + carried);
     assert_eq!(net.failed().0, before.0 + carried, "each of them once");
+}
+
+/// Frames that another program redirects to an interface of the gateway's, and that came in by none of its ports.
+fn refuse_strangers(net: &Net) {
+    let [from, to] = [0, 1].map(|place| (mac_of(&net.stations[place]), ADDRESSES[place]));
+    let refused = || {
+        let script = "cat /sys/class/net/lan2/statistics/tx_dropped";
+        let text = polder_lab::command::run(net.gateway.command("sh").args(["-c", script])).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let before = (net.failed().0, refused());
+    let mut injector = Injector::open(&net.gateway, "lan2", Talk::simple(from, to), 800).unwrap();
+    injector.run(&Plan::steady(1e5, Duration::from_millis(10)), |_| Ok(())).unwrap();
+    std::thread::sleep(MOMENT);
+    assert!(refused() >= before.1 + 17, "the station takes what is not refused");
+    assert_eq!(net.failed().0, before.0, "they are not the gateway's");
 }
 
 /// Frames that became too long for their way out while the gateway could not see it are refused in front of the driver,

@@ -80,7 +80,7 @@ impl Worker {
             return (outcome, start);
         }
         let contention = &self.schedule.contention;
-        let begun = || contention.said(start).unwrap_or_else(|| self.clock.cpu());
+        let begun = || contention.reading_at(start).unwrap_or_else(|| self.clock.cpu());
         let cpu = contention.is_watched(start).then(begun);
         self.senders.begin_turn();
         self.limit_backlog(grant);

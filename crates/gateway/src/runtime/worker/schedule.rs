@@ -74,7 +74,7 @@ impl Worker {
     /// CPU time of the worker up to `now`, since its clock said `begun`.
     pub(super) fn cpu_since(&mut self, begun: Nanos, now: Nanos) -> Nanos {
         let cpu = self.clock.cpu();
-        self.schedule.contention.note(now, cpu);
+        self.schedule.contention.record(now, cpu);
         cpu.since(begun)
     }
 

@@ -1,10 +1,11 @@
 //! The router's rows: tables of realistic prefixes, random destinations inside them.
 
 use super::harness::{self, ETHERNET, Harness, RADIO};
-use super::scatter::{Scatter, Vary};
+use super::scatter::Scatter;
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::traffic::memory::Tap;
+use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::forward::{Bridges, Links};
@@ -42,23 +43,28 @@ pub(crate) struct Size {
 }
 
 /// A table's routes, and destinations inside them.
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Routes, whose next hops take turns.
-    pub(super) prefixes: Vec<Prefix>,
+    pub(crate) prefixes: Vec<Prefix>,
     random: Random,
 }
 
 impl Load {
     /// Draws routes; those of one size are always the same.
-    pub(super) fn draw(size: Size) -> Self {
+    pub(crate) fn draw(size: Size) -> Self {
         let (mut random, mut seen) = (Random(fastrand::Rng::with_seed(size.routes as u64)), HashSet::new());
         let prefixes = random.fill(size, |prefix, _| seen.insert(prefix));
         Self { prefixes, random }
     }
 
+    /// Random destinations.
+    pub(crate) fn destinations(&mut self) -> Vec<Draw> {
+        (0..DESTINATIONS).map(|_| self.random.inside(&self.prefixes)).collect()
+    }
+
     /// A port's source of packets for random destinations, and its tap.
     pub(super) fn source(&mut self, port: PortId) -> (Box<dyn RxQueue>, Arc<Tap>) {
-        let destinations = (0..DESTINATIONS).map(|_| self.random.inside(&self.prefixes)).collect();
+        let destinations = self.destinations();
         let is_v6 = self.prefixes.first().is_some_and(|prefix| prefix.address().is_ipv6());
         let vary = if is_v6 { Vary::DestinationV6 } else { Vary::DestinationV4 };
         Scatter::open(vary, (mac(port), SENDER), destinations)
@@ -197,7 +203,7 @@ impl Random {
     }
 
     /// A random address in a random one of the prefixes.
-    fn inside(&mut self, prefixes: &[Prefix]) -> [u8; 16] {
+    fn inside(&mut self, prefixes: &[Prefix]) -> Draw {
         let index = usize::try_from(self.next() % prefixes.len() as u64).unwrap_or(0);
         let prefix = prefixes[index];
         let random = u128::from(self.next()) << 64 | u128::from(self.next());

@@ -4,6 +4,7 @@ use super::harness::FRAME_BYTES;
 use crate::meters::allocations;
 use crate::traffic::memory::Tap;
 use crate::traffic::packet::copy;
+use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
@@ -14,22 +15,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Field that differs from packet to packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vary {
-    /// Destination of IPv4: four bytes of a draw.
-    DestinationV4,
-    /// Destination of IPv6: a whole draw.
-    DestinationV6,
-    /// Destination and source of Ethernet: twelve bytes of a draw.
-    Stations,
-}
-
 /// A port that packets for many destinations come from, which were drawn before and come in turn.
 pub(crate) struct Scatter {
     template: Vec<u8>,
-    /// Of IPv4 destinations, two bytes of the header's checksum are behind the address.
-    draws: Vec<[u8; 16]>,
+    draws: Vec<Draw>,
     vary: Vary,
     next: usize,
     tap: Arc<Tap>,
@@ -41,7 +30,7 @@ impl Scatter {
     pub(crate) fn open(
         vary: Vary,
         (destination, source): (MacAddress, MacAddress),
-        mut draws: Vec<[u8; 16]>,
+        mut draws: Vec<Draw>,
     ) -> (Box<dyn RxQueue>, Arc<Tap>) {
         let mut template = vec![0; FRAME_BYTES - 4];
         let is_v6 = vary == Vary::DestinationV6;
@@ -52,9 +41,7 @@ impl Scatter {
         let written =
             if is_v6 { header_v6(bytes).emit(rest).is_ok() } else { header_v4(bytes).emit(rest).is_ok() };
         debug_assert!(written, "a frame of 64 bytes has room for a header");
-        if vary == Vary::DestinationV4 {
-            draws.iter_mut().for_each(|draw| put_checksum(draw, &template));
-        }
+        vary.complete(&mut draws, &template);
         let (tap, counters) = (Arc::<Tap>::default(), Arc::default());
         let source = Self { template, draws, vary, next: 0, tap: Arc::clone(&tap), counters };
         (Box::new(source), tap)
@@ -74,15 +61,6 @@ impl Scatter {
             }
         }
     }
-}
-
-/// Puts the checksum of a header with that destination behind it: a port copies, and what comes in by a real one
-/// has its sum already.
-fn put_checksum(destination: &mut [u8; 16], template: &[u8]) {
-    let checksum = u16::from_be_bytes([template[24], template[25]]);
-    let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
-    let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
-    destination[4..6].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn header_v4(total_length: u16) -> Ipv4Header {

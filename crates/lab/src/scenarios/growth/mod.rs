@@ -1,14 +1,18 @@
-//! `growth`: what a packet, a start, a reload, memory and views cost by the number of tunnels, stations, rules and others.
+//! `growth`: what a packet, a start, a reload, memory and views cost by the number of tunnels, stations, rules and others,
+//! beside the kernel where it has the same.
 
+mod kernel;
 mod packets;
 mod program;
 mod rows;
 
 use super::{Run, Scenario};
+use crate::interrupt;
 use crate::machine;
 use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use anyhow::ensure;
+use kernel::Peer;
 use packets::Bench;
 use rows::{Object, What, exponent};
 use std::collections::BTreeMap;
@@ -71,10 +75,14 @@ impl Found {
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let core = machine::cores() - 1;
     run.place("engine", core, "the only thread of each worker, pinned; those of one object take turns");
+    run.place("kernel", core, "NAPI thread of its input, pinned; it takes turns with the workers");
+    run.place("injector", 0, "thread, pinned; the kernel makes the packets in its system calls");
     let mut found = Found::default();
     for object in Object::ALL {
         let rows = object.numbers().iter().map(|&number| object.row(What::Packet, number));
-        let rows = rows.chain([object.ratio(), object.order(What::Packet)]).collect::<Vec<_>>();
+        let kernel = object.numbers().iter().map(|&number| object.row(What::KernelPacket, number));
+        let ratios = [object.ratio(), object.kernel_ratio(), object.order(What::Packet)];
+        let rows = rows.chain(kernel).chain(ratios).collect::<Vec<_>>();
         if rows.iter().any(|row| run.wants(row)) {
             packet_costs(run, object, core, &mut found)?;
         }
@@ -84,37 +92,92 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures a packet's cost for each number of an object, in turns.
-fn packet_costs(run: &mut Run, object: Object, core: usize, found: &mut Found) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 100), (11, 600));
-    let mut benches = Vec::new();
-    for &number in object.numbers() {
-        run.says(&format!("{number} {}", object.word()));
-        benches.push((number, Bench::start(object, number, core)?, Samples::default()));
-    }
-    let mut ratios = Samples::default();
-    for round in 1..=rounds {
-        run.says(&format!("{}: run {round} of {rounds}", object.word()));
-        let (mut ten, mut many) = (f64::NAN, f64::NAN);
-        for (number, bench, costs) in &mut benches {
-            let window = bench.harness.window(WARM_UP, Duration::from_millis(time))?;
-            let is_forwarding = window.sent * 100 > window.packets * 99;
-            ensure!(is_forwarding, "{number} {} lose packets: {window:?}", object.word());
-            let cost = window.nanos_per_packet();
-            costs.push(cost);
-            ten = if *number == 10 { cost } else { ten };
-            many = if *number == object.many() { cost } else { many };
+/// A number of an object, in Polder's tables and in the kernel.
+struct Pair {
+    number: u32,
+    bench: Bench,
+    costs: Samples,
+    /// `None` where the kernel has no such object.
+    kernel: Option<(Peer, Samples)>,
+}
+
+impl Pair {
+    /// Makes pairs for all numbers of an object.
+    fn all(run: &mut Run, object: Object, core: usize) -> anyhow::Result<Vec<Self>> {
+        let mut pairs = Vec::new();
+        let mut has_kernel = kernel::has(object);
+        for &number in object.numbers() {
+            run.says(&format!("{number} {}", object.word()));
+            let bench = Bench::start(object, number, core)?;
+            let peer = has_kernel.then(|| Peer::start(object, number, core)).transpose();
+            interrupt::check()?;
+            let kernel = peer.unwrap_or_else(|error| {
+                has_kernel = false;
+                run.skip(&object.kernel_rows(), &format!("{error:#}"));
+                None
+            });
+            let kernel = kernel.map(|peer| (peer, Samples::new()));
+            pairs.push(Self { number, bench, costs: Samples::new(), kernel });
         }
-        ratios.push(many / ten);
+        Ok(pairs)
     }
-    for (number, bench, costs) in benches {
+
+    /// Measures a packet's cost in both, in nanoseconds.
+    fn measure(&mut self, object: Object, time: Duration) -> anyhow::Result<[f64; 2]> {
+        let window = self.bench.harness.window(WARM_UP, time)?;
+        let is_forwarding = window.sent * 100 > window.packets * 99;
+        ensure!(is_forwarding, "{} {} lose packets: {window:?}", self.number, object.word());
+        let own = window.nanos_per_packet();
+        self.costs.push(own);
+        let Some((peer, costs)) = &mut self.kernel else { return Ok([own, f64::NAN]) };
+        let kernel = peer.nanos_per_packet(time / 2)?;
+        costs.push(kernel);
+        Ok([own, kernel])
+    }
+
+    /// Fills its rows.
+    fn record(self, run: &mut Run, object: Object, found: &mut Found) -> anyhow::Result<()> {
+        let Self { number, bench, costs, kernel } = self;
         let left = bench.harness.stop()?;
         ensure!(left.leaked == 0 && left.unaccounted == 0, "{number} {}: {left:?}", object.word());
-        run.record(&object.row(What::Packet, number), &costs);
-        found.add(What::Packet, object, number, costs);
+        let kernel = kernel.map(|(_, costs)| (What::KernelPacket, costs));
+        for (what, costs) in std::iter::once((What::Packet, costs)).chain(kernel) {
+            run.record(&object.row(what, number), &costs);
+            found.add(what, object, number, costs);
+        }
+        Ok(())
     }
-    run.record(&object.ratio(), &ratios);
-    run.remark(&object.ratio(), format!("{} over 10, in the same round", object.many()));
+}
+
+/// Measures a packet's cost for each number of an object, in turns with the kernel's.
+fn packet_costs(run: &mut Run, object: Object, core: usize, found: &mut Found) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((3, 100), (11, 600));
+    let time = Duration::from_millis(time);
+    let mut pairs = Pair::all(run, object, core)?;
+    let mut ratios = [const { Samples::new() }; 2];
+    for round in 1..=rounds {
+        run.says(&format!("{}: run {round} of {rounds}", object.word()));
+        let (mut ten, mut many) = ([f64::NAN; 2], [f64::NAN; 2]);
+        for pair in &mut pairs {
+            let costs = pair.measure(object, time)?;
+            ten = if pair.number == 10 { costs } else { ten };
+            many = if pair.number == object.many() { costs } else { many };
+        }
+        for (ratios, (ten, many)) in ratios.iter_mut().zip(ten.into_iter().zip(many)) {
+            ratios.push(many / ten);
+        }
+    }
+    for pair in pairs {
+        pair.record(run, object, found)?;
+    }
+    let [own, kernel] = ratios;
+    let compared = format!("{} over 10, in the same round", object.many());
+    for (row, ratios) in [(object.ratio(), own), (object.kernel_ratio(), kernel)] {
+        if ratios.median().is_some_and(f64::is_finite) {
+            run.record(&row, &ratios);
+            run.remark(&row, compared.clone());
+        }
+    }
     found.order(run, What::Packet, object);
     Ok(())
 }

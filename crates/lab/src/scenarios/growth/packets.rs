@@ -3,8 +3,9 @@
 use super::rows::Object;
 use crate::scenarios::engine::harness::{ETHERNET, Harness, LOCAL, Path, RADIO, REMOTE, bridge, tables};
 use crate::scenarios::engine::routing::{self, Size, interface, mac};
-use crate::scenarios::engine::scatter::{Scatter, Vary};
+use crate::scenarios::engine::scatter::Scatter;
 use crate::traffic::memory::Tap;
+use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::filter::{Action, Filters, Prefix as FilterPrefix, Rule, RuleCounts};
@@ -18,11 +19,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Draws of a port, which come in turn: of ten thousand objects each is drawn thirteen times.
-const DRAWS: usize = 1 << 17;
+pub(super) const DRAWS: usize = 1 << 17;
 /// First of the tunnels' ports.
 const FIRST_TUNNEL: u16 = 2;
 /// First of the addresses that rules and neighbours are for: 16 bits of them.
-const FIRST: u32 = 0x0a40_0000;
+pub(super) const FIRST: u32 = 0x0a40_0000;
 /// Time at which static addresses are bound.
 const NOW: Nanos = Nanos::SECOND;
 
@@ -57,17 +58,17 @@ impl Bench {
 }
 
 /// A station's address, of a group that the second byte tells.
-fn station(group: u8, number: u32) -> MacAddress {
+pub(super) fn station(group: u8, number: u32) -> MacAddress {
     let [_, a, b, c] = number.to_be_bytes();
     MacAddress([2, group, 0, a, b, c])
 }
 
 /// Random pairs of stations.
-fn pairs(
+pub(super) fn pairs(
     seed: u64,
     count: usize,
     mut draw: impl FnMut(&mut fastrand::Rng) -> (MacAddress, MacAddress),
-) -> Vec<[u8; 16]> {
+) -> Vec<Draw> {
     let mut random = fastrand::Rng::with_seed(seed);
     let pair = |_| {
         let (destination, source) = draw(&mut random);
@@ -80,7 +81,7 @@ fn pairs(
 }
 
 /// A source whose packets go between drawn stations.
-fn between(draws: Vec<[u8; 16]>) -> Fed {
+fn between(draws: Vec<Draw>) -> Fed {
     Scatter::open(Vary::Stations, (station(0, 0), station(0, 0)), draws)
 }
 
@@ -139,7 +140,7 @@ fn ports(count: u32, core: usize) -> anyhow::Result<Harness> {
 }
 
 /// Random addresses of as many that follow each other.
-fn addresses(count: u32) -> Vec<[u8; 16]> {
+pub(super) fn addresses(count: u32) -> Vec<Draw> {
     let mut random = fastrand::Rng::with_seed(count.into());
     let address = |_| {
         let mut bytes = [0; 16];

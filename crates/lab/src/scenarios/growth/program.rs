@@ -1,7 +1,7 @@
 //! The real program with a number of one object each: start, reload, memory, views.
 
-use super::Found;
 use super::rows::{Object, SHOW_10K, What};
+use super::{Found, kernel};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
@@ -34,7 +34,7 @@ const FEW: u32 = 2;
 
 pub(super) fn measure(run: &mut Run, found: &mut Found) -> anyhow::Result<()> {
     let wanted = |run: &Run, object: Object| {
-        let whats = [What::Start, What::Reload, What::Memory, What::Show];
+        let whats = [What::Start, What::Reload, What::Memory, What::Show, What::KernelMade, What::KernelShow];
         let numbers = object.numbers_of_program().iter();
         let rows = numbers.flat_map(|&number| whats.map(|what| object.row(what, number)));
         let orders = whats.map(|what| object.order(what));
@@ -51,6 +51,7 @@ pub(super) fn measure(run: &mut Run, found: &mut Found) -> anyhow::Result<()> {
             run.says(&format!("a gateway with {number} {}", object.word()));
             let view = site.measure(run, (object, number), found)?;
             let large = view.filter(|_| number == LARGE);
+            kernel_times(run, (object, number), found)?;
             slowest = large.into_iter().chain(slowest).max_by(|one, other| by_median(&one.0, &other.0));
         }
         for what in [What::Start, What::Reload, What::Memory, What::Show] {
@@ -60,6 +61,31 @@ pub(super) fn measure(run: &mut Run, found: &mut Found) -> anyhow::Result<()> {
     if let Some((seconds, view)) = slowest {
         run.record(SHOW_10K, &seconds);
         run.remark(SHOW_10K, view);
+    }
+    Ok(())
+}
+
+/// Measures in what time the kernel's programs make and show as many.
+fn kernel_times(run: &mut Run, (object, number): (Object, u32), found: &mut Found) -> anyhow::Result<()> {
+    let rounds = run.quick_or(3, 10);
+    let times = |_| {
+        interrupt::check()?;
+        kernel::made_and_shown(object, number)
+    };
+    let times = (0..rounds).map(times).collect::<anyhow::Result<Vec<_>>>();
+    interrupt::check()?;
+    // The stations of a gateway are learned: making them has no time to be compared with.
+    let whats = [What::KernelMade, What::KernelShow];
+    for (place, what) in whats.into_iter().enumerate().skip(usize::from(object == Object::Stations)) {
+        let row = object.row(what, number);
+        match &times {
+            Err(error) => run.skip(&[&row], &format!("{error:#}")),
+            Ok(times) => {
+                let samples = times.iter().map(|times| times[place]).collect::<Samples>();
+                run.record(&row, &samples);
+                found.add(what, object, number, samples);
+            }
+        }
     }
     Ok(())
 }

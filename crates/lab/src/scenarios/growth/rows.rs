@@ -72,6 +72,18 @@ impl Object {
         format!("growth.{}.packet_ratio", self.word())
     }
 
+    /// The same of the kernel's.
+    pub(super) fn kernel_ratio(self) -> String {
+        format!("growth.{}.kernel_packet_ratio", self.word())
+    }
+
+    /// Names of all rows of a packet's cost in the kernel.
+    pub(super) fn kernel_rows(self) -> Vec<&'static str> {
+        let prefix = format!("growth.{}.kernel_packet_", self.word());
+        let names = PROMISES.iter().map(|promise| promise.name);
+        names.filter(|name| name.starts_with(&prefix)).collect()
+    }
+
     /// Name of the row of the order in which something grows.
     pub(super) fn order(self, what: What) -> String {
         format!("growth.{}.{}_order", self.word(), what.stem())
@@ -95,6 +107,12 @@ pub(super) enum What {
     Memory,
     /// Time of the slowest view, the asking program included.
     Show,
+    /// CPU time of a packet in the kernel, from a veth to an interface that drops.
+    KernelPacket,
+    /// Time in which `ip`, `bridge` or `nft` make as many in the kernel.
+    KernelMade,
+    /// Time in which they show them.
+    KernelShow,
 }
 
 impl What {
@@ -105,6 +123,9 @@ impl What {
             Self::Reload => "reload_s",
             Self::Memory => "memory_mib",
             Self::Show => "show_s",
+            Self::KernelPacket => "kernel_packet_ns",
+            Self::KernelMade => "kernel_made_s",
+            Self::KernelShow => "kernel_show_s",
         }
     }
 
@@ -120,6 +141,9 @@ impl What {
             Self::Reload => "reload of one change, s",
             Self::Memory => "resident memory, MiB",
             Self::Show => "slowest view, s",
+            Self::KernelPacket => "the kernel: CPU time a packet, its veth included, ns",
+            Self::KernelMade => "the kernel: making them, s",
+            Self::KernelShow => "the kernel: showing them, s",
         }
     }
 }
@@ -138,7 +162,8 @@ macro_rules! rows {
     ($(
         $object:literal $ratio:expr,
         [$($number:literal)*] $([$start:literal $($starts:literal)*])? $(reload [$($reload:literal)*])?
-        $(memory [$($memory:literal)*])? ;
+        $(memory [$($memory:literal)*])? $(kernel [$($kernel:literal)*])? $(made [$($made:literal)*])?
+        $(shown [$($shown:literal)*])? ;
     )*) => {
         &[
             $(
@@ -160,6 +185,12 @@ macro_rules! rows {
                     $(lower(concat!("growth.", $object, ".show_s.", $memory), "s", Goal::None),)*
                     lower(concat!("growth.", $object, ".show_order"), "exponent", ORDER),
                 )?
+                $(
+                    $(lower(concat!("growth.", $object, ".kernel_packet_ns.", $kernel), "ns", Goal::None),)*
+                    lower(concat!("growth.", $object, ".kernel_packet_ratio"), "×", Goal::None),
+                )?
+                $($(lower(concat!("growth.", $object, ".kernel_made_s.", $made), "s", Goal::None),)*)?
+                $($(lower(concat!("growth.", $object, ".kernel_show_s.", $shown), "s", Goal::None),)*)?
             )*
             lower(SHOW_10K, "s", Goal::Value(0.3)),
         ]
@@ -171,14 +202,19 @@ const FLAT: Goal = Goal::Value(1.3);
 /// All rows.
 pub(super) const PROMISES: &[Promise] = rows! {
     "tunnels" FLAT, [1 10 100 1000 10000] [1 10 100 1000 10000]
-        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000];
-    "stations" FLAT, [1 10 100 1000 10000] memory [1 10 100 1000 10000];
-    "neighbours" Goal::None, [1 10 100 1000 10000];
+        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000]
+        kernel [1 10 100 1000 10000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
+    "stations" FLAT, [1 10 100 1000 10000] memory [1 10 100 1000 10000]
+        kernel [1 10 100 1000 10000] shown [1 10 100 1000 10000];
+    "neighbours" Goal::None, [1 10 100 1000 10000] kernel [1 10 100 1000 10000];
     "rules" Goal::Value(3.0), [1 10 100 1000 10000] [1 10 100 1000 10000]
-        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000];
+        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000]
+        kernel [1 10 100 1000 10000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
     "routes" FLAT, [1 10 100 1000 10000 100000 1000000] [1 10 100 1000 10000]
-        memory [1 10 100 1000 10000];
-    "ports" FLAT, [2 10 32 128] [2 10 32 128] reload [2 10 32 128] memory [2 10 32 128];
+        memory [1 10 100 1000 10000]
+        kernel [1 10 100 1000 10000 100000 1000000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
+    "ports" FLAT, [2 10 32 128] [2 10 32 128] reload [2 10 32 128] memory [2 10 32 128]
+        kernel [2 10 32 128] made [2 10 32 128] shown [2 10 32 128];
     "flows" Goal::None, [1 10 100 1000 10000];
 };
 

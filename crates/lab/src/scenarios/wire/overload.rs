@@ -145,11 +145,11 @@ impl Stand {
             // Relaxed: the flag orders nothing.
             is_over.store(true, Ordering::Relaxed);
             let ended = |_| anyhow!("a thread of the session panicked");
-            speaking.join().map_err(ended)??;
+            let said = speaking.join().map_err(ended)??;
             let heard = hearing.join().map_err(ended)??;
-            anyhow::Ok((loads?, flaps(&heard, DETECTION)))
+            anyhow::Ok((loads?, silences(&said, &heard, DETECTION)))
         })?;
-        record(run, mode, &loads, flaps);
+        record(run, mode, &loads, &flaps);
         let unaccounted = self.gateway.unaccounted()?.unsigned_abs();
         self.gateway.stop()?;
         Ok(unaccounted)
@@ -210,7 +210,7 @@ impl Stand {
     }
 }
 
-fn record(run: &mut Run, mode: &Mode, loads: &[(Load, Samples)], flaps: u32) {
+fn record(run: &mut Run, mode: &Mode, loads: &[(Load, Samples)], silences: &[Silence]) {
     let best = loads.iter().max_by(|a, b| a.0.carried.total_cmp(&b.0.carried));
     let (Some((best, at_best)), Some((far, at_far))) = (best, loads.last()) else { return };
     run.record(mode.goodput, &at_far.over(at_best).into_iter().collect());
@@ -228,20 +228,28 @@ fn record(run: &mut Run, mode: &Mode, loads: &[(Load, Samples)], flaps: u32) {
         best.nanos_per_packet(),
     );
     run.remark(mode.goodput, text);
-    run.record_one(mode.flaps, f64::from(flaps));
-    run.remark(
-        mode.flaps,
-        format!("3 × {} ms, at loads up to {times:.1} times the peak", INTERVAL.as_millis()),
-    );
+    let (flaps, unsaid): (Vec<_>, Vec<_>) = silences.iter().partition(|silence| !silence.is_the_sender());
+    run.record_one(mode.flaps, f64::from(u32::try_from(flaps.len()).unwrap_or(u32::MAX)));
+    let mut text = format!("3 × {} ms, at loads up to {times:.1} times the peak", INTERVAL.as_millis());
+    let list =
+        |silences: &[&Silence]| silences.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    for (what, silences) in [("silences", &flaps), ("not counted, as nothing was sent", &unsaid)] {
+        if !silences.is_empty() {
+            text.push_str(&format!("; {what}: {}", list(silences)));
+        }
+    }
+    run.remark(mode.flaps, text);
 }
 
-/// Sends until it is over.
-fn speak(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<()> {
+/// Sends until it is over; gives the times.
+fn speak(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
+        times.push(clock::now());
         socket.send(&[0; 24]).context("cannot send")?;
         std::thread::sleep(INTERVAL);
     }
-    Ok(())
+    Ok(times)
 }
 
 /// Times at which packets came, and that of the end.
@@ -258,10 +266,37 @@ fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration
     Ok(times)
 }
 
-/// Number of times that nothing came for as long as takes a session down.
-fn flaps(times: &[Duration], detection: Duration) -> u32 {
-    let silences = times.windows(2).filter(|pair| pair[1] - pair[0] > detection).count();
-    u32::try_from(silences).unwrap_or(u32::MAX)
+/// A time in which nothing came for as long as takes a session down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Silence {
+    length: Duration,
+    /// Packets that were sent in it, but for those that came at its end.
+    sent: usize,
+}
+
+impl Silence {
+    /// True if it was the sender that was late: fewer than two packets were on their way.
+    fn is_the_sender(&self) -> bool {
+        self.sent < 2
+    }
+}
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ms with {} packets sent", self.length.as_millis(), self.sent)
+    }
+}
+
+/// Times in which nothing of what was said came for as long as takes a session down.
+fn silences(said: &[Duration], heard: &[Duration], detection: Duration) -> Vec<Silence> {
+    let silent = heard.windows(2).filter(|pair| pair[1] - pair[0] > detection);
+    let silence = |pair: &[Duration]| {
+        // What was sent in the last interval may be what ends it.
+        let end = pair[1].saturating_sub(INTERVAL);
+        let sent = said.iter().filter(|&&time| time > pair[0] && time < end).count();
+        Silence { length: pair[1] - pair[0], sent }
+    };
+    silent.map(silence).collect()
 }
 
 #[cfg(test)]
@@ -269,14 +304,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seventeen_silences_are_seventeen_flaps() {
+    fn seventeen_silences_are_seventeen_flaps_unless_nothing_was_sent() {
         let mut now = Duration::from_secs(1);
         let mut times = vec![now];
+        let mut said = times.clone();
         for number in 0..170 {
-            now += if number % 10 == 3 { DETECTION + INTERVAL } else { INTERVAL };
+            let steps = if number % 10 == 3 { 4 } else { 1 };
+            said.extend((1..=steps).map(|step| now + step * INTERVAL));
+            now += steps * INTERVAL;
             times.push(now);
         }
-        assert_eq!(flaps(&times, DETECTION), 17);
-        assert_eq!(flaps(&times[..2], DETECTION), 0);
+        let found = silences(&said, &times, DETECTION);
+        let expected = Silence { length: DETECTION + INTERVAL, sent: 2 };
+        assert_eq!(found, [expected; 17]);
+        assert!(!expected.is_the_sender());
+        assert_eq!(silences(&said, &times[..2], DETECTION), []);
+        let late = silences(&times, &times, DETECTION);
+        assert!(late.len() == 17 && late.iter().all(Silence::is_the_sender), "{late:?}");
     }
 }

@@ -9,6 +9,7 @@ use super::code::{
 use super::program::DROP;
 use crate::traffic::packet::Template;
 use crate::traffic::probe::MARK;
+use crate::traffic::vary::{Draw, Vary};
 use std::os::fd::BorrowedFd;
 
 // The value that is shared with the program.
@@ -24,17 +25,32 @@ pub(super) const SLACK: usize = 64;
 /// The front of the template, in words.
 pub(super) const HEAD: usize = 72;
 pub(super) const VALUE: usize = HEAD + 192;
+/// Behind it, where a field of the packets was drawn, the draws.
+pub(super) const DRAWS: usize = VALUE;
 
 /// Bits behind the point of an interval in nanoseconds: a rate is kept to one part in a million.
 pub(super) const FRACTION: i32 = 16;
 
+/// Field that was drawn, and the number of its draws, a power of two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drawn {
+    pub(super) vary: Vary,
+    pub(super) count: usize,
+}
+
 /// Registers: R6 the context, R7 the shared value, R8 the packet's number, R9 when it is due.
-pub(super) fn program(map: BorrowedFd<'_>, template: &Template, interface: u32) -> Vec<u64> {
+pub(super) fn program(
+    map: BorrowedFd<'_>,
+    template: &Template,
+    drawn: Option<Drawn>,
+    interface: u32,
+) -> Vec<u64> {
     let [low, high] = map_value(R7, map);
     let mut code = vec![copy(R6, R1), low, high, call(KTIME_GET_NS)];
     code.extend(due());
     let mut write = write_head(template);
     write.extend(write_flow(template));
+    write.extend(drawn.map(write_draw).unwrap_or_default());
     write.extend(write_probe(template));
     write.extend(send(interface));
     let bounds = [
@@ -181,6 +197,22 @@ fn write_flow(template: &Template) -> Vec<u64> {
                 store_part(HALF, R2, at(place + 4), R4),
             ]);
         }
+    }
+    code
+}
+
+/// Copies draw R8 modulo the number of draws.
+fn write_draw(drawn: Drawn) -> Vec<u64> {
+    let mut code = vec![
+        copy(R1, R8),
+        and(R1, immediate(drawn.count - 1)),
+        shift_left(R1, size_of::<Draw>().trailing_zeros().cast_signed()),
+        add_register(R1, R7),
+    ];
+    for &(from, to, bytes) in drawn.vary.places() {
+        let width = [(8, DOUBLE), (4, WORD)].into_iter().find(|&(width, _)| width == bytes);
+        let width = width.map_or(HALF, |(_, width)| width);
+        code.extend([load(width, R4, R1, at(DRAWS + from)), store_part(width, R2, at(to), R4)]);
     }
     code
 }

@@ -10,7 +10,7 @@
 
 use super::breaker::Breaker;
 use super::injection::{
-    BEHIND, BURST, END, FRACTION, GAP, GATE, HEAD, INTERVAL, NEXT, SLACK, START, VALUE, program,
+    BEHIND, BURST, DRAWS, Drawn, END, FRACTION, GAP, GATE, HEAD, INTERVAL, NEXT, SLACK, START, VALUE, program,
 };
 use super::sys::{SharedWords, inject, load_xdp, shared_value};
 use super::{Moment, Plan, Sent, interface_number};
@@ -19,7 +19,8 @@ use crate::interrupt;
 use crate::topology::{Namespace, pin_here};
 use crate::traffic::packet::{Talk, Template};
 use crate::traffic::probe::Probe;
-use anyhow::{Context as _, anyhow};
+use crate::traffic::vary::{Draw, Vary};
+use anyhow::{Context as _, anyhow, ensure};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -70,12 +71,43 @@ impl Injector {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn of(namespace: &Namespace, interface: &str, template: Template) -> anyhow::Result<Self> {
-        let map = shared_value(u32::try_from(VALUE)?).context("the injector cannot make a BPF map")?;
-        let value = SharedWords::of(map.as_fd(), 0, VALUE).context("the injector cannot map its BPF map")?;
+        Self::varied(namespace, interface, template, None)
+    }
+
+    /// A source of packets from that template, whose destination is 0.0.0.0 where destinations vary, but for a field with draws
+    /// that come in turn.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the number of draws is no power of two.
+    pub fn drawn(
+        namespace: &Namespace,
+        interface: &str,
+        template: Template,
+        (vary, mut draws): (Vary, Vec<Draw>),
+    ) -> anyhow::Result<Self> {
+        ensure!(draws.len().is_power_of_two(), "{} draws are no power of two", draws.len());
+        vary.complete(&mut draws, &template.frame(0, Probe { stream: 0, number: 0, due: 0 }));
+        let injector =
+            Self::varied(namespace, interface, template, Some(Drawn { vary, count: draws.len() }))?;
+        for (index, word) in draws.as_flattened().as_chunks().0.iter().enumerate() {
+            injector.set(DRAWS + index * 8, u64::from_ne_bytes(*word));
+        }
+        Ok(injector)
+    }
+
+    fn varied(
+        namespace: &Namespace,
+        interface: &str,
+        template: Template,
+        drawn: Option<Drawn>,
+    ) -> anyhow::Result<Self> {
+        let bytes = VALUE + drawn.map_or(0, |drawn| drawn.count * size_of::<Draw>());
+        let map = shared_value(u32::try_from(bytes)?).context("the injector cannot make a BPF map")?;
+        let value = SharedWords::of(map.as_fd(), 0, bytes).context("the injector cannot map its BPF map")?;
         let value = Arc::new(value);
         let number = namespace.inside(|| interface_number(interface))?;
         let number = number.with_context(|| format!("the injector finds no interface {interface}"))?;
-        let code = program(map.as_fd(), &template, number);
+        let code = program(map.as_fd(), &template, drawn, number);
         let program = load_xdp(&code)
             .map_err(|(error, log)| anyhow!("the kernel refuses the injector's program: {error}\n{log}"))?;
         let injector = Self { namespace: namespace.clone(), value, program, template, core: None };
