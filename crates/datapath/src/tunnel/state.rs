@@ -4,7 +4,6 @@ use crate::counters::Counter;
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use polder_buffers::prefetch;
-use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Long-lived part of a tunnel, kept over a reload by the builder of the tables.
@@ -22,8 +21,6 @@ pub struct TunnelState {
     /// Counters of what programs have carried into and out of it; written by the control thread.
     pub carried: TunnelCounters,
 }
-
-const _: () = assert!(offset_of!(TunnelState, sequence) <= 64, "what each packet reads is in one line");
 
 impl TunnelState {
     /// State of a tunnel that has seen no packet, for `workers` workers.

@@ -55,7 +55,7 @@ pub struct Tunnel {
     pub(super) labels: Hasher,
 }
 
-const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64, "what each packet asks is in three lines");
+const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64 && offset_of!(TunnelState, sequence) <= 64);
 
 impl Tunnel {
     /// Its configuration.
