@@ -16,6 +16,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const DETECTION: Duration = Duration::from_millis(150);
 /// Packets of BFD, and of ARP.
 const COUNT: u32 = 60;
+/// Number of times at most that a flood is made which is none.
+const ATTEMPTS: usize = 4;
 /// Time until the worker has measured that it is overloaded, and has worked off what came before.
 const WARM_UP: Duration = Duration::from_secs(3);
 
@@ -143,8 +145,13 @@ fn without_a_reserve_control_packets_are_lost_in_a_flood() {
     assert!(came.iter().all(|&came| came < COUNT), "{came:?} of {COUNT}");
 }
 
-/// Sends BFD and ARP beside a flood.
+/// Sends BFD and ARP beside a flood; again where other work kept the flood's sender from its core.
 fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
+    (0..ATTEMPTS).find_map(|_| flood_once(mode, lacking)).expect("more than half of the packets are too many")
+}
+
+/// `None` if that was no overload.
+fn flood_once(mode: &str, lacking: Option<&str>) -> Option<Outcome> {
     let net = Net::new(mode, lacking);
     let (hears, _deaf) = (net.bound(BFD), net.bound(9));
     let (speaks, floods) = (net.toward(BFD), net.toward(9));
@@ -174,9 +181,9 @@ fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
     });
     let [bulk, control] = ["rx-overrun", "rx-overrun-control"].map(|reason| net.polder.drops(reason));
     let received = net.polder.all("ports", "received").iter().sum::<u64>();
-    // Where other work takes the sender's core, it brings less than it could.
-    assert!(bulk > received / 2, "{bulk} of {received} packets were too many: that is no overload");
     let longest = arrived.iter().map(|&(_, time)| time).max().unwrap_or_default();
     net.polder.stop();
-    Outcome { came: [u32::try_from(arrived.len()).unwrap(), answered], longest, dropped: control }
+    let outcome =
+        Outcome { came: [u32::try_from(arrived.len()).unwrap(), answered], longest, dropped: control };
+    (bulk > received / 2).then_some(outcome)
 }
