@@ -296,6 +296,11 @@ impl Guest {
         self.emulator.said()
     }
 
+    /// True if the guest's kernel has printed an oops, the first of which has this number: what waits in it may wait for ever.
+    pub fn has_crashed(&self) -> bool {
+        self.console().contains("[#1]")
+    }
+
     /// The guest's kernel log from message `from` on.
     ///
     /// # Errors

@@ -57,12 +57,16 @@ pub(super) fn bring_up(guest: &mut Guest, interface: &str) -> anyhow::Result<()>
 }
 
 /// Attaches a device of the guest's server, once it has it.
-pub(super) fn import(server: &ServerAddress, device: &str) -> anyhow::Result<Box<dyn Transport>> {
+pub(super) fn import(
+    guest: &Guest,
+    server: &ServerAddress,
+    device: &str,
+) -> anyhow::Result<Box<dyn Transport>> {
     let end = clock::now() + IMPORT;
     loop {
         match Client::attach(server, device) {
             Ok(client) => return Ok(Box::new(client)),
-            Err(error) if clock::now() > end => return Err(error.into()),
+            Err(error) if clock::now() > end || guest.has_crashed() => return Err(error.into()),
             Err(_) => crate::interrupt::sleep(Duration::from_millis(50))?,
         }
     }

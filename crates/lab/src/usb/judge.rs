@@ -7,7 +7,7 @@ use super::verdict::Judgement;
 use crate::command;
 use crate::guest::{Guest, Kernel};
 use crate::peers::polder;
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use polder_devices::cdc::Subclass;
 use std::path::Path;
 
@@ -23,11 +23,32 @@ pub fn available() -> anyhow::Result<Kernel> {
     Ok(kernel)
 }
 
+/// Number of examinations in which the judge may fall over, the last of which is an error.
+const ATTEMPTS: usize = 3;
+
 /// Examines the driver on gadgets of that subclass, and broken drivers. `program` is `polder-lab`.
+///
+/// `usbip-host` of Linux 6.1 now and then uses a device that is gone, when a broken driver goes in the middle of a
+/// transfer. Then it is examined once more.
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a driver does wrong is in the verdict.
 pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+    for _ in 0..ATTEMPTS {
+        if let Some(verdict) = examine_once(program, subclass, says)? {
+            return Ok(verdict);
+        }
+        says("the guest's kernel has crashed: once more");
+    }
+    bail!("the guest's kernel has crashed {ATTEMPTS} times")
+}
+
+/// `None` if the guest's kernel has crashed.
+fn examine_once(
+    program: &Path,
+    subclass: Subclass,
+    says: &dyn Fn(&str),
+) -> anyhow::Result<Option<Judgement>> {
     let kernel = available()?;
     says(&format!("starting the guest with a gadget of {}", subclass.name()));
     let mut bed = Testbed::boot(&kernel, program, subclass)?;
@@ -41,12 +62,15 @@ pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyho
         bed.fault = None;
         bed.close();
     }
+    if bed.guest.has_crashed() {
+        return Ok(None);
+    }
     bed.power_off()?;
     if subclass == Subclass::Ncm {
         says("a gateway in the guest, on usbfs");
         verdict.hold("a gateway on usbfs", &[("forwards", forwarding)], &mut (&kernel, program), says)?;
     }
-    Ok(verdict)
+    Ok(Some(verdict))
 }
 
 fn forwarding((kernel, program): &mut (&Kernel, &Path)) -> anyhow::Result<()> {

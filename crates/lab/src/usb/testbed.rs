@@ -54,7 +54,7 @@ impl Testbed {
 
     /// Attaches the device, and reads what it is.
     fn attach(&self) -> anyhow::Result<Attached> {
-        let mut transport = inside::import(&self.server, BUSID)?;
+        let mut transport = inside::import(&self.guest, &self.server, BUSID)?;
         let identified = identify(&mut *transport, &AtomicBool::new(false))?;
         let functions = identified.configurations.iter().map(|one| network_function(one));
         let functions = functions.collect::<Result<Vec<_>, _>>()?;

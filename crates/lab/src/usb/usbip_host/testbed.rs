@@ -127,7 +127,7 @@ impl Testbed {
         if self.plugged.is_none() {
             self.plug(Model::default())?;
         }
-        inside::import(&self.server, &self.plugged()?.attached.place)
+        inside::import(&self.guest, &self.server, &self.plugged()?.attached.place)
     }
 
     /// Opens the port anew, and waits for the link.
