@@ -296,9 +296,9 @@ impl Guest {
         self.emulator.said()
     }
 
-    /// True if the guest's kernel has printed an oops, the first of which has this number: what waits in it may wait for ever.
+    /// True if the guest's kernel has printed an oops: what waits in it may wait for ever.
     pub fn has_crashed(&self) -> bool {
-        self.console().contains("[#1]")
+        has_oops(&self.console())
     }
 
     /// The guest's kernel log from message `from` on.
@@ -385,4 +385,15 @@ fn find_program(name: &str) -> anyhow::Result<PathBuf> {
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let mut places = std::env::split_paths(&path).chain(administrators).map(|place| place.join(name));
     places.find(|path| path.is_file()).with_context(|| command::remedy(name))
+}
+
+/// True if a kernel's messages have an oops; the first has this number.
+fn has_oops(console: &str) -> bool {
+    console.contains("[#1]")
+}
+
+#[test]
+fn an_oops_is_no_warning() {
+    assert!(has_oops("general protection fault: 0000 [#1] PREEMPT SMP NOPTI"));
+    assert!(!has_oops("WARNING: CPU: 0 PID: 7\n---[ end trace 0000000000000000 ]---"));
 }
