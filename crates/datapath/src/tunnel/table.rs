@@ -8,8 +8,7 @@ use super::template::Template;
 use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
 use crate::steer::Hasher;
 use polder_buffers::{PortId, prefetch};
-use std::mem::offset_of;
-use std::sync::Arc;
+use std::{mem::offset_of, sync::Arc};
 
 /// Role of a port for the tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
