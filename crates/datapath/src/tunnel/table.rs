@@ -8,7 +8,7 @@ use super::template::Template;
 use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
 use crate::steer::Hasher;
 use polder_buffers::{PortId, prefetch};
-use std::{mem::offset_of, sync::Arc};
+use std::sync::Arc;
 
 /// Role of a port for the tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +53,6 @@ pub struct Tunnel {
     /// Hash of the inner packet for flow labels.
     pub(super) labels: Hasher,
 }
-
-const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64 && offset_of!(TunnelState, sequence) <= 64);
 
 impl Tunnel {
     /// Its configuration.

@@ -11,7 +11,11 @@ use crate::tunnel::{
 };
 use polder_buffers::{BATCH, NO_PORT, PortId};
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::sync::Arc;
+
+// What each packet asks of a tunnel and of its state is in the first three lines and the first.
+const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64 && offset_of!(TunnelState, sequence) <= 64);
 
 impl Tunnel {
     fn new(
