@@ -45,6 +45,14 @@ impl Wire {
         Self { _alone: alone, _topology: topology, left, right, end }
     }
 
+    /// The same, whose right end receives by NAPI: what is injected arrives.
+    fn with_napi() -> Self {
+        let wire = Self::lay();
+        let gro = wire.right.command("ethtool").args(["-K", &wire.end, "gro", "on"]).status().unwrap();
+        assert!(gro.success());
+        wire
+    }
+
     /// Receives on a thread, as in a measurement.
     fn prefer_sink(&self) {
         for thread in self.right.pin_napi(&self.end, 0).unwrap() {
@@ -153,14 +161,20 @@ fn listen(namespace: &Namespace) -> OwnedFd {
     socket
 }
 
+/// The next frame.
+fn receive(socket: &OwnedFd) -> Vec<u8> {
+    let mut frame = vec![0; 2048];
+    let (length, _) = rustix::net::recv(socket, &mut frame[..], rustix::net::RecvFlags::empty()).unwrap();
+    frame.truncate(length);
+    frame
+}
+
 #[test]
 fn injected_frames_are_those_of_the_template() {
     if !root_or_skip("injected_frames_are_those_of_the_template") {
         return;
     }
-    let wire = Wire::lay();
-    let gro = wire.right.command("ethtool").args(["-K", &wire.end, "gro", "on"]).status().unwrap();
-    assert!(gro.success());
+    let wire = Wire::with_napi();
     let (mac, address) = ([2, 0, 0, 9, 9, 9], Ipv4Addr::new(192, 0, 2, 9));
     let outer = |wrap| Outer { wrap, source: (mac, address), destination: (Mac::default(), address) };
     let wraps = [None, Some(Wrap::Gretap(None)), Some(Wrap::Gretap(Some(7))), Some(Wrap::Vxlan(7))];
@@ -172,13 +186,11 @@ fn injected_frames_are_those_of_the_template() {
         let sent = injector.run(&Plan::steady(5_000.0, Duration::from_millis(50)), |_| Ok(())).unwrap();
         assert!((1..=250).contains(&sent.packets), "{sent:?}");
         for number in 0..sent.packets {
-            let mut frame = [0; 2048];
-            let (length, _) =
-                rustix::net::recv(&socket, &mut frame[..], rustix::net::RecvFlags::empty()).unwrap();
-            let probe = Probe::read(&frame[template.probe_at()..length]).unwrap();
+            let frame = receive(&socket);
+            let probe = Probe::read(&frame[template.probe_at()..]).unwrap();
             assert_eq!((probe.number, probe.stream), (number, 0));
             let flow = u32::try_from(number % 100).unwrap();
-            assert_eq!(frame[..length], template.frame(flow, probe), "packet {number} in {wrap:?}");
+            assert_eq!(frame, template.frame(flow, probe), "packet {number} in {wrap:?}");
         }
     }
 }
@@ -189,9 +201,7 @@ fn injected_frames_have_the_fields_that_were_drawn() {
     if !root_or_skip("injected_frames_have_the_fields_that_were_drawn") {
         return;
     }
-    let wire = Wire::lay();
-    let gro = wire.right.command("ethtool").args(["-K", &wire.end, "gro", "on"]).status().unwrap();
-    assert!(gro.success());
+    let wire = Wire::with_napi();
     let destinations = [[192, 0, 2, 1], [10, 255, 255, 254], [198, 51, 100, 7], [203, 0, 113, 200]];
     let mut drawn = destinations.map(|address| {
         let mut draw = Draw::default();
@@ -214,10 +224,8 @@ fn injected_frames_have_the_fields_that_were_drawn() {
         let sent = injector.run(&Plan::steady(5_000.0, Duration::from_millis(20)), |_| Ok(())).unwrap();
         assert!((5..=100).contains(&sent.packets), "{sent:?}");
         for number in 0..sent.packets {
-            let mut frame = [0; 2048];
-            let (length, _) =
-                rustix::net::recv(&socket, &mut frame[..], rustix::net::RecvFlags::empty()).unwrap();
-            let probe = Probe::read(&frame[simple([0; 4]).probe_at()..length]).unwrap();
+            let frame = receive(&socket);
+            let probe = Probe::read(&frame[simple([0; 4]).probe_at()..]).unwrap();
             assert_eq!(probe.number, number);
             let place = usize::try_from(number % 4).unwrap();
             let expected = match vary {
@@ -229,7 +237,7 @@ fn injected_frames_have_the_fields_that_were_drawn() {
                 // The checksum is the template's for that destination.
                 Vary::DestinationV4 | Vary::DestinationV6 => simple(destinations[place]).frame(0, probe),
             };
-            assert_eq!(frame[..length], expected, "packet {number}, {vary:?}");
+            assert_eq!(frame, expected, "packet {number}, {vary:?}");
         }
     }
     let template = Template::new(Talk::simple(talk().source, talk().destination), 64);

@@ -242,7 +242,7 @@ impl Site {
     }
 }
 
-/// An interface that drops what it is given, and neither queues nor resolves it.
+/// An interface that drops what it is given, without a queue; with ARP, so that it has neighbours.
 fn drop_at(name: &str) -> String {
     format!("link add {name} mtu {MTU} txqueuelen 0 type ifb\nlink set {name} arp on up\n")
 }
