@@ -3,6 +3,7 @@
 //! By interrupts each packet wakes that thread, before the worker, and a wake-up costs nearly as much as a request; a
 //! thread that is held runs while the worker sleeps. What is measured is how long packets wait.
 
+use polder_datapath::port::Driven;
 use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
@@ -129,7 +130,7 @@ impl Core {
         self.work(ROUND);
         if let Some(mode) = self.pace.cycle(Nanos(start), u32::try_from(packets).expect("a turn")) {
             (self.mode, self.changes) = (mode, self.changes + 1);
-            self.pace.rest_while_polled(true);
+            self.pace.drives(Driven::Asleep);
         }
         if packets > 0 || !self.ring.is_empty() || self.pace.stays_awake(Nanos(self.now)) {
             return;

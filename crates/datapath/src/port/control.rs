@@ -11,11 +11,14 @@ pub enum Drive {
     Polled,
 }
 
-/// Effect of a [`Drive`] on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Effect of a [`Drive`] on a device; of a worker's devices the greatest counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Driven {
     /// The device has no such control, or the configuration has set it; nothing has changed.
+    #[default]
     No,
+    /// The device receives on its senders' cores, whatever the worker does: one that finds nothing may as well sleep.
+    BySenders,
     /// The device follows the drive.
     Yes,
     /// The device receives while the worker sleeps, and hardly otherwise: a worker that wants

@@ -4,7 +4,7 @@
 //! what was tried in vain is tried again only after a while that doubles each time. A worker that hardly finds time
 //! to sleep is behind, and polls at once: what comes by interrupts costs the kernel a wake-up a packet, on the same core.
 
-use crate::port::Drive;
+use crate::port::{Drive, Driven};
 use crate::units::Nanos;
 
 /// Mode in which a worker waits for packets.
@@ -115,8 +115,8 @@ pub struct Pace {
     last: Option<(Nanos, bool)>,
     linger: Linger,
     noise: Noise,
-    /// True if devices receive only while the worker sleeps, and since when it does.
-    rests: bool,
+    /// How devices are driven while the worker polls, and since when it sleeps.
+    driven: Driven,
     asleep: Option<Nanos>,
 }
 
@@ -152,12 +152,12 @@ impl Pace {
 
     /// A cycle found nothing: whether to poll on instead of sleeping.
     pub fn stays_awake(&mut self, now: Nanos) -> bool {
-        (self.mode == Mode::Polled && !self.rests) || self.linger.goes_on(now)
+        (self.mode == Mode::Polled && !self.rests()) || self.linger.goes_on(now)
     }
 
-    /// The longest sleep where devices receive meanwhile: their NAPI thread may not get the core.
+    /// The longest sleep where devices receive only meanwhile: their NAPI thread may not get the core.
     pub fn longest_sleep(&self) -> Option<Nanos> {
-        (self.mode == Mode::Polled && self.rests).then_some(PATIENCE)
+        (self.mode == Mode::Polled && self.driven == Driven::Asleep).then_some(PATIENCE)
     }
 
     /// True if to nap instead of waiting for events, because they come without packets.
@@ -172,9 +172,14 @@ impl Pace {
         self.not_before = now + LONGEST_PAUSE;
     }
 
-    /// Says whether, while it polls, devices receive only when the worker sleeps.
-    pub fn rest_while_polled(&mut self, rests: bool) {
-        self.rests = rests;
+    /// Says how devices are driven while the worker polls.
+    pub fn drives(&mut self, driven: Driven) {
+        self.driven = driven;
+    }
+
+    /// True if a worker that polls sleeps when it finds nothing.
+    fn rests(&self) -> bool {
+        matches!(self.driven, Driven::BySenders | Driven::Asleep)
     }
 
     /// The worker sleeps, from `now` on.
@@ -233,8 +238,8 @@ impl Pace {
 
     fn polled(&mut self, seen: WindowCounts, passed: Nanos, now: Nanos) -> Mode {
         // A worker that has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
-        let full = self.rests && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
-        let part = if self.rests { VAIN_ASLEEP } else { VAIN };
+        let full = self.rests() && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
+        let part = if self.rests() { VAIN_ASLEEP } else { VAIN };
         if full || seen.vain.0 < passed.0 / part {
             (self.windows, self.hold.vain) = (self.windows.saturating_add(1), 0);
             if self.windows >= SUCCESS {
@@ -243,7 +248,7 @@ impl Pace {
             return Mode::Polled;
         }
         let hardly = passed.0.saturating_sub(seen.vain.0) < passed.0 / HARDLY;
-        if !self.hold.ends(now, hardly, self.rests) {
+        if !self.hold.ends(now, hardly, self.rests()) {
             return Mode::Polled;
         }
         self.hold.left = Some(now);

@@ -22,7 +22,24 @@ pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Findi
         .iter()
         .all(|link| std::fs::read_to_string(threaded(&link.name)).is_ok_and(|text| text.trim() == "1"));
     let names = lowest.into_iter().map(|link| link.name).collect::<Vec<_>>();
-    judge(&names, napis(link.index), named, options, (may_come, has_threads))
+    let found = napis(link.index);
+    let is_alone = found.as_ref().is_ok_and(|napis| napis.iter().any(|napi| napi.thread.is_none()));
+    if options.adapts && options.counts && !link.kind.is_empty() && named == 0 && is_alone {
+        return in_softirq(link);
+    }
+    judge(&names, found, named, options, (may_come, has_threads))
+}
+
+/// Finding about contexts that receive on the cores of their senders, and in front of whose program a ring may be full.
+fn in_softirq(link: &LinkInfo) -> Finding {
+    let mut text = "NAPI contexts in softirq, on the cores of their senders; under overload the program drops what nobody \
+                    can use, control packets last"
+        .to_owned();
+    if link.kind == "veth" {
+        text += ". Senders on several cores can fill the veth's ring of 256 packets in front of the program, where control \
+                 packets are lost, too: the modes `skb` and `generic` have no such ring";
+    }
+    Finding { level: Level::Fine, topic: TOPIC, text }
 }
 
 /// The interfaces at the bottom below `link`; itself where there is none.

@@ -4,8 +4,8 @@
 //! the worker polls it; both happen only when the worker changes its mode. Where the driver does not say
 //! which context a queue has (veth), a socket cannot poll it; then its thread is governed instead. Where senders are on
 //! this machine and the interface's program drops what the worker has no use for, a context without a thread has none made:
-//! it receives in softirq, on the cores of the senders, and is throttled where it would be polled. What
-//! was set before is set again at the end.
+//! it receives in softirq, on the cores of the senders, and where it would be polled it pauses between two polls, if timers
+//! cost little. What was set before is set again at the end.
 
 use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
@@ -34,8 +34,8 @@ pub(super) struct Driver {
     place: QueueIdentity,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
-    /// True if a context without a thread is to have none, and whether this one has none for that reason.
-    stays_in_softirq: bool,
+    /// Pause in softirq, if a context without a thread is to have none, and whether this one has none for that reason.
+    softirq: Option<SoftirqPause>,
     is_in_softirq: bool,
     /// Poller of the context, where its interrupts are suspended meanwhile.
     poller: Option<Poller>,
@@ -49,15 +49,15 @@ pub(super) struct Driver {
 
 impl Driver {
     /// One that goes by interrupts, and that is never told anything unless it `adapts`. A context that no socket can poll
-    /// has a thread to be governed; with `stays_in_softirq` only one that others have made.
-    pub(super) fn new(place: QueueIdentity, adapts: bool, stays_in_softirq: bool) -> Self {
+    /// has a thread to be governed; with a pause in `softirq` only one that others have made.
+    pub(super) fn new(place: QueueIdentity, adapts: bool, softirq: Option<SoftirqPause>) -> Self {
         let now = Drive::Interrupts(Nanos(0));
         Self {
             now,
             place,
             told: None,
             thread: None,
-            stays_in_softirq,
+            softirq,
             is_in_softirq: false,
             poller: None,
             refused: !adapts,
@@ -152,7 +152,7 @@ impl Driver {
 
     /// The thread of a context that no socket can poll; `None` if it is to have none.
     fn thread_of(&self, napi: &Napi) -> Result<Option<Thread>, Refused> {
-        if self.stays_in_softirq && napi.thread.is_none() { Ok(None) } else { Thread::of(napi).map(Some) }
+        if self.softirq.is_some() && napi.thread.is_none() { Ok(None) } else { Thread::of(napi).map(Some) }
     }
 
     /// Says how the context of `socket` is to be driven from now on.
@@ -170,8 +170,11 @@ impl Driver {
                 }
             }
         }
-        let is_throttled = self.is_in_softirq && drive == Drive::Polled;
-        if self.is_held() || is_throttled { Driven::Asleep } else { Driven::Yes }
+        match (self.is_held(), self.is_in_softirq) {
+            (true, _) => Driven::Asleep,
+            (false, true) => Driven::BySenders,
+            (false, false) => Driven::Yes,
+        }
     }
 
     /// Restores the settings from before the kernel refused the rest.
@@ -192,8 +195,9 @@ impl Driver {
 
     fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Refused> {
         let napi = self.find(socket)?;
-        if self.is_in_softirq && drive == Drive::Polled {
-            return self.tell_context(socket, napi, Drive::Interrupts(SOFTIRQ_THROTTLE));
+        if self.is_in_softirq {
+            let pause = self.softirq.unwrap_or_default();
+            return self.tell_context(socket, napi, pause.instead_of(drive));
         }
         let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
         if drive != Drive::Polled {
@@ -324,9 +328,31 @@ impl Drop for Driver {
     }
 }
 
-/// Longest pause of a context in softirq between two polls, under overload. Its ring (`VETH_RING_SIZE`, 256 frames) stands
+/// Pause of a context in softirq between two polls: the longest one, under overload. Zero is none at any load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SoftirqPause(Nanos);
+
+impl SoftirqPause {
+    /// The pause on a machine where setting a timer takes `timer`, which each pause does on the core of a sender.
+    pub(super) fn with_timers_of(timer: Nanos) -> Self {
+        Self(if timer.0 * DEAR > SOFTIRQ_THROTTLE.0 { Nanos(0) } else { SOFTIRQ_THROTTLE })
+    }
+
+    /// How the context is driven.
+    fn instead_of(self, drive: Drive) -> Drive {
+        match drive {
+            Drive::Interrupts(_) if self.0 == Nanos(0) => Drive::Interrupts(Nanos(0)),
+            Drive::Interrupts(pause) => Drive::Interrupts(pause),
+            Drive::Polled => Drive::Interrupts(self.0),
+        }
+    }
+}
+
+/// Pause of a context in softirq, under overload. Its ring (`VETH_RING_SIZE`, 256 frames) stands
 /// in front of the program, and a packet that finds it full is lost, control packets too.
 const SOFTIRQ_THROTTLE: Nanos = Nanos(10_000);
+/// The part of the pause that setting a timer may take: one in so many.
+const DEAR: u64 = 4;
 /// Steps that the kernel may refuse.
 const FIND: &str = "find the NAPI context of the queue";
 const WEIGHT: &str = "set the weight of the NAPI thread";
@@ -352,6 +378,17 @@ mod tests {
     #[test]
     fn half_of_a_ring_holds_what_comes_in_a_pause() {
         const { assert!(SOFTIRQ_THROTTLE.0 * 10 / 1_000 <= 256 / 2, "ten million packets a second") };
+    }
+
+    #[test]
+    fn where_timers_are_dear_a_context_in_softirq_never_pauses() {
+        let (usual, throttled) = (Drive::Interrupts(Nanos(0)), Drive::Interrupts(Nanos(50_000)));
+        let cheap = SoftirqPause::with_timers_of(Nanos(2_500));
+        let driven = [usual, throttled, Drive::Polled].map(|drive| cheap.instead_of(drive));
+        assert_eq!(driven, [usual, throttled, Drive::Interrupts(SOFTIRQ_THROTTLE)]);
+        let dear = SoftirqPause::with_timers_of(Nanos(2_501));
+        let driven = [usual, throttled, Drive::Polled].map(|drive| dear.instead_of(drive));
+        assert_eq!(driven, [usual; 3]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
 
 use super::attach;
-use super::drive::QueueIdentity;
+use super::drive::{QueueIdentity, SoftirqPause};
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::hook::Counting;
@@ -20,6 +20,7 @@ use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
 use super::sys;
 use super::thread;
+use super::timers::timer_cost;
 use super::transfer::{VIRTIO, features, first_that_binds, hooks, longest, no_zero_copy, zero_copy_is_whole};
 use super::tx::{Limits, Mute, Transmitter};
 use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
@@ -435,6 +436,8 @@ impl Setup<'_> {
         let busy_poll = self.options.busy_poll.is_some();
         let mut queues = Vec::new();
         let all = bound.len();
+        let softirq = (counted.is_some() && !self.link.kind.is_empty())
+            .then(|| SoftirqPause::with_timers_of(timer_cost()));
         for (queue, (core, rings)) in bound.into_iter().enumerate() {
             let Rings { receive: (received, fill), transmit } = rings;
             let (received, fill) = (Consumer::new(received), Producer::new(fill));
@@ -452,7 +455,7 @@ impl Setup<'_> {
                 multi_buffer,
                 local_senders: self.local_senders,
                 numbered: counted.is_some(),
-                stays_in_softirq: counted.is_some() && !self.link.kind.is_empty(),
+                softirq,
                 longest,
                 receiving,
             };

@@ -58,6 +58,7 @@ pub(crate) mod preflight;
 pub(crate) mod report;
 mod suspend;
 mod thread;
+mod timers;
 mod transfer;
 
 mod error;
@@ -83,4 +84,5 @@ pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::inspect;
 pub use report::{Finding, Level, Report, STATE};
 pub use suspend::Suspension;
+pub use timers::timer_cost;
 pub use verdict::XdpVerdict;

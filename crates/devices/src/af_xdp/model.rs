@@ -78,7 +78,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
         adapts: false,
         local_senders: false,
         numbered: false,
-        stays_in_softirq: false,
+        softirq: None,
         multi_buffer,
         longest,
         receiving: Receiving::default(),

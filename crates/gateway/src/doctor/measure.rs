@@ -1,6 +1,7 @@
-//! Costs of the host, measured: a system call, the clock, a wake-up, time that a hypervisor takes.
+//! Costs of the host, measured: a system call, the clock, a timer, a wake-up, time that a hypervisor takes.
 
 use crate::clock::Clock;
+use polder_devices::af_xdp::timer_cost;
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub struct Measured {
     pub system_call_ns: f64,
     /// Time of reading the clock, in nanoseconds.
     pub clock_ns: f64,
+    /// Time of setting a timer, in nanoseconds.
+    pub timer_ns: f64,
     /// Median lateness of a sleep of 1 ms, in microseconds.
     pub wake_p50_us: f64,
     /// 99th percentile of it, in microseconds.
@@ -45,6 +48,7 @@ pub fn measure() -> Measured {
     Measured {
         system_call_ns,
         clock_ns,
+        timer_ns: Duration::from_nanos(timer_cost().0).as_secs_f64() * 1e9,
         wake_p50_us: late[SLEEPS / 2],
         wake_p99_us: late[SLEEPS * 99 / 100],
         stolen,
@@ -90,7 +94,12 @@ mod tests {
     #[test]
     fn what_is_measured_is_possible() {
         let measured = measure();
-        assert!(measured.clock_ns > 1.0 && measured.system_call_ns > 10.0, "{measured:?}");
+        assert!(
+            measured.clock_ns > 1.0
+                && measured.timer_ns > measured.system_call_ns
+                && measured.system_call_ns > 10.0,
+            "{measured:?}"
+        );
         assert!(measured.wake_p50_us > 0.0 && measured.wake_p50_us <= measured.wake_p99_us, "{measured:?}");
         assert!(measured.stolen.is_none_or(|part| (0.0..=1.0).contains(&part)), "{measured:?}");
     }

@@ -1,4 +1,4 @@
-//! Frequency, idle states, clock, system calls, hypervisor.
+//! Frequency, idle states, clock, timers, system calls, hypervisor.
 
 use super::{Finding, Host, Measured};
 
@@ -11,12 +11,14 @@ const LATE_US: f64 = 200.0;
 const DEEP_US: u32 = 20;
 /// Time of reading a clock that needs a system call or a device, in nanoseconds.
 const SLOW_CLOCK_NS: f64 = 100.0;
+/// Time of setting a timer that is an exit to a hypervisor, in nanoseconds.
+const SLOW_TIMER_NS: f64 = 2_500.0;
 /// Part of the time that a hypervisor may take.
 const STOLEN: f64 = 0.01;
 
 pub(super) fn examine(host: &Host, measured: &Measured) -> Vec<Finding> {
-    let mut findings =
-        vec![frequency(host), wake_ups(host, measured), clock(host, measured), calls(host, measured)];
+    let (wakes, calls) = (wake_ups(host, measured), calls(host, measured));
+    let mut findings = vec![frequency(host), wakes, clock(host, measured), timers(measured), calls];
     findings.extend(measured.stolen.map(hypervisor));
     findings
 }
@@ -101,6 +103,15 @@ fn clock(host: &Host, measured: &Measured) -> Finding {
     }
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     Finding::costly(OF, "clock", text, &format!("echo {best} > {file}"), &format!("echo {current} > {file}"))
+}
+
+fn timers(measured: &Measured) -> Finding {
+    let text = format!("Setting one takes {:.1} µs (measured)", measured.timer_ns / 1e3);
+    if measured.timer_ns <= SLOW_TIMER_NS {
+        return Finding::good(OF, "timers", format!("{text}."));
+    }
+    let why = "it is an exit to a hypervisor. Sleeps with an end, interrupts that are put off, and shapers pay that";
+    Finding::new(OF, "timers", super::State::Costly, format!("{text}: {why}."))
 }
 
 fn calls(host: &Host, measured: &Measured) -> Finding {

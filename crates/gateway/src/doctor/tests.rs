@@ -5,6 +5,7 @@ use std::path::PathBuf;
 const QUICK: Measured = Measured {
     system_call_ns: 90.0,
     clock_ns: 25.0,
+    timer_ns: 900.0,
     wake_p50_us: 55.0,
     wake_p99_us: 80.0,
     stolen: Some(0.0),
@@ -74,7 +75,7 @@ fn settings_that_cost_have_a_command_and_the_way_back() {
             ("proc/irq/42/smp_affinity_list", "1"),
         ],
     );
-    let slow = Measured { clock_ns: 900.0, stolen: Some(0.2), ..QUICK };
+    let slow = Measured { clock_ns: 900.0, timer_ns: 11_000.0, stolen: Some(0.2), ..QUICK };
     let findings = host.examine(&slow, &["eth9"]);
     let costly = |topic: &str| {
         let finding = find(&findings, topic);
@@ -91,6 +92,7 @@ fn settings_that_cost_have_a_command_and_the_way_back() {
     assert!(text.contains("890 µs") && change.contains("disable-by-latency") && undo.contains("enable-all"));
     let (text, change, undo) = costly("clock");
     assert!(text.contains("900 ns") && change.contains("echo tsc") && undo.contains("echo hpet"), "{text}");
+    assert!(costly("timers").0.contains("11.0 µs"));
     let (text, ..) = costly("system calls");
     assert!(text.contains("retbleed") && !text.contains("srbds"), "{text}");
     assert!(costly("hypervisor").0.contains("20.0 %"));

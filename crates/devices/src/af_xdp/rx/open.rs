@@ -3,7 +3,7 @@
 use super::Receiver;
 use super::guard::Guard;
 use crate::Receiving;
-use crate::af_xdp::drive::{Driver, QueueIdentity};
+use crate::af_xdp::drive::{Driver, QueueIdentity, SoftirqPause};
 use crate::af_xdp::port::Statistics;
 use crate::af_xdp::posted::Posted;
 use crate::af_xdp::ring::{Consumer, Descriptor, Producer};
@@ -24,8 +24,9 @@ pub(in crate::af_xdp) struct Wants {
     pub(in crate::af_xdp) busy_poll: bool,
     /// True if the worker may drive the kernel's half by the arrivals.
     pub(in crate::af_xdp) adapts: bool,
-    /// True if the kernel receives where senders are, and the program drops what the worker has no use for.
-    pub(in crate::af_xdp) stays_in_softirq: bool,
+    /// Pause between two polls in softirq, if the kernel receives where senders are, and the program drops what the worker
+    /// has no use for.
+    pub(in crate::af_xdp) softirq: Option<SoftirqPause>,
     /// True if a packet longer than a slot comes in parts.
     pub(in crate::af_xdp) multi_buffer: bool,
     /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
@@ -49,7 +50,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             received,
             fill,
             posted,
-            driver: Driver::new(wants.place, wants.adapts, wants.stays_in_softirq),
+            driver: Driver::new(wants.place, wants.adapts, wants.softirq),
             guard: Guard::new(wants.multi_buffer, wants.longest, single_frame(core.slot_bytes())),
             wants,
             seen: Statistics::default(),

@@ -108,26 +108,17 @@ impl Worker {
             self.schedule.pace.refuse(now);
             driven = self.tell_all();
         }
-        self.schedule.pace.rest_while_polled(driven == Driven::Asleep);
+        self.schedule.pace.drives(driven);
         let mode = if driven == Driven::No { Mode::Interrupts } else { self.schedule.pace.mode() };
         self.counters.mode.set(mode as u64);
     }
 
-    /// Tells all devices how they are driven; what the most obedient of them makes of it, but that a worker
-    /// sleeps if one of them needs that.
+    /// Tells all devices how they are driven; the greatest effect on one of them.
     fn tell_all(&mut self) -> Driven {
         let drive = self.schedule.pace.mode().drive();
-        let mut driven = Driven::No;
-        // Each is told, whatever the others do.
-        for queue in self.receivers.iter_mut().filter(|queue| !queue.closed) {
-            let answer = queue.control(|control| control.set_mode(drive)).unwrap_or(Driven::No);
-            driven = match (driven, answer) {
-                (Driven::Asleep, _) | (_, Driven::Asleep) => Driven::Asleep,
-                (Driven::Yes, _) | (_, Driven::Yes) => Driven::Yes,
-                (Driven::No, Driven::No) => Driven::No,
-            };
-        }
-        driven
+        let queues = self.receivers.iter_mut().filter(|queue| !queue.closed);
+        let driven = queues.filter_map(|queue| queue.control(|control| control.set_mode(drive)));
+        driven.max().unwrap_or_default()
     }
 
     /// Gives the calling thread the weight that its share needs. To be called on the worker's thread before there are ports.

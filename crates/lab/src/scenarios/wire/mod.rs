@@ -133,6 +133,8 @@ const PROMISES: &[Promise] = &[
     flaps(&overload::MODES[0]),
     goodput(&overload::MODES[1]),
     flaps(&overload::MODES[1]),
+    goodput(&overload::MODES[2]),
+    flaps(&overload::MODES[2]),
     fence(&moves::HOOKS[0]),
     no_fence(&moves::HOOKS[0]),
     fence(&moves::HOOKS[1]),

@@ -28,12 +28,17 @@ pub(super) struct Mode {
 }
 
 /// The modes that are measured.
-pub(super) const MODES: [Mode; 2] = [
+pub(super) const MODES: [Mode; 3] = [
     Mode { value: "skb", goodput: "wire.overload.skb.goodput_over_peak", flaps: "wire.overload.bfd_flaps" },
     Mode {
         value: "native",
         goodput: "wire.overload.xdp.goodput_over_peak",
         flaps: "wire.overload.xdp.bfd_flaps",
+    },
+    Mode {
+        value: "generic",
+        goodput: "wire.overload.generic.goodput_over_peak",
+        flaps: "wire.overload.generic.bfd_flaps",
     },
 ];
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
@@ -44,7 +49,7 @@ const SENDER: Mac = [0x02, 0, 0, 0, 0x79, 0x08];
 const MTU: u32 = 1500;
 const FRAME_BYTES: usize = 64;
 /// Percentage of a core that the worker has.
-const SHARE: u8 = 20;
+const SHARE: u8 = 10;
 /// Offered, as multiples of the capacity.
 const FACTORS: [f64; 5] = [1.0, 1.5, 2.5, 5.0, 10.0];
 const FIRST_PACKET: Duration = Duration::from_secs(5);

@@ -1,0 +1,57 @@
+//! Cost of a timer on this machine. Below a hypervisor each setting of one may be an exit to it, and below two of them
+//! take ten microseconds.
+
+use polder_datapath::units::Nanos;
+use rustix::io::Errno;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use std::sync::OnceLock;
+
+/// Settings that are timed; their median counts.
+const SETTINGS: usize = 15;
+/// Time to which a timer is set: before the next tick, so that the processor's own timer is set, and after the setting.
+const AHEAD: Nanos = Nanos(200_000);
+
+/// Time that setting a timer takes, measured once; 0 where the kernel makes none.
+pub fn timer_cost() -> Nanos {
+    static COST: OnceLock<Nanos> = OnceLock::new();
+    *COST.get_or_init(|| measure().unwrap_or_default())
+}
+
+fn measure() -> Result<Nanos, Errno> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let set = |nanos| {
+        let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+        let value = Itimerspec { it_interval: at(0), it_value: at(nanos) };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &value)
+    };
+    let mut times = [Nanos(0); SETTINGS];
+    for time in &mut times {
+        let start = now();
+        set(AHEAD.0.cast_signed())?;
+        *time = now().since(start);
+        set(0)?;
+    }
+    times.sort_unstable();
+    Ok(times[SETTINGS / 2])
+}
+
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    let part = |part| u64::try_from(part).unwrap_or(0);
+    Nanos(part(time.tv_sec) * Nanos::SECOND.0 + part(time.tv_nsec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setting_a_timer_takes_some_time() {
+        let cost = measure().expect("a timer");
+        assert!(cost > Nanos(50) && cost < Nanos::from_millis(1), "{cost:?}");
+        assert_eq!(timer_cost(), timer_cost());
+    }
+}
