@@ -11,7 +11,7 @@ const LATE_US: f64 = 200.0;
 const DEEP_US: u32 = 20;
 /// Time of reading a clock that needs a system call or a device, in nanoseconds.
 const SLOW_CLOCK_NS: f64 = 100.0;
-/// Time of setting a timer that is an exit to a hypervisor, in nanoseconds.
+/// Time of setting a timer that is felt, in nanoseconds.
 const SLOW_TIMER_NS: f64 = 2_500.0;
 /// Part of the time that a hypervisor may take.
 const STOLEN: f64 = 0.01;
@@ -110,8 +110,10 @@ fn timers(measured: &Measured) -> Finding {
     if measured.timer_ns <= SLOW_TIMER_NS {
         return Finding::good(OF, "timers", format!("{text}."));
     }
-    let why = "it is an exit to a hypervisor. Sleeps with an end, interrupts that are put off, and shapers pay that";
-    Finding::new(OF, "timers", super::State::Costly, format!("{text}: {why}."))
+    let text = format!(
+        "{text}: sleeps with an end, interrupts that are put off, and shapers pay that. A hypervisor may take part in each."
+    );
+    Finding::new(OF, "timers", super::State::Costly, text)
 }
 
 fn calls(host: &Host, measured: &Measured) -> Finding {

@@ -46,6 +46,25 @@ impl Samples {
         self.0.iter().zip(&others.0).map(|(one, other)| one / other).collect()
     }
 
+    /// The ratios to the best of `loads`, run by run; which is the best is judged by the other runs. The best of several that
+    /// are equal is the luckiest, and its own runs say too much.
+    ///
+    /// None where a load has another number of runs.
+    pub fn over_best(&self, loads: &[Self]) -> Vec<f64> {
+        if loads.iter().any(|load| load.count() != self.count()) {
+            return Vec::new();
+        }
+        let without = |load: &Self, run| {
+            let others = load.0.iter().enumerate().filter(|&(at, _)| at != run).map(|(_, &value)| value);
+            others.collect::<Self>().median().unwrap_or(0.0)
+        };
+        let over = |(run, value): (usize, &f64)| {
+            let best = loads.iter().max_by(|a, b| without(a, run).total_cmp(&without(b, run)))?;
+            Some(value / best.0[run])
+        };
+        self.0.iter().enumerate().filter_map(over).collect()
+    }
+
     /// All of them times `factor`.
     pub fn scaled(&self, factor: f64) -> Self {
         self.0.iter().map(|value| value * factor).collect()
@@ -115,6 +134,29 @@ mod tests {
         assert_eq!([4.0, 2.0].into_iter().collect::<Samples>().median(), Some(3.0));
         assert_eq!(Samples::default().median(), None);
         assert_eq!(samples.scaled(0.5).spread(), Some((5.0, 500.0)));
+    }
+
+    #[test]
+    fn the_best_of_equals_is_not_the_luckiest() {
+        // Five loads of ten runs with a noise of 10 %; the last is worth `part` of the others.
+        let mut state = 1_u32;
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            1.0 + 0.2 * (f64::from(state >> 8) / f64::from(1 << 24) - 0.5)
+        };
+        let mut mean_ratio = |part: f64| {
+            let mut trial = || {
+                let mut loads =
+                    (0..5).map(|_| (0..10).map(|_| noise()).collect::<Samples>()).collect::<Vec<_>>();
+                loads[4] = loads[4].scaled(part);
+                loads[4].over_best(&loads).into_iter().collect::<Samples>().median().unwrap()
+            };
+            (0..500).map(|_| trial()).sum::<f64>() / 500.0
+        };
+        let ratios = [1.0, 0.9, 0.5].map(&mut mean_ratio);
+        assert!((ratios[0] - 1.0).abs() < 0.015 && (ratios[1] - 0.9).abs() < 0.015, "{ratios:?}");
+        assert!((ratios[2] - 0.5).abs() < 0.01, "{ratios:?}");
+        assert!(Samples::new().over_best(&[[1.0].into_iter().collect()]).is_empty());
     }
 
     #[test]

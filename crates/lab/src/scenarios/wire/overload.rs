@@ -10,11 +10,12 @@ use crate::peers::gateway::Gateway;
 use crate::peers::polder::ran_with;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::packet::{Mac, Talk};
-use crate::traffic::raw::{Generator, PacketSocket, Plan};
+use crate::traffic::raw::{Generator, PacketSocket, Plan, age_of_last};
 use crate::traffic::sizes::Sizes;
 use crate::traffic::sockets::{per_second, wait_for_ping};
 use anyhow::{Context as _, anyhow, ensure};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -217,8 +218,9 @@ impl Stand {
 
 fn record(run: &mut Run, mode: &Mode, loads: &[(Load, Samples)], silences: &[Silence]) {
     let best = loads.iter().max_by(|a, b| a.0.carried.total_cmp(&b.0.carried));
-    let (Some((best, at_best)), Some((far, at_far))) = (best, loads.last()) else { return };
-    run.record(mode.goodput, &at_far.over(at_best).into_iter().collect());
+    let (Some((best, _)), Some((far, at_far))) = (best, loads.last()) else { return };
+    let carried = loads.iter().map(|(_, rounds)| rounds.clone()).collect::<Vec<_>>();
+    run.record(mode.goodput, &at_far.over_best(&carried).into_iter().collect());
     let times = far.offered / best.carried;
     let curve = loads.iter().map(|(load, _)| format!("{:.0}", load.carried)).collect::<Vec<_>>().join(", ");
     let factors = FACTORS.map(|factor| factor.to_string()).join(", ");
@@ -257,12 +259,12 @@ fn speak(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duratio
     Ok(times)
 }
 
-/// Times at which packets came, and that of the end.
+/// Times at which packets came to the machine, however late the thread that reads them, and that of the end.
 fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
     let mut times = vec![clock::now()];
     while !is_over.load(Ordering::Relaxed) {
         match socket.recv(&mut [0; 64]) {
-            Ok(_) => times.push(clock::now()),
+            Ok(_) => times.push(clock::now().saturating_sub(age_of_last(socket.as_fd())?)),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("cannot receive"),
         }

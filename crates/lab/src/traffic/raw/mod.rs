@@ -22,13 +22,53 @@ pub use injector::{Injector, Timetable};
 pub use packet_socket::PacketSocket;
 pub use sink::Sink;
 
-use rustix::fd::OwnedFd;
+use crate::clock;
+use anyhow::Context as _;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
+use std::time::Duration;
+
+/// Time since the packet that `socket` has given last came to the machine. That of the first one is zero: the kernel is asked
+/// to note the time of those that follow.
+///
+/// # Errors
+/// When the socket has no such time.
+pub fn age_of_last(socket: BorrowedFd<'_>) -> anyhow::Result<Duration> {
+    match sys::arrival(socket) {
+        Ok(time) => Ok(clock::since_1970().saturating_sub(time)),
+        // Nothing has come.
+        Err(Errno::NOENT) => Ok(Duration::ZERO),
+        Err(errno) => Err(errno).context("the kernel does not say when a packet came"),
+    }
+}
 
 /// The number of an interface in the calling thread's namespace.
 fn interface_number(interface: &str) -> Result<u32, Errno> {
     let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     name_to_index(&any, interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn a_packet_that_has_waited_is_as_old() {
+        let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut ages = Vec::new();
+        for wait in [0, 0, 40].map(Duration::from_millis) {
+            // The kernel begins to note times a moment after it is asked to.
+            std::thread::sleep(Duration::from_millis(20));
+            from.send_to(b"age", to.local_addr().unwrap()).unwrap();
+            std::thread::sleep(wait);
+            to.recv(&mut [0; 8]).unwrap();
+            ages.push(age_of_last(to.as_fd()).unwrap());
+        }
+        assert!(ages[2] >= Duration::from_millis(40) && ages[2] < Duration::from_secs(10), "{ages:?}");
+        assert!(ages[0] + ages[1] < ages[2], "{ages:?}");
+    }
 }

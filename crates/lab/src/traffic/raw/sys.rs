@@ -10,6 +10,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::time::Duration;
+
+/// asm-generic/sockios.h, of a machine whose `long` has 64 bits.
+const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
 
 /// Memory of packets to be sent: the kernel reads it.
 #[derive(Debug)]
@@ -132,6 +136,17 @@ pub(super) fn bind_to_interface(socket: BorrowedFd<'_>, interface: u32) -> Resul
     // does not keep the pointer.
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Time since 1970 at which the packet that the socket has given last came to the machine (`SIOCGSTAMPNS`, socket(7)). From
+/// the first call on the kernel notes that for each packet.
+pub(super) fn arrival(socket: BorrowedFd<'_>) -> Result<Duration, Errno> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: (1) the kernel writes a whole `timespec`, which is borrowed mutably and lives across the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS, &raw mut time) };
+    let part = |part| u64::try_from(part).unwrap_or(0);
+    let since = Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec));
+    if result == 0 { Ok(since) } else { Err(last_error()) }
 }
 
 /// Receives from a packet socket: bytes, and the VLAN tag that the kernel keeps beside them (packet(7), `PACKET_AUXDATA`).
