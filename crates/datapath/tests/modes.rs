@@ -224,6 +224,24 @@ fn who_sleeps_to_receive_does_not_sleep_for_long() {
 }
 
 #[test]
+fn who_polls_sleeps_by_what_the_devices_do_meanwhile() {
+    let mut pace = Pace::default();
+    let mut now = Nanos(1);
+    // No rest at all: the worker is behind.
+    while pace.mode() != Mode::Polled {
+        now = now + Nanos(100_000);
+        assert!(now < Nanos::SECOND);
+        let _: Option<Mode> = pace.cycle(now, 64);
+    }
+    let later = now + Nanos::from_millis(1);
+    let rests = [Driven::Yes, Driven::BySenders, Driven::Asleep].map(|driven| {
+        pace.drives(driven);
+        (pace.stays_awake(later), pace.longest_sleep().is_some())
+    });
+    assert_eq!(rests, [(true, false), (false, false), (false, true)]);
+}
+
+#[test]
 fn a_load_that_goes_away_leaves_nothing_polled() {
     let mut core = Core::new();
     for percent in [90, 120, 65] {

@@ -115,7 +115,7 @@ pub struct Pace {
     last: Option<(Nanos, bool)>,
     linger: Linger,
     noise: Noise,
-    /// How devices are driven while the worker polls, and since when it sleeps.
+    /// Driving of the devices while the worker polls, and since when it sleeps.
     driven: Driven,
     asleep: Option<Nanos>,
 }

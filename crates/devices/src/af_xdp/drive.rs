@@ -338,7 +338,7 @@ impl SoftirqPause {
         Self(if timer.0 * DEAR > SOFTIRQ_THROTTLE.0 { Nanos(0) } else { SOFTIRQ_THROTTLE })
     }
 
-    /// How the context is driven.
+    /// The way in which the context is driven instead.
     fn instead_of(self, drive: Drive) -> Drive {
         match drive {
             Drive::Interrupts(_) if self.0 == Nanos(0) => Drive::Interrupts(Nanos(0)),

@@ -1,5 +1,5 @@
-//! Cost of a timer on this machine. Below a hypervisor each setting of one may be an exit to it, and below two of them
-//! take ten microseconds.
+//! Cost of a timer on this machine. In a virtual machine each setting of one may be an exit to the hypervisor, of ten
+//! microseconds in some.
 
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;

@@ -130,7 +130,7 @@ fn control_packets_come_through_a_flood() {
     if !root_or_skip("control_packets_come_through_a_flood") {
         return;
     }
-    for mode in ["skb", "native"] {
+    for mode in ["skb", "native", "generic"] {
         let Outcome { came, longest, dropped } = flood(mode, None);
         assert_eq!((came, dropped), ([COUNT; 2], 0), "BFD and ARP, {mode}; {longest:?}");
     }
