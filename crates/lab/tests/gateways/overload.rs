@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const DETECTION: Duration = Duration::from_millis(150);
 /// Packets of BFD, and of ARP.
 const COUNT: u32 = 60;
-/// Number of times at most that a flood is made which is none.
+/// Number of times at most that a flood is made which is none, or that is not the program's.
 const ATTEMPTS: usize = 4;
 /// Time until the worker has measured that it is overloaded, and has worked off what came before.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -141,16 +141,18 @@ fn without_a_reserve_control_packets_are_lost_in_a_flood() {
     if !root_or_skip("without_a_reserve_control_packets_are_lost_in_a_flood") {
         return;
     }
-    let Outcome { came, .. } = flood("native", Some("reserve"));
+    let Outcome { came, .. } = flood("generic", Some("reserve"));
     assert!(came.iter().all(|&came| came < COUNT), "{came:?} of {COUNT}");
 }
 
-/// Sends BFD and ARP beside a flood; again where other work kept the flood's sender from its core.
+/// Sends BFD and ARP beside a flood; again where other work kept the flood's sender from its core, or the veth's ring in front
+/// of the program from being emptied.
 fn flood(mode: &str, lacking: Option<&str>) -> Outcome {
-    (0..ATTEMPTS).find_map(|_| flood_once(mode, lacking)).expect("more than half of the packets are too many")
+    let outcome = (0..ATTEMPTS).find_map(|_| flood_once(mode, lacking));
+    outcome.expect("more than half of the packets are too many, and the ring has room for control packets")
 }
 
-/// `None` if that was no overload.
+/// `None` if that was no overload, or if a control packet may be one of those that the ring had no room for.
 fn flood_once(mode: &str, lacking: Option<&str>) -> Option<Outcome> {
     let net = Net::new(mode, lacking);
     let (hears, _deaf) = (net.bound(BFD), net.bound(9));
@@ -181,9 +183,12 @@ fn flood_once(mode: &str, lacking: Option<&str>) -> Option<Outcome> {
     });
     let [bulk, control] = ["rx-overrun", "rx-overrun-control"].map(|reason| net.polder.drops(reason));
     let received = net.polder.all("ports", "received").iter().sum::<u64>();
+    let ring = net.sender.command("cat").arg("/sys/class/net/eth0/statistics/tx_dropped").output().unwrap();
+    let lost_in_ring = String::from_utf8(ring.stdout).unwrap().trim().parse::<u64>().unwrap();
     let longest = arrived.iter().map(|&(_, time)| time).max().unwrap_or_default();
     net.polder.stop();
-    let outcome =
-        Outcome { came: [u32::try_from(arrived.len()).unwrap(), answered], longest, dropped: control };
-    (bulk > received / 2).then_some(outcome)
+    let came = [u32::try_from(arrived.len()).unwrap(), answered];
+    let is_the_ring = lost_in_ring > 0 && came != [COUNT; 2];
+    let outcome = Outcome { came, longest, dropped: control };
+    (bulk > received / 2 && !is_the_ring).then_some(outcome)
 }
