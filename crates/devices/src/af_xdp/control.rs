@@ -3,15 +3,16 @@
 use super::attach::{OUR_PREFIX, program_name};
 use super::link::{self, LinkInfo};
 use super::napi::{Napi, named_queues, napis};
-use super::options::Options;
+use super::options::{Hook, Options};
 use super::report::{Finding, Level};
 use super::thread::count_left;
 use rustix::io::Errno;
 
 const TOPIC: &str = "receiving";
 
-/// Finding about control over the interface's receiving; `opened` when the program is on it.
-pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
+/// Finding about control over the interface's receiving; the program is at `hook` once it is opened.
+pub(super) fn inspect(link: &LinkInfo, options: &Options, hook: Option<Hook>) -> Finding {
+    let opened = hook.is_some();
     // A kernel that cannot be asked cannot suspend interrupts either.
     let named = named_queues(link.index).unwrap_or(0);
     // A veth gets contexts when a program is attached, other interfaces when they are up.
@@ -23,21 +24,34 @@ pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Findi
         .all(|link| std::fs::read_to_string(threaded(&link.name)).is_ok_and(|text| text.trim() == "1"));
     let names = lowest.into_iter().map(|link| link.name).collect::<Vec<_>>();
     let found = napis(link.index);
-    let is_alone = found.as_ref().is_ok_and(|napis| napis.iter().any(|napi| napi.thread.is_none()));
-    if options.adapts && options.counts && !link.kind.is_empty() && named == 0 && is_alone {
-        return in_softirq(link);
+    if options.adapts
+        && options.counts
+        && named == 0
+        && found.as_ref().is_ok_and(|napis| is_by_senders(link, napis))
+    {
+        let hook = hook.or(options.mode.hooks().first().copied());
+        return by_senders(link.kind == "veth" && hook == Some(Hook::Native));
     }
     judge(&names, found, named, options, (may_come, has_threads))
 }
 
-/// Finding about contexts that receive on the cores of their senders, and in front of whose program a ring may be full.
-fn in_softirq(link: &LinkInfo) -> Finding {
-    let mut text = "NAPI contexts in softirq, on the cores of their senders; under overload the program drops what nobody \
-                    can use, control packets last"
+/// True if an interface of the kernel's own receives in softirq, or has senders that bring packets without a context.
+fn is_by_senders(link: &LinkInfo, found: &[Napi]) -> bool {
+    let is_own = if found.is_empty() {
+        matches!(link.kind.as_str(), "veth" | "tun" | "netkit")
+    } else {
+        !link.kind.is_empty()
+    };
+    is_own && found.iter().all(|napi| napi.thread.is_none())
+}
+
+/// Finding about an interface that receives on the cores of its senders; `has_ring`: there is one in front of the program.
+fn by_senders(has_ring: bool) -> Finding {
+    let mut text = "in softirq, on the cores of senders; under overload the program drops what nobody can use, control packets last"
         .to_owned();
-    if link.kind == "veth" {
-        text += ". Senders on several cores can fill the veth's ring of 256 packets in front of the program, where control \
-                 packets are lost, too: the modes `skb` and `generic` have no such ring";
+    if has_ring {
+        text += ". Senders on several cores can fill the veth's ring of 256 packets in front of the program, where control packets \
+                 are lost, too: the modes `skb` and `generic` have no such ring";
     }
     Finding { level: Level::Fine, topic: TOPIC, text }
 }
@@ -206,6 +220,18 @@ mod tests {
             judge(&["v0".to_owned()], Ok(Vec::new()), 1, &options(true), (true, false)).level,
             Level::Fine
         );
+    }
+
+    #[test]
+    fn senders_bring_packets_where_the_kernel_makes_the_interface() {
+        let link = |kind: &str| LinkInfo { kind: kind.to_owned(), ..LinkInfo::default() };
+        for kind in ["veth", "tun", "netkit"] {
+            assert!(is_by_senders(&link(kind), &[]) && is_by_senders(&link(kind), &[napi(None)]), "{kind}");
+            assert!(!is_by_senders(&link(kind), &[napi(None), napi(Some(7))]), "{kind}");
+        }
+        assert!(!is_by_senders(&link("macvlan"), &[]) && !is_by_senders(&link(""), &[napi(None)]));
+        let [native, generic] = [true, false].map(by_senders);
+        assert!(native.text.contains("256 packets") && !generic.text.contains("ring"), "{}", generic.text);
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub(super) fn inspect_link(
     add(Some(mode(link, memory, driver.as_deref().unwrap_or_default(), options, obtained.as_ref())));
     add(queues(link, options, obtained.as_ref()));
     add(Some(frames(link, memory, obtained.as_ref())));
-    add(Some(control::inspect(link, options, obtained.is_some())));
+    let hook = obtained.as_ref().map(|obtained| obtained.hook);
+    add(Some(control::inspect(link, options, hook)));
     add(state(link, &options.take));
     add(memory_lock(memory));
     add(capabilities());
@@ -69,7 +70,6 @@ pub(super) fn inspect_link(
     add(control::left_over(link, obtained.is_some()));
     add(pins(link, options.on_exit));
     add(judge_offloads(&on, options, obtained.as_ref()));
-    let hook = obtained.as_ref().map(|obtained| obtained.hook);
     add(judge_tags_above(link, options, hook, driver.as_deref().unwrap_or_default()));
     add(peer(link, ethtool.as_mut()));
     Report {
