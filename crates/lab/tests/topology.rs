@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-use polder_lab::command::Running;
+use polder_lab::command::{self, Running};
 use polder_lab::topology::{End, Namespace, Topology, is_root};
 use polder_lab::traffic::sockets::{UdpStream, ping, tcp_goodput};
 use std::io::Write as _;
@@ -93,6 +93,35 @@ fn a_napi_thread_is_found_and_pinned() {
     assert_eq!(threads.len(), 1);
     let status = std::fs::read_to_string(format!("/proc/{}/status", threads[0])).unwrap();
     assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+}
+
+#[test]
+fn threads_of_a_namespace_that_is_going_are_none_of_the_next() {
+    if !root_or_skip("threads_of_a_namespace_that_is_going_are_none_of_the_next") {
+        return;
+    }
+    let (mut lingering, mut seen) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let mut topology = Topology::new().unwrap();
+        let interface = topology.interface("a");
+        let [left, right] = ["left", "right"].map(|role| topology.namespace(role).unwrap());
+        let end = |namespace, interface| End { namespace, interface };
+        topology.wire(end(&left, &interface), end(&right, "eth0"), 1500).unwrap();
+        command::run(left.command("ethtool").args(["-K", &interface, "gro", "on"])).unwrap();
+        let threads = left.pin_napi(&interface, 0).unwrap();
+        if lingering.is_empty() {
+            assert_eq!(left.pin_napi(&interface, 0).unwrap(), threads, "asked for again");
+        }
+        seen.push((interface, threads));
+        // Who has it open keeps a namespace, and what is in it, when its name has gone.
+        let open = || std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        lingering.extend([&left, &right].map(|namespace| namespace.inside(open).unwrap()));
+    }
+    let [(first, before), (second, threads)] = &seen[..] else { unreachable!("two rounds") };
+    // Another process may have had the name meanwhile.
+    if first == second {
+        assert!(!threads.is_empty() && threads.iter().all(|thread| !before.contains(thread)), "{seen:?}");
+    }
 }
 
 /// Not a test of its own: the run that is killed in

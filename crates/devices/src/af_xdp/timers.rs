@@ -14,7 +14,7 @@ const SETTINGS: usize = 15;
 /// Time to which a timer is set: before the next tick, so that the processor's own timer is set, and after the setting.
 const AHEAD: Nanos = Nanos(200_000);
 
-/// Time that setting a timer takes, measured once; 0 where the kernel makes none.
+/// Time that setting a timer takes, measured at the first call, in less than a millisecond; 0 where the kernel makes none.
 pub fn timer_cost() -> Nanos {
     static COST: OnceLock<Nanos> = OnceLock::new();
     *COST.get_or_init(|| measure().unwrap_or_default())

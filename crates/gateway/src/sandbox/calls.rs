@@ -167,8 +167,8 @@ const CONTROL: &[Call] = calls! {
     SYS_ioctl, "TAPs, ethtool, usbfs, VFIO, kinds of files";
     SYS_dup, "copies of descriptors";
     SYS_eventfd2, "wakeups of workers and of devices";
-    SYS_timerfd_create, "time limits of USB transfers";
-    SYS_timerfd_settime, "time limits of USB transfers";
+    SYS_timerfd_create, "time limits of USB transfers; cost of a timer";
+    SYS_timerfd_settime, "time limits of USB transfers; cost of a timer";
     SYS_epoll_create1, "busy polling, USB events";
     SYS_epoll_ctl, "busy polling, USB events";
     SYS_pipe2, "ends of threads";

@@ -25,11 +25,14 @@ impl Namespace {
     /// When the interface has no NAPI instance, or the thread cannot be found or pinned.
     pub fn pin_napi(&self, interface: &str, cpu: usize) -> anyhow::Result<Vec<i32>> {
         let file = format!("/sys/class/net/{interface}/threaded");
-        let script = format!("echo 1 > {file} && cat {file}");
-        command::run(self.command("sh").args(["-c", &script])).with_context(|| {
+        let before = threads_of(interface)?;
+        let script = format!("cat {file} && echo 1 > {file}");
+        let was = command::run(self.command("sh").args(["-c", &script])).with_context(|| {
             format!("{interface} has no NAPI instance to move to a thread; veth needs GRO or an XDP program")
         })?;
-        let threads = wait_for_threads(interface)?;
+        // The kernel takes down a namespace some time after its name has gone: threads of an earlier interface may be there.
+        let others = if was.trim() == "1" { Vec::new() } else { before };
+        let threads = wait_for_threads(interface, &others)?;
         for &thread in &threads {
             pin(thread, cpu)?;
         }
@@ -98,10 +101,11 @@ pub fn put_before(thread: i32, number: u8) -> anyhow::Result<()> {
     command::run(Command::new("chrt").args(["--fifo", "--pid", &number, &thread])).map(drop)
 }
 
-fn wait_for_threads(interface: &str) -> anyhow::Result<Vec<i32>> {
+fn wait_for_threads(interface: &str, others: &[i32]) -> anyhow::Result<Vec<i32>> {
     let end = clock::now() + DEADLINE;
     loop {
-        let threads = threads_of(interface)?;
+        let mut threads = threads_of(interface)?;
+        threads.retain(|thread| !others.contains(thread));
         if !threads.is_empty() {
             return Ok(threads);
         }
