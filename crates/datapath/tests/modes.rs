@@ -130,7 +130,7 @@ impl Core {
         self.work(ROUND);
         if let Some(mode) = self.pace.cycle(Nanos(start), u32::try_from(packets).expect("a turn")) {
             (self.mode, self.changes) = (mode, self.changes + 1);
-            self.pace.drives(Driven::Asleep);
+            self.pace.set_driven(Driven::Asleep);
         }
         if packets > 0 || !self.ring.is_empty() || self.pace.stays_awake(Nanos(self.now)) {
             return;
@@ -235,7 +235,7 @@ fn who_polls_sleeps_by_what_the_devices_do_meanwhile() {
     }
     let later = now + Nanos::from_millis(1);
     let rests = [Driven::Yes, Driven::BySenders, Driven::Asleep].map(|driven| {
-        pace.drives(driven);
+        pace.set_driven(driven);
         (pace.stays_awake(later), pace.longest_sleep().is_some())
     });
     assert_eq!(rests, [(true, false), (false, false), (false, true)]);

@@ -115,8 +115,9 @@ pub struct Pace {
     last: Option<(Nanos, bool)>,
     linger: Linger,
     noise: Noise,
-    /// Driving of the devices while the worker polls, and since when it sleeps.
+    /// Effect that the mode has on the devices.
     driven: Driven,
+    /// Time at which the worker fell asleep.
     asleep: Option<Nanos>,
 }
 
@@ -172,8 +173,8 @@ impl Pace {
         self.not_before = now + LONGEST_PAUSE;
     }
 
-    /// Says how devices are driven while the worker polls.
-    pub fn drives(&mut self, driven: Driven) {
+    /// Sets the effect that the mode has on the devices.
+    pub fn set_driven(&mut self, driven: Driven) {
         self.driven = driven;
     }
 

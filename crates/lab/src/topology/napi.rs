@@ -30,7 +30,7 @@ impl Namespace {
         let was = command::run(self.command("sh").args(["-c", &script])).with_context(|| {
             format!("{interface} has no NAPI instance to move to a thread; veth needs GRO or an XDP program")
         })?;
-        // The kernel takes down a namespace some time after its name has gone: threads of an earlier interface may be there.
+        // An interface of another namespace may have that name: one is taken down some time after its own name has gone.
         let others = if was.trim() == "1" { Vec::new() } else { before };
         let threads = wait_for_threads(interface, &others)?;
         for &thread in &threads {

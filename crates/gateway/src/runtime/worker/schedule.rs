@@ -108,7 +108,7 @@ impl Worker {
             self.schedule.pace.refuse(now);
             driven = self.tell_all();
         }
-        self.schedule.pace.drives(driven);
+        self.schedule.pace.set_driven(driven);
         let mode = if driven == Driven::No { Mode::Interrupts } else { self.schedule.pace.mode() };
         self.counters.mode.set(mode as u64);
     }
