@@ -120,6 +120,7 @@ reasons! {
     NeighbourUnknown, "route", "neighbour-unknown", "The neighbour did not say its link-layer address in time.";
     NeighbourQueueFull, "route", "neighbour-queue-full", "Too many packets wait for neighbours' link-layer addresses.";
     ToHost, "route", "to-host", "For the machine itself, and no port leads there.";
+    ToKernel, "route", "to-kernel", "The kernel is to forward it, and no port leads there.";
     NoListener, "route", "no-listener", "For an address of Polder's own, and not what it answers.";
     SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.";
     ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";

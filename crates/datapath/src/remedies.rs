@@ -151,6 +151,9 @@ impl DropReason {
             Self::ToHost => {
                 "Give the interface a port that leads to the host, or do not address the gateway."
             }
+            Self::ToKernel => {
+                "The route leads by an interface that is no port, and `mode = \"generic\"` cannot return packets: use another mode."
+            }
             Self::NoListener => {
                 "Nothing to do: the gateway answers ARP, neighbour discovery and pings there."
             }

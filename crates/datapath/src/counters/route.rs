@@ -26,6 +26,7 @@ macro_rules! route_counters {
 route_counters! {
     forwarded, "Packets sent on to a neighbour.";
     to_host, "Packets handed to the machine itself.";
+    to_kernel, "Packets returned to the kernel, which forwards them.";
     answered, "Pings, ARP requests and solicitations that Polder answered.";
     fragmented, "Packets that were cut into fragments.";
     fragments, "Fragments that those were cut into.";

@@ -24,6 +24,8 @@ pub(super) enum RouteVerdict<'a> {
     Wait(Wanted),
     /// To this machine.
     Host,
+    /// To the kernel, which forwards it.
+    Kernel,
     /// Nowhere; what the sender is told, if anything.
     Refuse(DropReason, Option<Problem>),
 }
@@ -101,6 +103,7 @@ pub(super) fn decide<'a>(
     refuses: impl FnOnce(Option<InterfaceId>) -> Option<DropReason>,
 ) -> RouteVerdict<'a> {
     use DropReason as Reason;
+    let found = next_hops.for_source(found, facts.source);
     let way = match next_hops.get(found) {
         None => return RouteVerdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
         Some(NextHopEntry::Blackhole) => return RouteVerdict::Refuse(Reason::Blackhole, None),
@@ -109,6 +112,11 @@ pub(super) fn decide<'a>(
         }
         Some(NextHopEntry::Elsewhere) => {
             return RouteVerdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+        }
+        // The kernel checks source and time to live itself.
+        Some(NextHopEntry::Kernel(_)) => return RouteVerdict::Kernel,
+        Some(NextHopEntry::BySource(_)) => {
+            return RouteVerdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute));
         }
         Some(NextHopEntry::Prohibit) => {
             return RouteVerdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited));

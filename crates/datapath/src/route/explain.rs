@@ -2,7 +2,7 @@
 //! The verdict on the packet is the stage's alone.
 
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Routers, check, multipath};
-use crate::wire::{EtherType, Link, VlanId};
+use crate::wire::{EtherType, Ipv4, Ipv6, Link, VlanId};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
@@ -11,6 +11,8 @@ use std::net::IpAddr;
 pub struct Lookup {
     /// Interface by which it came in.
     pub interface: Interface,
+    /// Source address.
+    pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
     /// Result of the look-up.
@@ -41,8 +43,10 @@ pub enum Found {
     Blackhole,
     /// Nowhere; the sender is told.
     Unreachable,
-    /// By an interface that is none of the router's, or is down.
+    /// By an interface that is gone or down.
     Elsewhere,
+    /// The kernel forwards the packet.
+    Kernel,
     /// Nowhere; the sender is told.
     Prohibit,
 }
@@ -60,6 +64,7 @@ impl Found {
             | Self::Blackhole
             | Self::Unreachable
             | Self::Elsewhere
+            | Self::Kernel
             | Self::Prohibit => None,
         }
     }
@@ -78,15 +83,16 @@ impl Lookup {
         if link.ethernet.destination() != interface.mac {
             return None;
         }
-        let destination = destination(&link, packet.len() - link.header_bytes())?;
+        let (source, destination) = addresses(&link, packet.len() - link.header_bytes())?;
         let access = routers.routers().get(usize::from(interface.router.0))?;
         let id = match destination {
             IpAddr::V4(address) => access.v4.reader().view().lookup_v4(address),
             IpAddr::V6(address) => access.v6.reader().view().lookup_v6(address),
         };
         let next_hops = access.next_hops.latest();
+        let id = next_hops.for_source(id, source);
         let found = match next_hops.get(id) {
-            None => Found::Nothing,
+            None | Some(NextHopEntry::BySource(_)) => Found::Nothing,
             Some(NextHopEntry::Hop(hop)) => Found::Hop(hop.clone()),
             Some(NextHopEntry::Group(group)) => {
                 let hash = multipath::hash(link.payload(), next_hops.hash_policy(destination.is_ipv6()));
@@ -102,23 +108,28 @@ impl Lookup {
             Some(NextHopEntry::Blackhole) => Found::Blackhole,
             Some(NextHopEntry::Unreachable) => Found::Unreachable,
             Some(NextHopEntry::Elsewhere) => Found::Elsewhere,
+            Some(NextHopEntry::Kernel(_)) => Found::Kernel,
             Some(NextHopEntry::Prohibit) => Found::Prohibit,
         };
         debug_assert!(id != NextHopId::NONE || matches!(found, Found::Nothing), "no route leads nowhere");
-        Some(Self { interface: interface.clone(), destination, found })
+        Some(Self { interface: interface.clone(), source, destination, found })
     }
 }
 
-/// Destination of a packet, if its header is right.
-fn destination(link: &Link<'_>, length: usize) -> Option<IpAddr> {
+/// Source and destination of a packet, if its header is right.
+fn addresses(link: &Link<'_>, length: usize) -> Option<(IpAddr, IpAddr)> {
     let bytes = link.payload();
     match link.ether_type() {
         EtherType::IPV4 => match check::check_v4(bytes, length).ok()? {
-            check::Destination::To(address) => Some(address.into()),
+            check::Destination::To(address) => {
+                Some((Ipv4::parse_head(bytes, usize::MAX).ok()?.source().into(), address.into()))
+            }
             check::Destination::Group | check::Destination::OnLink(_) => None,
         },
         EtherType::IPV6 => match check::check_v6(bytes, length).ok()? {
-            check::Destination::To(address) => Some(address.into()),
+            check::Destination::To(address) => {
+                Some((Ipv6::parse_head(bytes, usize::MAX).ok()?.source().into(), address.into()))
+            }
             check::Destination::Group | check::Destination::OnLink(_) => None,
         },
         _ => None,

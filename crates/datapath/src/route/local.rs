@@ -70,12 +70,35 @@ impl OutputContext {
         debug_assert!(pushed.is_ok(), "looked for room before");
     }
 
-    /// Hands a packet to the kernel that has the interface.
+    /// Hands a packet for the machine itself to the kernel that has the interface.
     pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
         let Owner::Kernel { host: Some(port) } = interface.owner else { return Err(DropReason::ToHost) };
         packet.egress = port;
         self.counters.to_host.add(1);
         Ok(())
+    }
+
+    /// Returns a packet to the kernel, which forwards it. On an interface that only Polder has, the sender is told that
+    /// the destination cannot be reached.
+    #[cold]
+    pub(super) fn leave_to_kernel(
+        &mut self,
+        packet: &mut Packet,
+        interface: &Interface,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        match interface.owner {
+            Owner::Kernel { host: Some(port) } => {
+                packet.egress = port;
+                self.counters.to_kernel.add(1);
+                Ok(())
+            }
+            Owner::Kernel { host: None } => Err(DropReason::ToKernel),
+            Owner::Polder => {
+                self.tell(packet, interface, Problem::HostUnreachable, context);
+                Err(DropReason::Unreachable)
+            }
+        }
     }
 
     /// Takes a packet, trimmed, that is for an address of this machine.

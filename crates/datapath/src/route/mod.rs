@@ -117,7 +117,7 @@ pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
 pub use multipath::HashPolicy;
 pub use neighbours::{Neighbour, Neighbours};
-pub use next_hops::{Hop, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopTable};
+pub use next_hops::{Hop, KernelRoute, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopTable};
 pub use notices::{Notice, Notices};
 pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};

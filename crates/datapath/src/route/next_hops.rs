@@ -1,6 +1,6 @@
 //! Results of look-ups: hops, groups of hops, and ends.
 
-use super::{HashPolicy, InterfaceId, NextHopId};
+use super::{HashPolicy, InterfaceId, NextHopId, Prefix};
 use crate::tunnel::NextHop;
 use crate::wire::MacAddress;
 use std::net::IpAddr;
@@ -36,6 +36,13 @@ impl Hop {
     }
 }
 
+/// A route that the kernel follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelRoute {
+    /// Interfaces of the router among those that the kernel may send by.
+    pub interfaces: Box<[InterfaceId]>,
+}
+
 /// Result of a look-up.
 #[derive(Clone, Debug)]
 pub enum NextHopEntry {
@@ -47,8 +54,13 @@ pub enum NextHopEntry {
     Blackhole,
     /// Nowhere; the sender is told.
     Unreachable,
-    /// By an interface that is none of the router's, or is down: the sender is told.
+    /// By an interface that is gone or down: the sender is told.
     Elsewhere,
+    /// The kernel forwards the packet: by an interface that is none of the router's, or by one of several next hops
+    /// of which one is.
+    Kernel(KernelRoute),
+    /// By the packet's source: the entry of the first network in the list that contains it.
+    BySource(Arc<[(Prefix, NextHopId)]>),
     /// Administratively prohibited; the sender gets a message.
     Prohibit,
     /// To a neighbour with the destination's own address, on a connected network; [`Router::set_neighbour`]
@@ -106,6 +118,14 @@ impl NextHopTable {
         (id.get() as usize).checked_sub(1).and_then(|index| self.all.get(index))
     }
 
+    /// The entry for packets from `source`: that of the first network of a [`NextHopEntry::BySource`] that contains it.
+    #[inline]
+    pub fn for_source(&self, found: NextHopId, source: IpAddr) -> NextHopId {
+        let Some(NextHopEntry::BySource(networks)) = self.get(found) else { return found };
+        let network = networks.iter().find(|(network, _)| network.contains(source));
+        network.map_or(NextHopId::NONE, |(_, entry)| *entry)
+    }
+
     /// The hop of a flow: of the way itself, or of the member of its group that the flow belongs to.
     #[inline]
     pub fn hop(&self, id: NextHopId, flow_hash: u32) -> Option<&Hop> {
@@ -118,6 +138,8 @@ impl NextHopTable {
                 | NextHopEntry::Blackhole
                 | NextHopEntry::Unreachable
                 | NextHopEntry::Elsewhere
+                | NextHopEntry::Kernel(_)
+                | NextHopEntry::BySource(_)
                 | NextHopEntry::Prohibit
                 | NextHopEntry::Local
                 | NextHopEntry::Broadcast => None,
@@ -126,6 +148,8 @@ impl NextHopTable {
             | NextHopEntry::Blackhole
             | NextHopEntry::Unreachable
             | NextHopEntry::Elsewhere
+            | NextHopEntry::Kernel(_)
+            | NextHopEntry::BySource(_)
             | NextHopEntry::Prohibit
             | NextHopEntry::Local
             | NextHopEntry::Broadcast => None,

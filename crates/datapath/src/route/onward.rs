@@ -166,6 +166,7 @@ pub(super) fn settle(
         RouteVerdict::Host => {
             actions.output.take(packet, interface, lookup.routers, actions.host_interfaces, context)
         }
+        RouteVerdict::Kernel => actions.output.leave_to_kernel(packet, interface, context),
         RouteVerdict::Refuse(reason, problem) => {
             let is_own = refuses(None) == Some(DropReason::OwnSource);
             // Nobody but this machine has its addresses, and it is not there.

@@ -117,6 +117,7 @@ impl<'a> PairTables<'a> {
         // Behind the look-ups: a way that a route leads to was published before that route.
         lane.next_hops.refresh();
         let next_hops = lane.next_hops.get();
+        let found = next_hops.for_source(found, pair.source);
         if !matches!(next_hops.get(found), Some(NextHopEntry::Hop(_))) {
             return None;
         }
@@ -132,9 +133,11 @@ impl<'a> PairTables<'a> {
                 None
             }
             RouteVerdict::Forward(hop, mac) => self.forwarding((from, pair), hop, mac),
-            RouteVerdict::Cut(..) | RouteVerdict::Wait(_) | RouteVerdict::Host | RouteVerdict::Refuse(..) => {
-                None
-            }
+            RouteVerdict::Cut(..)
+            | RouteVerdict::Wait(_)
+            | RouteVerdict::Host
+            | RouteVerdict::Kernel
+            | RouteVerdict::Refuse(..) => None,
         }
     }
 

@@ -182,7 +182,10 @@ pub(super) fn passes(
     let is_back = |way: &NextHopEntry| match way {
         NextHopEntry::Hop(hop) => hop.interface == arrival.id,
         NextHopEntry::Connected(interface) => *interface == arrival.id,
+        NextHopEntry::Kernel(route) => route.interfaces.contains(&arrival.id),
         NextHopEntry::Group(_)
+        // Routes of IPv6 alone have sources, which are not checked.
+        | NextHopEntry::BySource(_)
         | NextHopEntry::Blackhole
         | NextHopEntry::Unreachable
         | NextHopEntry::Elsewhere
@@ -198,9 +201,13 @@ pub(super) fn passes(
         Some(NextHopEntry::Local) if source.is_none() => return false,
         Some(NextHopEntry::Group(group)) => group.hops().any(|hop| next_hops.get(hop).is_some_and(is_back)),
         Some(NextHopEntry::Local) => source.is_some_and(|source| arrival.has(source.into())),
-        Some(way @ (NextHopEntry::Hop(_) | NextHopEntry::Connected(_) | NextHopEntry::Elsewhere)) => {
-            is_back(way)
-        }
+        Some(
+            way @ (NextHopEntry::Hop(_)
+            | NextHopEntry::Connected(_)
+            | NextHopEntry::Elsewhere
+            | NextHopEntry::Kernel(_)
+            | NextHopEntry::BySource(_)),
+        ) => is_back(way),
     };
     match reverse_path {
         ReversePath::Off => true,

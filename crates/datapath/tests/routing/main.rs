@@ -4,6 +4,7 @@ mod cases;
 mod fairness;
 mod frames;
 mod hot;
+mod kernel;
 mod neighbours;
 mod random;
 mod sources;
