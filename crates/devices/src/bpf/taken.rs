@@ -99,6 +99,9 @@ impl Taken<'_> {
     ) -> Vec<u64> {
         let mut program = Assembler::new();
         program.copy(R6, R1);
+        if matches!(self, Self::Routed(_)) {
+            target.begin(&mut program);
+        }
         if let Some((hook, flows)) = carrying {
             let rest = program.label();
             hook.if_examined(&mut program, rest);

@@ -248,6 +248,6 @@ fn flows(
 }
 
 /// The TAP's name; the kernel finds a number that is free.
-const NAME: &str = "polder%d";
+pub(super) const NAME: &str = "polder%d";
 /// The MTU of a TAP that any packet fits (drivers/net/tun.c: `MAX_MTU` without an Ethernet header).
-const LARGEST_MTU: u32 = 65_535 - 14;
+pub(super) const LARGEST_MTU: u32 = 65_535 - 14;

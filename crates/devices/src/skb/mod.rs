@@ -39,6 +39,8 @@ mod port;
 mod copies;
 mod rx;
 
+pub mod punt;
+
 mod preflight;
 
 mod error;

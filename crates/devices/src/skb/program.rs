@@ -6,6 +6,7 @@
 //! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`guard`] | the interface's clsact, where there is no TCX | goes on with the first, as long as the process lives |
+//! | those of [`punt`](super::punt) | both sides of the punt path's TAP | return packets to the kernel |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
 use crate::bpf::admit::admit;
@@ -102,6 +103,10 @@ impl ToTap<'_> {
 }
 
 impl Target for ToTap<'_> {
+    fn begin(&self, program: &mut Assembler) {
+        super::punt::pass_marked(program);
+    }
+
     fn open(&self, program: &mut Assembler) {
         headers(program, HEADERS);
     }
@@ -190,6 +195,7 @@ pub(super) const VLAN_TAG: i16 = 24;
 pub(super) const VLAN_PROTOCOL: i16 = 28;
 const INGRESS_INTERFACE: i16 = 36;
 pub(super) const INTERFACE: i16 = 40;
+pub(super) const CONTROL_BLOCK: i16 = 48;
 const HASH: i16 = 68;
 pub(super) const DATA: i16 = 76;
 pub(super) const DATA_END: i16 = 80;

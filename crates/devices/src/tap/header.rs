@@ -181,6 +181,20 @@ fn say_outer(header: &mut Header, packet: &Packet) -> Result<(), BadHeader> {
     Ok(())
 }
 
+/// Moves what a header says behind a tag that is put in front of the packet's EtherType.
+pub(super) fn move_by_tag(header: &mut Header) {
+    let tag = u16::try_from(TAG).unwrap_or_default();
+    let [headers, size, start, offset] = fields(header, 2);
+    if header[0] & NEEDS_CHECKSUM != 0 {
+        let headers = if headers == 0 { 0 } else { headers.saturating_add(tag) };
+        put_fields(header, 2, [headers, size, start.saturating_add(tag), offset]);
+    }
+    if header[1] & (TUNNEL4 | TUNNEL6) != 0 {
+        let places = fields::<2>(header, 20).map(|place| place.saturating_add(tag));
+        put_fields(header, 20, places);
+    }
+}
+
 /// True if a header says something that a short one has no fields for.
 #[inline]
 pub(super) fn is_long(header: &Header) -> bool {

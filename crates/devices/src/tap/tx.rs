@@ -9,6 +9,7 @@ use polder_buffers::{Batch, NoRoom, Packet, Pool, SegmentationKind};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Turn, TxQueue};
+use polder_datapath::wire::EtherType;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 /// An Ethernet header, and an 802.1Q tag.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
+/// Bytes of the two addresses in front of an EtherType or tag.
+const ADDRESSES: usize = 12;
 /// Pieces that one packet is written from, the header included.
 const PIECES: usize = 64;
 
@@ -30,6 +33,8 @@ pub struct TapTx {
     longest: usize,
     /// The MTU of the link behind the TAP, if one is: it carries segments too.
     link_mtu: Option<Arc<AtomicU32>>,
+    /// True if a service tag in front of each packet names the port by which it came in.
+    names_ingress: bool,
     closed: bool,
     counters: Arc<QueueCounters>,
 }
@@ -45,7 +50,8 @@ enum Sent {
 impl TapTx {
     /// With `header_bytes` of header in front of packets, which are `longest` bytes long at most unless they are cut.
     pub(super) fn new(file: Arc<OwnedFd>, (header_bytes, longest): (u16, usize)) -> Self {
-        Self { file, header_bytes, longest, link_mtu: None, closed: false, counters: Arc::default() }
+        let counters = Arc::default();
+        Self { file, header_bytes, longest, link_mtu: None, names_ingress: false, closed: false, counters }
     }
 
     /// The same for a TAP whose packets leave by a link of that MTU, which may change: packets and segments that are
@@ -53,6 +59,13 @@ impl TapTx {
     #[must_use]
     pub fn toward(self, link_mtu: Arc<AtomicU32>) -> Self {
         Self { link_mtu: Some(link_mtu), ..self }
+    }
+
+    /// The same for a TAP whose program has to know by which port each packet came in: the number of that port is the
+    /// control information of a service tag (0x88a8) behind the two addresses.
+    #[must_use]
+    pub fn naming_ingress(self) -> Self {
+        Self { names_ingress: true, ..self }
     }
 
     /// True if the link behind the TAP carries a packet, or its segments, that has `headers` in front of each segment.
@@ -76,12 +89,15 @@ impl TapTx {
         if packet.len() > self.longest && packet.segmentation.kind == SegmentationKind::None {
             return Sent::Never(DropReason::TxTooLong);
         }
-        let Ok(header) = header::describe(packet) else { return Sent::Never(DropReason::TxError) };
+        let Ok(mut header) = header::describe(packet) else { return Sent::Never(DropReason::TxError) };
         if !self.fits_link(packet, header::header_bytes(&header)) {
             return Sent::Never(DropReason::TxTooLong);
         }
         if header::is_long(&header) && self.header_bytes < header::LONG {
             return Sent::Never(DropReason::TxError);
+        }
+        if self.names_ingress {
+            header::move_by_tag(&mut header);
         }
         let header = &header[..usize::from(self.header_bytes)];
         loop {
@@ -103,6 +119,9 @@ impl TapTx {
     #[inline]
     fn write(&self, header: &[u8], packet: &mut Packet) -> rustix::io::Result<usize> {
         self.counters.system_calls.add(1);
+        if self.names_ingress {
+            return self.write_tagged(header, packet);
+        }
         if !packet.is_contiguous() {
             return self.write_chain(header, packet);
         }
@@ -113,6 +132,24 @@ impl TapTx {
         let result = rustix::io::write(&*self.file, packet.bytes());
         packet.trim_front(self.header_bytes).expect("as many bytes were put in front");
         result
+    }
+
+    /// Writes a packet with a service tag behind its addresses.
+    fn write_tagged(&self, header: &[u8], packet: &Packet) -> rustix::io::Result<usize> {
+        let mut tag = [0; TAG];
+        let (kind, control) = tag.split_at_mut(2);
+        kind.copy_from_slice(&EtherType::SERVICE_VLAN.0.to_be_bytes());
+        control.copy_from_slice(&packet.ingress.0.to_be_bytes());
+        let mut segments = packet.segments();
+        let (addresses, rest) =
+            segments.next().and_then(|first| first.split_at_checked(ADDRESSES)).ok_or(Errno::INVAL)?;
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut count = 0;
+        for piece in [header, addresses, &tag, rest].into_iter().chain(segments) {
+            *pieces.get_mut(count).ok_or(Errno::MSGSIZE)? = IoSlice::new(piece);
+            count += 1;
+        }
+        rustix::io::writev(&*self.file, &pieces[..count])
     }
 
     fn write_chain(&self, header: &[u8], packet: &Packet) -> rustix::io::Result<usize> {

@@ -18,6 +18,9 @@ use std::os::fd::BorrowedFd;
 
 /// The hook that a program is written for.
 pub(crate) trait Target {
+    /// Begins the program of a router's port, whose context is in R6: ends it for packets that were returned to the kernel.
+    fn begin(&self, _: &mut Assembler) {}
+
     /// Keeps the context in R6, and puts the beginning of the frame into R2 and the end of what may be read into R3.
     /// Nothing is known of the frame's length yet.
     fn open(&self, program: &mut Assembler);

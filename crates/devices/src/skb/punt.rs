@@ -1,0 +1,190 @@
+//! Punt path: packets that user space returns to the kernel, at the interface by which they came in.
+//!
+//! A TAP of Polder's has a program at its ingress that reads from a service tag the number of the port by which the
+//! packet came in ([`TapTx::naming_ingress`](crate::tap::TapTx::naming_ingress)), removes the tag, and redirects the
+//! packet to the ingress of that port's interface. There it passes netfilter, policy routing and forwarding as if
+//! Polder had never seen it.
+//!
+//! ```text
+//!   user space ──▶ TAP ──▶ remove tag, look up interface, mark ──▶ ingress of the interface ──▶ kernel
+//! ```
+//!
+//! The mark is 64 bits of the packet's control block, by which a port's own TCX program knows the packet again
+//! ([`pass_marked`]). A native XDP program does not run on such a packet. A generic one does, so a port in that mode has
+//! no punt path.
+//!
+//! Cost: one `write` a packet, and a second pass through the interface's ingress. Source: Linux, net/core/filter.c
+//! (`BPF_F_INGRESS`).
+
+use super::attach;
+use super::error::{Hook, OpenError};
+use super::program::{CONTROL_BLOCK, DROP, NEXT, VLAN_TAG};
+use super::settings;
+use crate::af_xdp;
+use crate::af_xdp::link::{self, Which};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::sys::{Map, MapKind, Side};
+use crate::tap::{self, Offloads, TapError};
+use crate::{AnyQueue, Interface, Queue, Receiving};
+use Register::{R0, R1, R2, R6, R7, R10};
+use polder_buffers::{PortId, Region};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// An open punt path: as long as this lives, packets can be returned.
+#[derive(Debug)]
+pub struct Punt {
+    /// The TAP.
+    pub interface: Interface,
+    /// True if UDP packets may be returned uncut.
+    pub udp_segments: bool,
+    /// True if packets in tunnels over UDP may be returned uncut.
+    pub tunnel_segments: bool,
+    /// Interface of each port, by the number of the port.
+    ports: Map,
+    entered: Mutex<BTreeMap<PortId, u32>>,
+    _programs: [OwnedFd; 2],
+}
+
+/// A punt path and its queue.
+pub type OpenedPunt = crate::Opened<Punt>;
+
+/// Opens the punt path of a gateway.
+///
+/// # Errors
+/// [`OpenError`] where no TAP or program can be made; it says what to do.
+pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenError> {
+    let options = tap::Options {
+        mtu: Some(super::init::LARGEST_MTU),
+        offloads: Offloads::Checksum,
+        receiving,
+        ..tap::Options::new(super::init::NAME)
+    };
+    let of_tap = |source: TapError| OpenError::Tap { interface: PURPOSE.to_owned(), source };
+    let tap = tap::open(&options, region).map_err(of_tap)?;
+    let index = tap.interface.index;
+    let link = link::query(Which::Index(index))
+        .map_err(|_| af_xdp::OpenError::NoInterface(tap.interface.name.clone()))?;
+    let step = |step| move |errno| OpenError::from(af_xdp::OpenError::at(PURPOSE, step, errno));
+    settings::prepare(index, PURPOSE, 0).map_err(step("set up the TAP"))?;
+    let ports = Map::new(MapKind::Hash, "polder_punt", 4, 4, MOST_PORTS).map_err(step("make a BPF map"))?;
+    let attached =
+        [(Side::Egress, "polder_closed", closed()), (Side::Ingress, "polder_punt", returned(ports.as_fd()))]
+            .map(|(side, name, program)| {
+                let attach = |hook| attach::to_tap((&link, index, hook), side, name, &program);
+                attach(Hook::Tcx).or_else(|_| attach(Hook::Clsact))
+            });
+    let [egress, ingress] = attached;
+    let programs = [egress?, ingress?];
+    settings::switch_on(index).map_err(step("switch the TAP on"))?;
+    let queue = |Queue { rx, tx }: Queue<tap::TapRx, tap::TapTx>| -> AnyQueue {
+        Queue { rx, tx: tx.naming_ingress() }.boxed()
+    };
+    let port = Punt {
+        interface: tap.interface,
+        udp_segments: tap.udp_segments,
+        tunnel_segments: tap.tunnel_segments,
+        ports,
+        entered: Mutex::default(),
+        _programs: programs,
+    };
+    Ok(OpenedPunt { port, queues: tap.queues.into_iter().map(queue).collect() })
+}
+
+impl Punt {
+    /// Makes `ports` the ports whose packets can be returned, each with the number of its interface.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn set_ports(&self, ports: &BTreeMap<PortId, u32>) -> Result<(), Errno> {
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (port, interface) in ports.iter().filter(|(port, interface)| entered.get(port) != Some(interface))
+        {
+            self.ports.set(&key(*port), &interface.to_ne_bytes())?;
+        }
+        for port in entered.keys().filter(|port| !ports.contains_key(port)) {
+            match self.ports.remove(&key(*port)) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        entered.clone_from(ports);
+        Ok(())
+    }
+}
+
+/// Key of a port: the control information of its tag, as the program loads it.
+fn key(port: PortId) -> [u8; 4] {
+    u32::from(port.0).to_ne_bytes()
+}
+
+/// Redirects packets to the ingress of the interface of the port that their tag names; drops all others.
+fn returned(ports: BorrowedFd<'_>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let drop = program.label();
+    program.copy(R6, R1);
+    program.load(Width::Word, R2, R6, VLAN_TAG);
+    program.store(Width::Word, R10, KEY, R2);
+    program.map(R1, ports);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(KEY));
+    program.call(Helper::MapLookup);
+    program.jump_value(Condition::Equal, R0, 0, drop);
+    program.load(Width::Word, R7, R0, 0);
+    program.copy(R1, R6);
+    program.call(Helper::VlanPop);
+    program.jump_value(Condition::NotEqual, R0, 0, drop);
+    for (part, offset) in MARK.into_iter().zip([CONTROL_BLOCK, CONTROL_BLOCK + 4]) {
+        program.set(R1, part);
+        program.store(Width::Word, R6, offset, R1);
+    }
+    program.copy(R1, R7);
+    program.set(R2, TO_INGRESS);
+    program.call(Helper::Redirect);
+    program.exit();
+    program.place(drop);
+    program.set(R0, DROP);
+    program.exit();
+    program.finish()
+}
+
+/// Drops every packet: nothing is sent by the TAP.
+fn closed() -> Vec<u64> {
+    let mut program = Assembler::new();
+    program.set(R0, DROP);
+    program.exit();
+    program.finish()
+}
+
+/// Leaves a packet that was returned to the next program, and so to the kernel. The context is in R6; R0 changes.
+pub(super) fn pass_marked(program: &mut Assembler) {
+    let unmarked = program.label();
+    unless_marked(program, unmarked);
+    // The mark is good for one pass.
+    program.set(R0, 0);
+    program.store(Width::Word, R6, CONTROL_BLOCK, R0);
+    program.set(R0, NEXT);
+    program.exit();
+    program.place(unmarked);
+}
+
+fn unless_marked(program: &mut Assembler, unmarked: Label) {
+    for (part, offset) in MARK.into_iter().zip([CONTROL_BLOCK, CONTROL_BLOCK + 4]) {
+        program.load(Width::Word, R0, R6, offset);
+        program.jump_value(Condition::NotEqual, R0, part, unmarked);
+    }
+}
+
+/// Mark of a returned packet. A packet from a wire has other values here: zeros, or what generic receive offload has left,
+/// which is small numbers and addresses of the kernel's.
+const MARK: [i32; 2] = [0x706f_6c64, 0x7075_6e74];
+/// Place of the key on the stack.
+const KEY: i16 = -8;
+/// `BPF_F_INGRESS`.
+const TO_INGRESS: i32 = 1;
+/// Ports that a gateway can have.
+const MOST_PORTS: u32 = 16_384;
+/// Purpose of the TAP, in its alias and in errors.
+const PURPOSE: &str = "what is returned to the kernel";
