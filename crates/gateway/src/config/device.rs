@@ -23,6 +23,9 @@ pub enum Device {
     Usb(UsbPlace),
     /// A PCI Ethernet controller that Polder drives itself, by VFIO.
     Pci(#[serde(serialize_with = "shown")] Address),
+    /// The kernel's own stack, at the interface by which a packet came in: the punt path of the router. No key of the
+    /// file names it.
+    Kernel,
 }
 
 fn shown<S: Serializer>(address: &Address, serializer: S) -> Result<S::Ok, S::Error> {
@@ -177,6 +180,24 @@ const PCI: Capabilities = Capabilities {
     ],
 };
 
+const KERNEL: Capabilities = Capabilities {
+    word: "kernel",
+    noun: "punt path",
+    has_kernel_peer: false,
+    registers_memory: false,
+    takes_segments: true,
+    follows_mtu: false,
+    header_bytes: TAP.header_bytes,
+    has_queues: false,
+    max_mtu: MAX_MTU,
+    no_underlay: None,
+    may_be_modem: false,
+    absent: &[],
+};
+
+/// Name of the port by which packets return to the kernel.
+pub(super) const KERNEL_PORT: &str = "kernel";
+
 impl Device {
     /// Properties of its kind.
     pub const fn capabilities(&self) -> &'static Capabilities {
@@ -187,6 +208,7 @@ impl Device {
             Self::Usb(place) if place.is_remote() => &USBIP,
             Self::Usb(_) => &USB,
             Self::Pci(_) => &PCI,
+            Self::Kernel => &KERNEL,
         }
     }
 
@@ -197,6 +219,7 @@ impl Device {
             Self::Lan78xx(adapter) => adapter.place.to_string(),
             Self::Usb(place) => place.to_string(),
             Self::Pci(address) => address.to_string(),
+            Self::Kernel => KERNEL_PORT.to_owned(),
         }
     }
 
@@ -204,7 +227,7 @@ impl Device {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(name) => Some(name),
-            Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
+            Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
         }
     }
 
@@ -212,7 +235,7 @@ impl Device {
     pub(super) fn tap(&self) -> Option<String> {
         match self {
             Self::Tap(name) => Some(name.clone()),
-            Self::Interface(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
+            Self::Interface(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
         }
     }
 
@@ -220,7 +243,7 @@ impl Device {
     pub(super) fn adapter(&self) -> Option<Adapter> {
         match self {
             Self::Lan78xx(adapter) => Some((**adapter).clone()),
-            Self::Interface(_) | Self::Tap(_) | Self::Usb(_) | Self::Pci(_) => None,
+            Self::Interface(_) | Self::Tap(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
         }
     }
 
@@ -228,7 +251,12 @@ impl Device {
     pub(super) fn usb(&self, is_remote: bool) -> Option<UsbPlace> {
         match self {
             Self::Usb(place) if place.is_remote() == is_remote => Some(place.clone()),
-            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
+            Self::Interface(_)
+            | Self::Tap(_)
+            | Self::Lan78xx(_)
+            | Self::Usb(_)
+            | Self::Pci(_)
+            | Self::Kernel => None,
         }
     }
 
@@ -236,7 +264,7 @@ impl Device {
     pub(super) fn pci(&self) -> Option<Address> {
         match self {
             Self::Pci(address) => Some(*address),
-            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) => None,
+            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Kernel => None,
         }
     }
 
@@ -244,7 +272,7 @@ impl Device {
     pub fn kernel_name(&self) -> Option<&str> {
         match self {
             Self::Interface(name) | Self::Tap(name) => Some(name),
-            Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) => None,
+            Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
         }
     }
 }

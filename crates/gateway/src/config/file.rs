@@ -37,11 +37,11 @@ section! {
         /// Division and techniques of packet memory.
         buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
         /// Devices.
-        port @ Access::elsewhere(|_, all| by_name(&all.ports, |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
+        port @ Access::elsewhere(|_, all| by_name(all.file_ports(), |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
         /// Tunnels.
-        tunnel @ Access::elsewhere(|_, all| by_name(&all.tunnels, |tunnel| &tunnel.table, all), || Shape::Table("tables by name")) => Live;
+        tunnel @ Access::elsewhere(|_, all| by_name(all.tunnels.iter(), |tunnel| &tunnel.table, all), || Shape::Table("tables by name")) => Live;
         /// Bridges between ports and tunnels.
-        bridge @ Access::elsewhere(|_, all| by_name(&all.bridges, |bridge| &bridge.name, all), || Shape::Table("tables by name")) => Live;
+        bridge @ Access::elsewhere(|_, all| by_name(all.bridges.iter(), |bridge| &bridge.name, all), || Shape::Table("tables by name")) => Live;
         /// Routes, where ports are a router's.
         router @ Access::elsewhere(|_, all| router(all), || Shape::Table("table")) => Live;
         /// Rules for packets: what is accepted, dropped, rejected.
@@ -49,14 +49,18 @@ section! {
     }
 }
 
-fn by_name<T: Keyed>(list: &[T], name: impl Fn(&T) -> &String, all: &Configuration) -> Option<Value> {
+fn by_name<'t, T: Keyed + 't>(
+    list: impl Iterator<Item = &'t T>,
+    name: impl Fn(&T) -> &String,
+    all: &Configuration,
+) -> Option<Value> {
     let mut tables: Table = Table::new();
     for item in list {
         // Tunnels of one table differ in the remote and what follows from it.
         let table = tables.entry(name(item).clone()).or_insert_with(|| Value::Table(Table::new()));
         table.as_table_mut().expect("it has just been made").extend(written(item, all));
     }
-    (!list.is_empty()).then(|| Value::Table(tables))
+    (!tables.is_empty()).then(|| Value::Table(tables))
 }
 
 fn router(all: &Configuration) -> Option<Value> {

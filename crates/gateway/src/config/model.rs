@@ -230,6 +230,16 @@ impl Configuration {
         self.ports.iter().find(|port| port.id == id)
     }
 
+    /// Device ports of the file: without the port by which packets return to the kernel.
+    pub fn file_ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(|port| port.device != Device::Kernel)
+    }
+
+    /// The port by which packets return to the kernel, if there is one.
+    pub fn kernel_port(&self) -> Option<PortId> {
+        self.ports.iter().find(|port| port.device == Device::Kernel).map(|port| port.id)
+    }
+
     /// Place of the tunnel of that number among the tunnels.
     pub(super) fn place_of_tunnel(&self, id: PortId) -> Option<usize> {
         self.places.of(id, &self.tunnels)

@@ -1,6 +1,6 @@
 //! `[port.NAME]`: a device and what Polder takes of its traffic.
 
-use super::device::{Absent, Capabilities, KINDS};
+use super::device::{Absent, Capabilities, KERNEL_PORT, KINDS};
 use super::diagnostics::Diagnostic;
 use super::gateway::Gateway;
 use super::keys::Draft;
@@ -102,6 +102,11 @@ section! {
 }
 
 impl Port {
+    /// The port by which packets return to the kernel.
+    pub(super) fn kernel(id: PortId) -> Self {
+        Self { id, name: KERNEL_PORT.to_owned(), device: Device::Kernel, ..Self::default() }
+    }
+
     fn is_interface(&self) -> bool {
         self.device.interface().is_some()
     }

@@ -210,6 +210,11 @@ fn finding(finding: af_xdp::Finding) -> Finding {
 }
 
 impl Handle for af_xdp::Port {
+    /// A generic program runs again on a packet that has returned, and would take it again.
+    fn punt_interface(&self) -> Option<u32> {
+        (self.report.hook != Some(af_xdp::Hook::Generic)).then_some(self.interface.index)
+    }
+
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }

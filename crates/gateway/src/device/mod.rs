@@ -8,6 +8,7 @@ mod interface;
 mod lan78xx;
 mod modem;
 mod pci;
+mod punt;
 mod skb;
 mod tap;
 mod usb;
@@ -33,6 +34,7 @@ use polder_devices::skb::{Copies, CopyError, FlowTable, LAYOUT};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -261,6 +263,19 @@ pub trait Handle: Send {
         Ok(())
     }
 
+    /// Number of the interface at whose ingress packets can return to the kernel; `None` for a device without a punt path.
+    fn punt_interface(&self) -> Option<u32> {
+        None
+    }
+
+    /// Makes `ports` the ports whose packets the punt path takes, each with the number of its interface.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    fn set_punt_ports(&self, _ports: &BTreeMap<PortId, u32>) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Packets that the interface has dropped since it was opened, although it was given them; `None` where drops are
     /// known packet by packet.
     fn link_dropped(&self) -> Option<u64> {
@@ -352,6 +367,7 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
         Device::Usb(place) => Box::new(usb::UsbDevice(place)),
         Device::Pci(address) => Box::new(pci::PciDevice(*address)),
+        Device::Kernel => Box::new(punt::PuntPath),
     }
 }
 
@@ -391,6 +407,7 @@ pub fn why_not_passed(device: &Device) -> &'static str {
             "it is not open, at clsact, or by AF_XDP, whose rings are in memory of one process"
         }
         Device::Tap(_) => "it is not open",
+        Device::Kernel => "its program is made for the ports of one process",
         Device::Pci(_) => "the adapter writes to memory of one process",
         Device::Lan78xx(_) | Device::Usb(_) => "transfers of USB belong to one process",
     }

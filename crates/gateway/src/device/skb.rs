@@ -115,6 +115,10 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::
 }
 
 impl Handle for skb::Port {
+    fn punt_interface(&self) -> Option<u32> {
+        Some(self.interface.index)
+    }
+
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }

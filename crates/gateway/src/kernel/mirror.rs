@@ -80,6 +80,8 @@ pub struct Mirror {
     routes: HashMap<(u32, Prefix), Routes>,
     /// Prefixes that each table has routes to.
     sizes: HashMap<u32, usize>,
+    /// Routes for some sources alone.
+    by_source: usize,
     /// Routes of each protocol.
     protocols: HashMap<u8, usize>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
@@ -188,6 +190,11 @@ impl Mirror {
         self.sizes.get(&table).copied().unwrap_or(0)
     }
 
+    /// True if there are routes for some sources alone.
+    pub fn has_routes_by_source(&self) -> bool {
+        self.by_source > 0
+    }
+
     /// All that routes of any source lead to: tables, prefixes, metrics of those that count.
     pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
         self.routes.iter().filter_map(|(&(table, prefix), routes)| {
@@ -261,6 +268,7 @@ impl Mirror {
             }
             Err(at) => {
                 let RouteKey { source, metric, .. } = key;
+                self.by_source += usize::from(source.is_some());
                 routes.insert(at, Route { source, metric, protocol, target });
             }
         }
@@ -331,7 +339,8 @@ impl Mirror {
         let Entry::Occupied(mut routes) = self.routes.entry((key.table, key.prefix)) else { return };
         let place = place(key.source, key.metric);
         let Ok(at) = routes.get().binary_search_by_key(&place, Route::place) else { return };
-        let Route { protocol, target, .. } = routes.get_mut().remove(at);
+        let Route { source, protocol, target, .. } = routes.get_mut().remove(at);
+        self.by_source -= usize::from(source.is_some());
         *self.protocols.entry(protocol).or_insert(1) -= 1;
         if routes.get().is_empty() {
             routes.remove();

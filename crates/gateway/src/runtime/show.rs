@@ -53,8 +53,11 @@ pub fn show_of(gateway: &Mutex<Gateway>, what: What, of: Option<&str>) -> Result
 fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> {
     let locked = lock(gateway);
     let routing = &locked.lasting.routing;
-    let found = routing.covering(address).ok_or_else(|| format!("there is no route to {address}"))?;
-    let routes = Routes { routes: vec![found], ..routing.summary(&locked.configuration) };
+    let found = routing.covering(address, None);
+    if found.is_empty() {
+        return Err(format!("there is no route to {address}"));
+    }
+    let routes = Routes { routes: found, ..routing.summary(&locked.configuration) };
     let (gateway, uptime_nanos) = (locked.configuration.gateway.name.clone(), uptime(&locked).0);
     let view = View::Routes(routes);
     Ok(Shown { format: FORMAT, gateway, uptime_nanos, lost_threads: Vec::new(), view })

@@ -62,7 +62,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
             link_addresses: None,
         };
         let up = carrier.up && !lasting.dead.contains(&tunnel.id);
-        ports.insert(tunnel.id, AttachedPort { facts, up });
+        ports.insert(tunnel.id, AttachedPort { facts, up, punts: false });
     }
 }
 

@@ -33,8 +33,12 @@ pub struct Routes {
 pub struct RouteRow {
     /// Destinations that it covers.
     pub to: String,
+    /// Sources that it is for; `null` for all.
+    #[serde(default)]
+    pub source: Option<String>,
     /// Effect on packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`,
-    /// `prohibit`, or `nowhere`: its interfaces are down or none of the router's.
+    /// `prohibit`; `kernel`: the kernel forwards packets, by an interface that is no port or by one of several; or
+    /// `nowhere`: its interfaces are down or gone.
     pub kind: String,
     /// Origin: `kernel`, `address` or `file`.
     pub origin: String,
@@ -97,7 +101,8 @@ impl Routes {
         for row in &self.routes {
             let mut hops = row.hops.iter().map(|hop| hop.words(row.hops.len() > 1));
             let first = hops.next().unwrap_or_default();
-            table.row([row.to.clone(), row.kind.clone(), first, row.from()]);
+            let to = row.source.as_ref().map_or(row.to.clone(), |source| format!("{} from {source}", row.to));
+            table.row([to, row.kind.clone(), first, row.from()]);
             hops.for_each(|hop| table.row([String::new(), String::new(), hop, String::new()]));
         }
         let mut text = table.draw();

@@ -24,6 +24,7 @@ mod host;
 mod host_end;
 mod keepalive;
 mod land;
+mod left_to_kernel;
 mod liveness;
 mod memory;
 mod metadata;

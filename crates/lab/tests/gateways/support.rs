@@ -157,6 +157,15 @@ impl Gateway {
         rows.into_iter().filter_map(|row| row.get(name)?.as_u64()).collect()
     }
 
+    /// Packets that a port has transmitted.
+    pub(crate) fn transmitted(&self, port: &str) -> u64 {
+        let shown = self.show("ports");
+        let mut rows = Vec::new();
+        collect(&shown, &mut rows);
+        let row = rows.into_iter().find(|row| row.get("name").and_then(Value::as_str) == Some(port)).unwrap();
+        row["transmitted"].as_u64().unwrap()
+    }
+
     /// Output of the gateway.
     pub(crate) fn said(&mut self) -> String {
         last_lines(&self.process.said(), 30)

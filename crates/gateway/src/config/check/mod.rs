@@ -6,6 +6,7 @@ mod filters;
 mod router;
 mod tunnels;
 
+use super::device::KERNEL_PORT;
 use super::diagnostics::Diagnostic;
 use super::file::FileDraft;
 use super::keys::Draft;
@@ -99,7 +100,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Conf
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
     let metrics = draft.metrics.value.clone();
-    let configuration = Configuration {
+    let mut configuration = Configuration {
         gateway,
         metrics,
         buffers,
@@ -110,8 +111,25 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Conf
         router,
         places: Places::default(),
     };
+    add_kernel_port(draft, &mut configuration, findings);
     buffers::check(&draft.buffers, &configuration, findings);
     configuration
+}
+
+/// Adds the port by which packets return to the kernel, where a router has interfaces of the kernel's.
+fn add_kernel_port(draft: &FileDraft, configuration: &mut Configuration, findings: &Findings) {
+    let is_routers = |port: &Port| port.role == Role::Router && port.device.interface().is_some();
+    if !configuration.ports.iter().any(is_routers) {
+        return;
+    }
+    let ports = draft.ports.iter().map(|port| (&port.value.name, &port.name));
+    let names = ports.chain(draft.tunnels.iter().map(|tunnel| (&tunnel.value.name, &tunnel.name)));
+    for (_, span) in names.filter(|(name, _)| *name == KERNEL_PORT) {
+        let message = format!("`{KERNEL_PORT}` is the port by which a router returns packets to the kernel");
+        findings.note(Diagnostic::error(span.clone(), message).remedy("choose another name"));
+    }
+    let id = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
+    configuration.ports.push(Port::kernel(PortId(id)));
 }
 
 /// One name is a port or a tunnel, and there are not too many.

@@ -131,7 +131,7 @@ impl FilteredPorts {
         Self { all, named: configuration.filters.iter().flat_map(|filter| &filter.ports).copied().collect() }
     }
 
-    fn contains(&self, port: PortId) -> bool {
+    pub(super) fn contains(&self, port: PortId) -> bool {
         self.all || self.named.contains(&port)
     }
 }

@@ -1,6 +1,6 @@
 //! Work of the control thread for the router: it follows the kernel, and passes on the kernel's messages.
 
-use super::Gateway;
+use super::{FilteredPorts, Gateway};
 use crate::config::model::Role;
 use crate::events::EventKind;
 use crate::kernel::hold::{HoldNews, protocol_name};
@@ -88,12 +88,29 @@ impl Gateway {
 
     /// Sends the XDP programs of routers' ports their ingresses and local prefixes.
     fn open_doors(&self) {
-        let lands = self.lasting.routing.lands();
+        self.set_punt_ports();
+        // A filter sees every packet of its ports.
+        let filtered = FilteredPorts::of(&self.configuration);
+        let lands = [true, false].map(|forwarded| self.lasting.routing.lands(forwarded));
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
             let Some(handle) = state.handle() else { continue };
             let ingresses = self.lasting.routing.ingresses(state.configuration.id);
-            if let Err(error) = handle.set_router(&ingresses, &lands) {
+            let lands = &lands[usize::from(filtered.contains(state.configuration.id))];
+            if let Err(error) = handle.set_router(&ingresses, lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
+            }
+        }
+    }
+
+    /// Sends the punt path the interfaces of routers' ports.
+    fn set_punt_ports(&self) {
+        let routers = self.ports.iter().filter(|state| state.configuration.role == Role::Router);
+        let interface =
+            |state: &super::PortState| Some((state.configuration.id, state.handle()?.punt_interface()?));
+        let ports = routers.filter_map(interface).collect();
+        for handle in self.ports.iter().filter_map(super::PortState::handle) {
+            if let Err(error) = handle.set_punt_ports(&ports) {
+                tracing::error!(%error, "cannot say at which interfaces packets return to the kernel");
             }
         }
     }
@@ -102,7 +119,8 @@ impl Gateway {
     fn seen(&self) -> Ports {
         let seen = |state: &super::PortState| {
             let up = state.open && state.handle().is_none_or(|handle| handle.carries());
-            Some((state.configuration.id, AttachedPort { facts: state.facts.clone()?, up }))
+            let punts = state.handle().is_some_and(|handle| handle.punt_interface().is_some());
+            Some((state.configuration.id, AttachedPort { facts: state.facts.clone()?, up, punts }))
         };
         let mut ports = self.ports.iter().filter_map(seen).collect();
         add_links(&mut ports, &self.configuration, &self.lasting);

@@ -120,8 +120,10 @@ impl Gateway {
         }
         drop(stepped_back);
         let facts = opened.iter().filter_map(Opening::facts).collect::<HashMap<_, _>>();
-        let mut seen =
-            facts.iter().map(|(&id, facts)| (id, AttachedPort { facts: facts.clone(), up: true })).collect();
+        let mut seen = facts
+            .iter()
+            .map(|(&id, facts)| (id, AttachedPort { facts: facts.clone(), up: true, punts: false }))
+            .collect();
         add_links(&mut seen, &configuration, &lasting);
         lasting.routing.begin(&configuration, &seen, || clock.now())?;
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;

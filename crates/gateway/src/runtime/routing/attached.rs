@@ -22,6 +22,8 @@ pub(in crate::runtime) struct AttachedPort {
     pub(in crate::runtime) facts: Facts,
     /// True if it is open and its link is up.
     pub(in crate::runtime) up: bool,
+    /// True if its packets can return to the kernel.
+    pub(in crate::runtime) punts: bool,
 }
 
 /// All ports that have been open.
@@ -97,10 +99,14 @@ pub(super) fn attached(
     settings: &Settings,
 ) -> Vec<Attached> {
     let mut all = Vec::new();
+    let kernel_port = configuration.kernel_port().filter(|port| ports.get(port).is_some_and(|port| port.up));
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
         let Some(seen) = ports.get(&port.id) else { continue };
         match (port.device.interface(), mirror) {
-            (Some(_), Some(mirror)) => kernels(port, seen, (mirror, settings), &mut all),
+            (Some(_), Some(mirror)) => {
+                let host = kernel_port.filter(|_| seen.punts);
+                kernels(port, (seen, host), (mirror, settings), &mut all);
+            }
             (Some(_), None) => {}
             (None, _) if seen.facts.link_addresses.is_some() => point_to_point(port, seen, &mut all),
             (None, _) => all.push(own(port, seen, mirror)),
@@ -117,7 +123,7 @@ pub(super) fn attached(
 /// An interface that the kernel has, and the VLANs on it.
 fn kernels(
     port: &Port,
-    seen: &AttachedPort,
+    (seen, host): (&AttachedPort, Option<PortId>),
     (mirror, settings): (&Mirror, &Settings),
     all: &mut Vec<Attached>,
 ) {
@@ -134,7 +140,7 @@ fn kernels(
                 mac: MacAddress(link.mac),
                 mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
                 addresses: own.collect(),
-                owner: Owner::Kernel { host: None },
+                owner: Owner::Kernel { host },
                 sources: settings.source_check(&link.name),
             },
             index: link.index,

@@ -24,12 +24,11 @@ pub(super) use attached::{AttachedPort, Ports};
 use crate::config::model::{Configuration, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::hold::HoldNews;
-use crate::kernel::message::Target;
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
 use crate::kernel::{Changes, Mirror};
 use anyhow::{Context as _, Result};
 use attached::{Attached, attached};
-use local_prefixes::LocalPrefixes;
+use local_prefixes::{LocalPrefixes, Stays};
 use neighbours::Known;
 use next_hops::{NextHopContext, NextHopRegistry, View};
 use polder_buffers::PortId;
@@ -43,7 +42,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use wanted::{Back, LOCAL_TABLE, Origin, Sources};
+use wanted::{Back, LOCAL_TABLE, Origin, Sources, Wanted};
 
 /// Time for which a start waits for the kernel to have told everything.
 const PATIENCE: Nanos = Nanos::from_seconds(10);
@@ -58,7 +57,7 @@ pub struct Routing {
     known: Known,
     attached: Vec<Attached>,
     sources: Sources,
-    installed: HashMap<Prefix, (Origin, Arc<Target>)>,
+    installed: HashMap<Prefix, Wanted>,
     registry: NextHopRegistry,
     /// Networks that are this machine's as a whole.
     local: LocalPrefixes,
@@ -265,7 +264,21 @@ impl Routing {
                 dirty.extend(mirror.prefixes().filter(|covered| is_below(*covered, prefix)));
             }
         }
+        self.add_prefixes_by_source(&mut dirty);
         dirty
+    }
+
+    /// Adds the prefixes whose packets may look for another route by their source, because a route to a shorter prefix
+    /// is another one.
+    fn add_prefixes_by_source(&self, dirty: &mut HashSet<Prefix>) {
+        let Some(mirror) = self.mirror().filter(|_| dirty.iter().any(Prefix::is_v6)) else { return };
+        let is_by_source = |routes: &Wanted| !routes.by_source.is_empty();
+        if !mirror.has_routes_by_source() && !self.installed.values().any(is_by_source) {
+            return;
+        }
+        let changed = dirty.iter().filter(|prefix| prefix.is_v6()).copied().collect();
+        let parts = mirror.prefixes().filter(|prefix| local_prefixes::has_part(&changed, *prefix));
+        dirty.extend(parts);
     }
 
     fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
@@ -321,21 +334,25 @@ impl Routing {
         let mut context = NextHopContext { router, neighbours, view: View { attached, mirror }, now };
         if links || objects {
             registry.refresh(links, &mut context);
+            let forwarded =
+                installed.iter().filter(|(_, routes)| stays(routes, registry) == Some(Stays::Forwarded));
+            news.ingresses |= local.set_forwarded(forwarded.map(|(prefix, _)| *prefix).collect());
         }
         let mut dirty = dirty.into_iter().collect::<Vec<_>>();
         // What is inherited is there before those who inherit.
         dirty.sort_unstable_by_key(|prefix| (prefix.bits(), *prefix));
         for prefix in dirty {
-            let wanted = sources.route(prefix, mirror);
-            let old = installed.get(&prefix);
-            if old == wanted.as_ref() {
+            let wanted = sources.routes(prefix, mirror);
+            let old = installed.get(&prefix).cloned();
+            if old == wanted {
                 continue;
             }
-            news.ingresses |= local.changes(prefix, old, wanted.as_ref());
-            let old = old.map(|(_, target)| Arc::clone(target));
-            let way =
-                wanted.as_ref().and_then(|(_, target)| registry.take(target, old.as_ref(), &mut context));
-            match way {
+            let before = old.as_ref().and_then(|routes| stays(routes, registry));
+            let like = old.as_ref().and_then(Wanted::only).map(|(_, target)| target);
+            let way = wanted.as_ref().and_then(|wanted| registry.take_all(wanted, like, &mut context));
+            let now = wanted.as_ref().and_then(|routes| stays(routes, registry));
+            news.ingresses |= local.changes(prefix, before, now);
+            let was = match way {
                 Some(way) => context.router.insert(prefix, way),
                 None => context.router.remove(prefix),
             };
@@ -344,7 +361,7 @@ impl Routing {
                 None => installed.remove(&prefix),
             };
             if let Some(old) = old {
-                registry.give_back(&old, &mut context);
+                registry.give_all_back(&old, was, &mut context);
             }
         }
     }
@@ -378,7 +395,7 @@ impl Routing {
     fn link_of(&self, address: IpAddr) -> Option<(InterfaceId, u16)> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
-        let (_, target) = covering.into_iter().find_map(|prefix| self.installed.get(&prefix))?;
+        let (_, target) = covering.into_iter().find_map(|prefix| self.installed.get(&prefix))?.only()?;
         match (View { attached: &self.attached, mirror: self.mirror() }).lead(target) {
             next_hops::Lead::Link(interface, mtu) => Some((interface, mtu)),
             next_hops::Lead::Hops(_)
@@ -388,9 +405,20 @@ impl Routing {
             | next_hops::Lead::Blackhole
             | next_hops::Lead::Unreachable
             | next_hops::Lead::Prohibit
+            | next_hops::Lead::Kernel(_)
             | next_hops::Lead::Nowhere => None,
         }
     }
+}
+
+/// Reason for which packets to a prefix stay with the kernel, if all do.
+fn stays(routes: &Wanted, registry: &NextHopRegistry) -> Option<Stays> {
+    if let Some((Origin::Kernel(..), target)) = routes.only()
+        && local_prefixes::is_local(target)
+    {
+        return Some(Stays::Local);
+    }
+    routes.targets().all(|target| registry.is_kernels(target)).then_some(Stays::Forwarded)
 }
 
 /// True if a prefix is a part of another.

@@ -4,14 +4,16 @@
 //! interface or a next hop object changes, next hops are written anew; no route is touched.
 
 use super::attached::Attached;
+use super::wanted::{SourceRoute, Wanted};
 use crate::kernel::Mirror;
-use crate::kernel::message::{HopSpec, Object, Target};
+use crate::kernel::message::{HopSpec, Link, Object, Target};
 use polder_datapath::route::{
-    Hop, Interface, InterfaceId, Neighbours, NextHopEntry, NextHopGroup, NextHopId, Owner, Router,
+    Hop, Interface, InterfaceId, KernelRoute, Neighbours, NextHopEntry, NextHopGroup, NextHopId, Owner,
+    Prefix, Router,
 };
 use polder_datapath::units::Nanos;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Time after which a batch that was under way when a next hop was given up has ended.
@@ -41,7 +43,10 @@ pub(super) enum Lead {
     Blackhole,
     Unreachable,
     Prohibit,
-    /// To interfaces that are down, or are none of the router's.
+    /// To the kernel, which has an interface or a way of sharing flows that the router lacks; the router's interfaces
+    /// among those by which it may send.
+    Kernel(Box<[InterfaceId]>),
+    /// To interfaces that are down or gone.
     Nowhere,
 }
 
@@ -121,10 +126,13 @@ impl View<'_> {
     }
 
     fn hops(&self, hops: &[HopSpec]) -> Lead {
-        let mut members = Vec::new();
-        for hop in hops.iter().filter(|hop| !hop.wrapped) {
-            let found = self.attached.iter().find(|attached| attached.index == hop.index);
-            let Some(Attached { interface, carries, far, .. }) = found else { continue };
+        let (mut members, mut is_kernels) = (Vec::new(), false);
+        for hop in hops {
+            let found = self.attached.iter().find(|attached| attached.index == hop.index && !hop.wrapped);
+            let Some(Attached { interface, carries, far, .. }) = found else {
+                is_kernels |= self.is_kernels(hop.index);
+                continue;
+            };
             // A link with one neighbour leads to it whatever the destination.
             match hop.gateway.or_else(|| far.is_some().then_some(NOBODY)) {
                 Some(gateway) => {
@@ -132,11 +140,21 @@ impl View<'_> {
                     members.push(Member { key, mtu: hop.mtu, weight: hop.weight, carries: *carries });
                 }
                 None if hops.len() == 1 && *carries => return Lead::Link(interface.id, hop.mtu),
-                // Flows cannot be shared with a link on which there are many neighbours.
-                None => {}
+                // The router cannot share flows with a link on which there are many neighbours.
+                None => is_kernels |= hops.len() > 1 && *carries,
             }
         }
+        if is_kernels {
+            return Lead::Kernel(members.iter().map(|member| member.key.0).collect());
+        }
         if members.is_empty() { Lead::Nowhere } else { Lead::Hops(members) }
+    }
+
+    /// True if the kernel can send by an interface that is no TAP of the router's.
+    fn is_kernels(&self, index: u32) -> bool {
+        let leads_back = self.attached.iter().filter_map(|attached| attached.machine.as_ref());
+        self.mirror.and_then(|mirror| mirror.link(index)).is_some_and(Link::carries)
+            && !leads_back.into_iter().any(|machine| machine.index == index)
     }
 }
 
@@ -152,6 +170,7 @@ impl Lead {
             | Self::Blackhole
             | Self::Unreachable
             | Self::Prohibit
+            | Self::Kernel(_)
             | Self::Nowhere => &[],
         }
     }
@@ -201,9 +220,14 @@ impl NextHopRegistry {
         self.hops.contains_key(&key)
     }
 
+    /// True if the kernel forwards what a target is for.
+    pub(super) fn is_kernels(&self, target: &Arc<Target>) -> bool {
+        self.targets.get(target).is_some_and(|entry| matches!(entry.lead, Lead::Kernel(_)))
+    }
+
     /// The way of one more route to a target. `before` is where the route led: flows that can stay with
     /// their hop do.
-    pub(super) fn take(
+    fn take(
         &mut self,
         target: &Arc<Target>,
         before: Option<&Arc<Target>>,
@@ -222,8 +246,40 @@ impl NextHopRegistry {
         Some(id)
     }
 
+    /// The way of the routes to one more prefix; `before` as for [`take`](Self::take).
+    pub(super) fn take_all(
+        &mut self,
+        wanted: &Wanted,
+        before: Option<&Arc<Target>>,
+        context: &mut NextHopContext<'_>,
+    ) -> Option<NextHopId> {
+        if let Some((_, target)) = wanted.only() {
+            return self.take(target, before, context);
+        }
+        let mut networks = Vec::new();
+        for SourceRoute { source, target, .. } in &wanted.by_source {
+            networks.extend(self.take(target, None, context).map(|way| (*source, way)));
+        }
+        let any = wanted.any.as_ref().and_then(|(_, target)| self.take(target, None, context));
+        networks.extend(Prefix::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).ok().zip(any));
+        self.place(NextHopEntry::BySource(networks.into()), context)
+    }
+
+    /// The routes to a prefix, whose way was `id`, count no more.
+    pub(super) fn give_all_back(
+        &mut self,
+        wanted: &Wanted,
+        id: Option<NextHopId>,
+        context: &mut NextHopContext<'_>,
+    ) {
+        wanted.targets().for_each(|target| self.give_back(target, context));
+        if wanted.only().is_none() {
+            self.free.extend(id.map(|id| (context.now, id)));
+        }
+    }
+
     /// A route leads to a target no more.
-    pub(super) fn give_back(&mut self, target: &Arc<Target>, context: &mut NextHopContext<'_>) {
+    fn give_back(&mut self, target: &Arc<Target>, context: &mut NextHopContext<'_>) {
         let Some(entry) = self.targets.get_mut(target) else { return };
         entry.routes -= 1;
         if entry.routes > 0 {
@@ -302,6 +358,7 @@ impl NextHopRegistry {
             Lead::Broadcast => NextHopEntry::Broadcast,
             Lead::Blackhole => NextHopEntry::Blackhole,
             Lead::Unreachable => NextHopEntry::Unreachable,
+            Lead::Kernel(interfaces) => NextHopEntry::Kernel(KernelRoute { interfaces: interfaces.clone() }),
             Lead::Nowhere => NextHopEntry::Elsewhere,
             Lead::Prohibit => NextHopEntry::Prohibit,
         };

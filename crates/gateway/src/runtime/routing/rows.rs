@@ -20,9 +20,20 @@ impl Routing {
         let mut prefixes = self.installed.keys().copied().collect::<Vec<_>>();
         prefixes.sort_unstable_by_key(|prefix| (prefix.is_v6(), prefix.address(), prefix.bits()));
         prefixes.truncate(MOST);
-        let row =
-            |prefix| self.installed.get(prefix).map(|(origin, target)| self.route(*prefix, *origin, target));
-        Routes { routes: prefixes.iter().filter_map(row).collect(), ..self.summary(configuration) }
+        let rows = prefixes.iter().flat_map(|prefix| self.rows(*prefix, None));
+        Routes { routes: rows.collect(), ..self.summary(configuration) }
+    }
+
+    /// The routes to a prefix, in the order in which they are tried; for packets from `of` alone, if that is given.
+    fn rows(&self, prefix: Prefix, of: Option<IpAddr>) -> Vec<RouteRow> {
+        let Some(routes) = self.installed.get(&prefix) else { return Vec::new() };
+        let by_source =
+            routes.by_source.iter().map(|route| (Some(route.source), route.origin, &route.target));
+        let any = routes.any.iter().map(|(origin, target)| (None, *origin, target));
+        let is_for =
+            |source: Option<Prefix>| of.is_none_or(|of| source.is_none_or(|source| source.contains(of)));
+        let all = by_source.chain(any).filter(|(source, ..)| is_for(*source));
+        all.map(|(source, origin, target)| self.route((prefix, source), origin, target)).collect()
     }
 
     /// Numbers about the routes, and none of them.
@@ -42,17 +53,18 @@ impl Routing {
         }
     }
 
-    fn route(&self, prefix: Prefix, origin: Origin, target: &Target) -> RouteRow {
+    fn route(&self, (prefix, source): (Prefix, Option<Prefix>), origin: Origin, target: &Target) -> RouteRow {
         let lead = View { attached: &self.attached, mirror: self.mirror() }.lead(target);
         let (origin, table, metric) = match origin {
             Origin::File => ("file", None, None),
             Origin::Address => ("address", None, None),
             Origin::Kernel(table, metric) => ("kernel", Some(table), Some(metric)),
         };
-        let key = table.zip(metric).map(|(table, metric)| RouteKey { table, prefix, source: None, metric });
+        let key = table.zip(metric).map(|(table, metric)| RouteKey { table, prefix, source, metric });
         let is_held = |key| self.kernel.as_ref().is_some_and(|kernel| kernel.hold().is_held(key));
         RouteRow {
             to: format!("{}/{}", prefix.address(), prefix.bits()),
+            source: source.map(|source| format!("{}/{}", source.address(), source.bits())),
             kind: word(&lead).to_owned(),
             origin: origin.to_owned(),
             table,
@@ -83,16 +95,18 @@ impl Routing {
             | Lead::Blackhole
             | Lead::Unreachable
             | Lead::Prohibit
+            | Lead::Kernel(_)
             | Lead::Nowhere => Vec::new(),
         }
     }
 
-    /// The most specific route of those that were installed that covers an address.
-    pub(in crate::runtime) fn covering(&self, address: IpAddr) -> Option<RouteRow> {
+    /// The routes to the most specific prefix that covers an address, in the order in which they are tried; for packets
+    /// from `source` alone, if that is given.
+    pub(in crate::runtime) fn covering(&self, address: IpAddr, source: Option<IpAddr>) -> Vec<RouteRow> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
-        let found = covering.filter_map(|prefix| Some((prefix, self.installed.get(&prefix)?))).next();
-        found.map(|(prefix, (origin, target))| self.route(prefix, *origin, target))
+        let rows = covering.map(|prefix| self.rows(prefix, source)).find(|rows| !rows.is_empty());
+        rows.unwrap_or_default()
     }
 
     /// Kernel's name for the state of a neighbour of its own.
@@ -199,6 +213,7 @@ fn word(lead: &Lead) -> &'static str {
         Lead::Blackhole => "blackhole",
         Lead::Unreachable => "unreachable",
         Lead::Prohibit => "prohibit",
+        Lead::Kernel(_) => "kernel",
         Lead::Nowhere => "nowhere",
     }
 }

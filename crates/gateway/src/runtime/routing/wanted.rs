@@ -26,6 +26,41 @@ pub(super) enum Origin {
     Kernel(u32, u32),
 }
 
+/// The routes to a prefix that count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// For packets of all sources that none of `by_source` is for.
+    pub(super) any: Option<(Origin, Arc<Target>)>,
+    /// For packets from networks; the first that contains a source counts.
+    pub(super) by_source: Box<[SourceRoute]>,
+}
+
+/// A route for packets from one network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourceRoute {
+    pub(super) source: Prefix,
+    pub(super) origin: Origin,
+    pub(super) target: Arc<Target>,
+}
+
+impl Wanted {
+    fn any((origin, target): (Origin, Arc<Target>)) -> Self {
+        Self { any: Some((origin, target)), by_source: Box::default() }
+    }
+
+    /// The targets of all routes.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        let by_source = self.by_source.iter().map(|route| &route.target);
+        by_source.chain(self.any.iter().map(|(_, target)| target))
+    }
+
+    /// The one route that counts for packets of all sources.
+    pub(super) fn only(&self) -> Option<(Origin, &Arc<Target>)> {
+        let (origin, target) = self.any.as_ref().filter(|_| self.by_source.is_empty())?;
+        Some((*origin, target))
+    }
+}
+
 /// Routes that the kernel does not have.
 pub(super) type Own = HashMap<Prefix, (Origin, Arc<Target>)>;
 
@@ -85,8 +120,54 @@ impl Back {
 }
 
 impl Sources {
-    /// The route to a prefix that counts.
-    pub(super) fn route(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<(Origin, Arc<Target>)> {
+    /// The routes to a prefix that count.
+    pub(super) fn routes(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<Wanted> {
+        let by_source = mirror.filter(|_| !self.own.contains_key(&prefix));
+        let by_source = by_source.and_then(|mirror| self.by_source(prefix, mirror));
+        by_source.or_else(|| self.route(prefix, mirror).map(Wanted::any))
+    }
+
+    /// The routes to a prefix, if some are for single sources: in the order in which the kernel tries them, which goes
+    /// on with shorter prefixes as long as no route is for all sources (`fib6_node_lookup`).
+    fn by_source(&self, prefix: Prefix, mirror: &Mirror) -> Option<Wanted> {
+        let has_own = |table: &u32| mirror.routes_to(*table, prefix).next().is_some();
+        if !prefix.is_v6() || !mirror.has_routes_by_source() || !self.tables[1].iter().any(has_own) {
+            return None;
+        }
+        let mut by_source = Vec::<SourceRoute>::new();
+        let mut any = None;
+        'tables: for &table in &self.tables[1] {
+            let shorter =
+                (0..=prefix.bits()).rev().filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
+            for route in shorter.flat_map(|shorter| mirror.routes_to(table, shorter)) {
+                let counts = match *route.target {
+                    Target::Throw => continue 'tables,
+                    // Groups have their routes in this table too.
+                    Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
+                    Target::Local(_)
+                    | Target::Broadcast
+                    | Target::Blackhole
+                    | Target::Unreachable
+                    | Target::Prohibit => true,
+                };
+                if !counts || self.back.takes(&route.target) {
+                    continue;
+                }
+                let (origin, target) = (Origin::Kernel(table, route.metric), Arc::clone(&route.target));
+                let Some(source) = route.source else {
+                    any = Some((origin, target));
+                    break 'tables;
+                };
+                if by_source.iter().all(|earlier| earlier.source != source) {
+                    by_source.push(SourceRoute { source, origin, target });
+                }
+            }
+        }
+        (!by_source.is_empty()).then(|| Wanted { any, by_source: by_source.into() })
+    }
+
+    /// The route to a prefix that counts for packets of all sources.
+    fn route(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<(Origin, Arc<Target>)> {
         if let Some((origin, target)) = self.own.get(&prefix) {
             return Some((*origin, Arc::clone(target)));
         }

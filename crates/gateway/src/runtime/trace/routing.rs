@@ -68,9 +68,9 @@ impl Teller<'_> {
 
     /// The route that was found, and where it leads.
     fn looked_up(&mut self, lookup: &Lookup, came: &TracedPacket) {
-        let Lookup { interface, destination, found } = lookup;
+        let Lookup { interface, source, destination, found } = lookup;
         let name = self.interface(interface.id);
-        let row = self.gateway.lasting.routing.covering(*destination);
+        let row = self.gateway.lasting.routing.covering(*destination, Some(*source)).into_iter().next();
         let by = row.as_ref().map_or("no prefix covers it".to_owned(), origin);
         let lead = match found {
             Found::Nothing => "no route".to_owned(),
@@ -88,7 +88,8 @@ impl Teller<'_> {
             Found::Broadcast => "all stations of a network".to_owned(),
             Found::Blackhole => "nowhere (blackhole)".to_owned(),
             Found::Unreachable => "nowhere (unreachable)".to_owned(),
-            Found::Elsewhere => "an interface that is down or none of the router's".to_owned(),
+            Found::Elsewhere => "an interface that is down or gone".to_owned(),
+            Found::Kernel => "the kernel, which forwards it".to_owned(),
             Found::Prohibit => "nowhere (prohibit)".to_owned(),
         };
         let ttl = hops_left(&came.bytes).map(|ttl| format!(", TTL {ttl}")).unwrap_or_default();
