@@ -113,7 +113,8 @@ fn ports_of_a_router_come_and_go() {
             polder.reload(&three).unwrap();
             reaches(left, "10.83.3.2");
             polder.reload(PORTS).unwrap();
-            until("the port is gone", || ping(left, "10.83.3.2", &[]).contains("Unreachable"));
+            // Its network is the kernel's again, which forwards nothing here.
+            until("the port is gone", || !ping(left, "10.83.3.2", &[]).contains("ttl="));
         }
         let arrivals = load.join().unwrap();
         assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{arrivals:?}");
