@@ -48,3 +48,4 @@ mod usb;
 mod vxlan;
 mod walk;
 mod workers;
+mod yields;
