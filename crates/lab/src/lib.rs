@@ -21,6 +21,7 @@ pub mod tunnels;
 pub mod upgrade;
 pub mod usb;
 pub mod vxlan;
+pub mod yielding;
 
 pub mod machine;
 pub mod meters;

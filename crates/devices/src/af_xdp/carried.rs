@@ -3,9 +3,10 @@
 use super::hook::Counting;
 use super::program::{Action, Sockets};
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
-use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run_changed};
+use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run, test_run_changed};
 use crate::bpf::taken::TakenMaps;
-use crate::bpf::window::{COMPLETED_AT, Windows};
+use crate::bpf::window::{COMPLETED_AT, NUMBER_AT, Windows};
+use crate::bpf::yielded::cases::{self, Fate};
 use crate::bpf::{FlowTable, Take};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
@@ -27,7 +28,9 @@ const REDIRECT: u32 = 4;
 struct Bench {
     program: OwnedFd,
     flows: FlowTable,
-    _maps: (TakenMaps, Windows, Map),
+    maps: TakenMaps,
+    windows: Windows,
+    _sockets: Map,
 }
 
 impl Bench {
@@ -51,7 +54,7 @@ impl Bench {
         let program = load(ProgramKind::Xdp, "polder_flows", &program).expect("the verifier takes it");
         windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
         flows.set_version(1);
-        Some(Self { program, flows, _maps: (maps, windows, map) })
+        Some(Self { program, flows, maps, windows, _sockets: map })
     }
 
     fn publish(&self, flow: &FlowKey, tag: TagChange) {
@@ -222,4 +225,23 @@ fn programs_for_tunnels_verify() {
         let Some(bench) = Bench::new(&Take::Tunnels(Vec::new()), local_senders) else { return };
         assert_eq!(bench.run(&plain()[0]), None);
     }
+}
+
+#[test]
+fn packets_are_left_to_the_kernel_by_cause_and_family_and_tunnels_are_not() {
+    let Some(bench) = Bench::new(&cases::take(), false) else { return };
+    pairs().into_iter().for_each(|pair| bench.publish(&FlowKey::Addresses(pair), TagChange::Keep));
+    cases::leaves(&bench.maps, |frame| {
+        let number = || bench.windows.at(NUMBER_AT).load(Ordering::Relaxed);
+        let (carried, taken) = (bench.state().0, number());
+        let answer = test_run(bench.program.as_fd(), frame).expect("root runs programs");
+        match (bench.state().0 > carried, number() > taken) {
+            (true, _) => Fate::Carried,
+            (false, true) => Fate::Taken,
+            (false, false) => {
+                assert_eq!(answer, (Action::Pass as i32).cast_unsigned());
+                Fate::Kernel
+            }
+        }
+    });
 }

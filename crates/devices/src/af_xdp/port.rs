@@ -8,7 +8,7 @@ use super::report::Report;
 use super::socket::{Core, Refused};
 use crate::bpf::FlowTable;
 use crate::bpf::taken::TakenMaps;
-use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
+use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
 use crate::{Abilities, Interface};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
@@ -107,6 +107,11 @@ impl Port {
     /// Error of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.taken.set_router(ingresses, lands)
+    }
+
+    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    pub fn yield_word(&self) -> Option<&Arc<YieldWord>> {
+        self.taken.yield_word()
     }
 
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.

@@ -16,7 +16,9 @@ mod take;
 pub(crate) mod taken;
 mod types;
 pub(crate) mod window;
+pub(crate) mod yielded;
 
 pub use failures::{FailedRedirects, TraceError};
 pub use flows::{Carried, Entry, FlowTable, Reached};
 pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
+pub use yielded::{Families, YieldCause, YieldWord};

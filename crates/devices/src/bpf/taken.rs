@@ -7,14 +7,18 @@ use super::flows::hook::Hook;
 use super::flows::{FlowMaps, Frames, decapsulate, program::carry, route};
 use super::locals::Locals;
 use super::take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
+use super::yielded::{YieldWord, if_yielded};
 use Register::{R1, R6};
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// Tables of what one port takes; for a port that takes everything there are none.
 #[derive(Debug)]
 pub(crate) struct TakenMaps {
     endpoints: Option<TunnelEndpointMap>,
     locals: Option<Locals>,
+    yielding: Option<Arc<YieldWord>>,
 }
 
 /// The same for a program.
@@ -24,8 +28,8 @@ pub(crate) enum Taken<'a> {
     Whole,
     /// Packets of tunnels.
     Tunnels(Tables<'a>),
-    /// Those, and packets that a router forwards.
-    Routed(RouterMaps<'a>),
+    /// Those, and packets that a router forwards unless the word leaves them to the kernel.
+    Routed(RouterMaps<'a>, BorrowedFd<'a>),
 }
 
 impl TakenMaps {
@@ -35,14 +39,15 @@ impl TakenMaps {
     /// Errors of the kernel.
     pub(crate) fn new(take: &Take) -> Result<Self, Errno> {
         let (wanted, routes) = match take {
-            Take::Whole => return Ok(Self { endpoints: None, locals: None }),
+            Take::Whole => return Ok(Self { endpoints: None, locals: None, yielding: None }),
             Take::Tunnels(wanted) => (wanted, false),
             Take::Routed(wanted) => (wanted, true),
         };
         let endpoints = TunnelEndpointMap::new()?;
         endpoints.replace(wanted)?;
         let locals = routes.then(Locals::new).transpose()?;
-        Ok(Self { endpoints: Some(endpoints), locals })
+        let yielding = routes.then(YieldWord::new).transpose()?.map(Arc::new);
+        Ok(Self { endpoints: Some(endpoints), locals, yielding })
     }
 
     /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was there before, and still
@@ -62,12 +67,19 @@ impl TakenMaps {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, local)
     }
 
+    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    pub(crate) fn yield_word(&self) -> Option<&Arc<YieldWord>> {
+        self.yielding.as_ref()
+    }
+
     /// The tables, for a program.
     pub(crate) fn taken(&self) -> Taken<'_> {
-        match (&self.endpoints, &self.locals) {
-            (None, _) => Taken::Whole,
-            (Some(endpoints), None) => Taken::Tunnels(endpoints.tables()),
-            (Some(endpoints), Some(locals)) => Taken::Routed(locals.maps(endpoints.tables())),
+        match (&self.endpoints, &self.locals, &self.yielding) {
+            (None, ..) => Taken::Whole,
+            (Some(endpoints), Some(locals), Some(word)) => {
+                Taken::Routed(locals.maps(endpoints.tables()), word.map())
+            }
+            (Some(endpoints), ..) => Taken::Tunnels(endpoints.tables()),
         }
     }
 }
@@ -78,7 +90,7 @@ impl Taken<'_> {
         match self {
             Self::Whole => "polder_whole",
             Self::Tunnels(_) => "polder_claims",
-            Self::Routed(_) => "polder_router",
+            Self::Routed(..) => "polder_router",
         }
     }
 
@@ -87,7 +99,7 @@ impl Taken<'_> {
         match self {
             Self::Whole => Frames::Bridged,
             Self::Tunnels(_) => Frames::Tunnelled,
-            Self::Routed(_) => Frames::Routed,
+            Self::Routed(..) => Frames::Routed,
         }
     }
 
@@ -99,8 +111,10 @@ impl Taken<'_> {
     ) -> Vec<u64> {
         let mut program = Assembler::new();
         program.copy(R6, R1);
-        if matches!(self, Self::Routed(_)) {
+        let yielded = program.label();
+        if let Self::Routed(_, word) = self {
             target.begin(&mut program);
+            if_yielded(&mut program, target, word, yielded);
         }
         if let Some((hook, flows)) = carrying {
             let rest = program.label();
@@ -108,14 +122,18 @@ impl Taken<'_> {
             match self {
                 Self::Whole => carry(&mut program, flows, hook, rest),
                 Self::Tunnels(_) => decapsulate::carry(&mut program, flows, hook, rest),
-                Self::Routed(_) => route::carry(&mut program, flows, hook, rest),
+                Self::Routed(..) => route::carry(&mut program, flows, hook, rest),
             }
             program.place(rest);
         }
         match self {
             Self::Whole => target.take(&mut program),
             Self::Tunnels(tables) => classify::claim(&mut program, target, tables),
-            Self::Routed(maps) => classify::route(&mut program, target, maps),
+            Self::Routed(maps, _) => {
+                classify::route(&mut program, target, maps);
+                program.place(yielded);
+                classify::claim(&mut program, target, maps.endpoints);
+            }
         }
         program.finish()
     }

@@ -11,7 +11,7 @@ use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::sys;
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
-use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
+use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
@@ -80,6 +80,11 @@ impl Port {
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.taken.set_router(ingresses, lands)
+    }
+
+    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    pub fn yield_word(&self) -> Option<&Arc<YieldWord>> {
+        self.taken.yield_word()
     }
 
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.

@@ -1,11 +1,12 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
-use super::program::ToTap;
+use super::program::{NEXT, ToTap};
+use crate::bpf::FlowTable;
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
 use crate::bpf::taken::TakenMaps;
-use crate::bpf::window::{COMPLETED_AT, Windows};
-use crate::bpf::{FlowTable, Take};
+use crate::bpf::window::{COMPLETED_AT, NUMBER_AT, Windows};
+use crate::bpf::yielded::cases::{self, Fate};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{FastPath as _, FlowKey, Forwarding, LinkAddresses, TagChange, Validity};
@@ -19,7 +20,8 @@ const LONGEST: u32 = 214;
 struct Bench {
     program: OwnedFd,
     flows: FlowTable,
-    _maps: (TakenMaps, Windows),
+    maps: TakenMaps,
+    windows: Windows,
 }
 
 impl Bench {
@@ -30,7 +32,7 @@ impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
     fn with(longest: u32) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let maps = TakenMaps::new(&Take::Routed(Vec::new())).ok()?;
+        let maps = TakenMaps::new(&cases::take()).ok()?;
         let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {
@@ -61,7 +63,7 @@ impl Bench {
             };
             flows.publish(&FlowKey::Addresses(pair), &forwarding, validity);
         }
-        Some(Self { program, flows, _maps: (maps, windows) })
+        Some(Self { program, flows, maps, windows })
     }
 
     /// Packets carried, and open entries.
@@ -204,4 +206,22 @@ fn entries_end_with_their_validity() {
     bench.flows.count_move();
     bench.run(&of_v4);
     assert_eq!(bench.state().0, before, "routes have changed");
+}
+
+#[test]
+fn packets_are_left_to_the_kernel_by_cause_and_family_and_tunnels_are_not() {
+    let Some(bench) = Bench::new() else { return };
+    cases::leaves(&bench.maps, |frame| {
+        let number = || bench.windows.at(NUMBER_AT).load(Ordering::Relaxed);
+        let (carried, taken) = (bench.state().0, number());
+        let answer = test_run(bench.program.as_fd(), frame).expect("root runs programs");
+        match (bench.state().0 > carried, number() > taken) {
+            (true, _) => Fate::Carried,
+            (false, true) => Fate::Taken,
+            (false, false) => {
+                assert_eq!(answer, NEXT.cast_unsigned(), "the next program has it");
+                Fate::Kernel
+            }
+        }
+    });
 }

@@ -11,6 +11,7 @@ use polder_datapath::tunnel::Ends;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
     self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
+    YieldWord,
 };
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
@@ -253,6 +254,10 @@ impl Handle for af_xdp::Port {
     /// Told where a program sends by the interface; elsewhere each is a drop of its queue.
     fn link_dropped(&self) -> Option<u64> {
         self.flows().map(|_| Self::link_dropped(self))
+    }
+
+    fn yield_word(&self) -> Option<&Arc<YieldWord>> {
+        Self::yield_word(self)
     }
 
     fn flows(&self) -> Option<&Arc<FlowTable>> {

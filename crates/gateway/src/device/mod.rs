@@ -29,7 +29,7 @@ use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
-use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
+use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict, YieldWord};
 use polder_devices::skb::{Copies, CopyError, FlowTable, LAYOUT};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
@@ -279,6 +279,11 @@ pub trait Handle: Send {
     /// Packets that the interface has dropped since it was opened, although it was given them; `None` where drops are
     /// known packet by packet.
     fn link_dropped(&self) -> Option<u64> {
+        None
+    }
+
+    /// Word by which the packets of a router's port are left to the kernel; `None` for a device or a port without one.
+    fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         None
     }
 

@@ -9,7 +9,7 @@ use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
-use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
+use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict, YieldWord};
 use polder_devices::skb::{self, Copies, CopyError, FlowTable};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -151,6 +151,10 @@ impl Handle for skb::Port {
 
     fn link_dropped(&self) -> Option<u64> {
         Some(Self::link_dropped(self))
+    }
+
+    fn yield_word(&self) -> Option<&Arc<YieldWord>> {
+        Self::yield_word(self)
     }
 
     fn flows(&self) -> Option<&Arc<FlowTable>> {

@@ -58,6 +58,34 @@ pub enum EventKind {
         /// In words: device, mode, queues.
         how: String,
     },
+    /// A packet hook of the kernel has appeared, and the packets of a port are left to the kernel.
+    Yielded {
+        /// The port.
+        port: String,
+        /// The hooks that its packets would not reach, each with its effect.
+        hooks: Vec<String>,
+    },
+    /// The packets of a port that was left to the kernel are taken again.
+    TakenBack {
+        /// The port.
+        port: String,
+        /// Time for which they were left to the kernel.
+        nanos: u64,
+    },
+    /// A packet hook of the kernel has appeared that a port goes round.
+    HookAppeared {
+        /// The port.
+        port: String,
+        /// The hook, with its effect.
+        hook: String,
+    },
+    /// A packet hook of the kernel has gone.
+    HookGone {
+        /// The port whose packets it concerned.
+        port: String,
+        /// The hook, with its effect.
+        hook: String,
+    },
     /// A port has closed.
     PortClosed {
         /// The port.
@@ -224,6 +252,8 @@ impl EventKind {
             Self::Carrier { state: LinkState::Up, .. }
             | Self::Modem { .. }
             | Self::PortOpened { .. }
+            | Self::TakenBack { .. }
+            | Self::HookGone { .. }
             | Self::Neighbour { mac: None, .. }
             | Self::StationMoved { .. }
             | Self::RoutesSynchronized { settled: true }
@@ -238,6 +268,8 @@ impl EventKind {
             | Self::Stopping { .. } => Level::Info,
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
             | Self::PortClosed { .. }
+            | Self::Yielded { .. }
+            | Self::HookAppeared { .. }
             | Self::RoutesSynchronized { settled: false }
             | Self::RoutesHeld { .. }
             | Self::Tunnel { up: false, .. }
@@ -252,6 +284,16 @@ impl EventKind {
             Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),
             Self::Modem { port, state, .. } => format!("port {port}: {state}"),
             Self::PortOpened { port, how } => format!("port {port}: {how}"),
+            Self::Yielded { port, hooks } => {
+                format!("port {port}: left to the kernel, because {}", hooks.join("; "))
+            }
+            Self::TakenBack { port, nanos } => {
+                format!("port {port}: taken back from the kernel after {}", duration(*nanos))
+            }
+            Self::HookAppeared { port, hook } => {
+                format!("port {port}: goes round {hook}, which has appeared")
+            }
+            Self::HookGone { port, hook } => format!("port {port}: gone: {hook}"),
             Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
             Self::Neighbour { port, address, mac: Some(mac) } => {
                 format!("neighbour {address} on {port} is {mac}")

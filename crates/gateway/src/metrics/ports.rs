@@ -103,6 +103,18 @@ pub(super) const PORT: &[Family<PortRow>] = &[
     Family::gauge("port_bypassed_hooks", NONE, "Packet hooks of the kernel that the port bypasses.", |row| {
         Some(Count(count(row.bypassed.len())))
     }),
+    Family::gauge("port_yielded", NONE, "1 while the port's packets are left to the kernel.", |row| {
+        Some(Value::flag(row.left_to_kernel.is_some()))
+    }),
+    Family::counter("port_yields", NONE, "Times that the port's packets were left to the kernel.", |row| {
+        Some(Count(row.yields))
+    }),
+    Family::counter(
+        "port_yielded_time",
+        SECONDS,
+        "Time for which the port's packets were left to the kernel.",
+        |row| Some(Nanos(row.yielded_nanos)),
+    ),
 ];
 
 fn info(row: &PortRow) -> Vec<(Labels, Value)> {

@@ -57,8 +57,8 @@ fn still(before: &[u64], now: &[u64]) -> Vec<usize> {
 }
 
 impl Gateway {
-    /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, and routes that are not
-    /// known.
+    /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, routes that are not
+    /// known, and packet hooks that have appeared and are bypassed.
     pub(super) fn not_ready(&self) -> Vec<String> {
         let mut reasons = self.ports.iter().filter_map(reason).collect::<Vec<_>>();
         if self.draining {
@@ -67,6 +67,7 @@ impl Gateway {
         if !self.lasting.routing.is_settled() {
             reasons.push("routes: the kernel has not told all of its tables yet".to_owned());
         }
+        reasons.extend(self.hooks.not_ready());
         reasons
     }
 }

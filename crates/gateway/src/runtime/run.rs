@@ -243,8 +243,9 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let Some((mut gateway, taken)) = started else { return Ok(()) };
     gateway.before = before;
     gateway.trace_redirects(failed);
-    gateway.hooks = Watch::start(threads, ports, found)
-        .context("cannot start the thread that watches the kernel's hooks")?;
+    gateway.hooks = Watch::start(threads, gateway.clock, ports, found)
+        .context("cannot start the threads that watch the kernel's hooks")?;
+    gateway.tell_hooks();
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
     let _: Result<(), _> = ending.gateway.set(Arc::downgrade(&gateway));

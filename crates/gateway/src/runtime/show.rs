@@ -18,7 +18,7 @@ use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
-use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
+use crate::show::ports::{BypassedRow, PortRow, SegmentRow, YieldRow};
 use crate::show::routes::Routes;
 use crate::show::tunnels::{BfdRow, KeepaliveRow, TunnelRow};
 use crate::show::workers::WorkerRow;
@@ -295,6 +295,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     for queue in &state.counters {
         add_drops(&mut drops, &queue.drops);
     }
+    let yielding = gateway.hooks.yielding(&configuration.name, gateway.clock.now());
     let bridge = gateway.configuration.bridge_of(configuration.id);
     let fdb = bridge.and_then(|bridge| gateway.lasting.fdbs.get(&bridge.name));
     let members = bridge.into_iter().flat_map(|bridge| &bridge.members);
@@ -341,6 +342,9 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         drops,
         findings: findings(state),
         bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
+        left_to_kernel: yielding.since.map(|since| YieldRow { hooks: yielding.hooks, nanos: since.0 }),
+        yields: yielding.times,
+        yielded_nanos: yielding.total.0,
         adapter: state.handle().and_then(|handle| handle.adapter_row()),
         modem: state.handle().and_then(|handle| handle.modem_row()),
         nic: state.handle().and_then(|handle| handle.nic_row()),

@@ -180,7 +180,7 @@ const CONTROL: &[Call] = calls! {
     SYS_mlock, "packet memory";
     SYS_sched_setaffinity, "CPUs of workers, and of NAPI threads";
     SYS_sched_getattr, "NAPI threads that a killed gateway left behind";
-    SYS_sched_setattr, "the same, which are made ordinary";
+    SYS_sched_setattr, "the same, which are made ordinary; the thread that hears the kernel's notices";
     SYS_getpriority, "weights of threads";
     SYS_setpriority, "weights of the threads that look after memory";
     SYS_prlimit64 if READ_LIMITS, "how much memory may be locked; stacks of threads";

@@ -2,7 +2,7 @@
 
 use super::adapter::AdapterRow;
 use super::fdb::of_limit;
-use super::look::{Look, grouped};
+use super::look::{Look, duration, grouped};
 use super::modem::ModemRow;
 use super::nic::NicRow;
 use super::table::{Align, Table};
@@ -93,6 +93,15 @@ pub struct PortRow {
     /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
     #[serde(default)]
     pub bypassed: Vec<BypassedRow>,
+    /// Hooks because of which its packets are left to the kernel at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_to_kernel: Option<YieldRow>,
+    /// Number of times that its packets were left to the kernel.
+    #[serde(default)]
+    pub yields: u64,
+    /// Time of all of them, in nanoseconds.
+    #[serde(default)]
+    pub yielded_nanos: u64,
     /// The USB adapter behind it, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterRow>,
@@ -117,6 +126,15 @@ pub struct BypassedRow {
     pub appeared: bool,
 }
 
+/// A port whose packets are left to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct YieldRow {
+    /// The hooks, each with its effect.
+    pub hooks: Vec<String>,
+    /// Time since it yielded, in nanoseconds.
+    pub nanos: u64,
+}
+
 /// Subtracts the counters of an earlier view.
 pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
     for row in rows {
@@ -129,6 +147,8 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
             row.link_dropped.map(|dropped| dropped.saturating_sub(then.link_dropped.unwrap_or(0)));
         row.worked_nanos = row.worked_nanos.saturating_sub(then.worked_nanos);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
+        row.yields = row.yields.saturating_sub(then.yields);
+        row.yielded_nanos = row.yielded_nanos.saturating_sub(then.yielded_nanos);
         row.partial_checksums = row.partial_checksums.saturating_sub(then.partial_checksums);
         row.segments.subtract(&then.segments);
         subtract_all(&mut row.drops, &then.drops);
@@ -192,6 +212,7 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
 /// The state, in capitals when the port carries nothing.
 fn state(row: &PortRow) -> String {
     match (row.state.as_str(), row.open) {
+        ("" | "open", true) if row.left_to_kernel.is_some() => "kernel".to_owned(),
         // A gateway that tells less.
         ("" | "open", true) => "open".to_owned(),
         ("", false) => "CLOSED".to_owned(),
@@ -219,6 +240,10 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     for finding in &row.findings {
         note(look.odd("!"), finding);
+    }
+    if let Some(YieldRow { hooks, nanos }) = &row.left_to_kernel {
+        let text = format!("left to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
+        note(look.odd("!"), &text);
     }
     for bypassed in &row.bypassed {
         let BypassedRow { by, name, effect, appeared } = bypassed;
@@ -273,6 +298,16 @@ mod tests {
         assert!(text("no-carrier", true).contains("NO CARRIER"));
         assert!(text("waiting", false).contains("WAITING"));
         assert!(text("", true).contains("open"), "a gateway that does not tell");
+    }
+
+    #[test]
+    fn a_port_that_is_left_to_the_kernel_says_because_of_which_hook() {
+        let hook = "nftables chain `inet own forw` at forward would drop them by its policy".to_owned();
+        let left_to_kernel = Some(YieldRow { hooks: vec![hook], nanos: 12_000_000_000 });
+        let row = PortRow { open: true, left_to_kernel, ..PortRow::default() };
+        let text = draw(&[row], Look::PLAIN);
+        assert!(text.contains("kernel") && text.contains("! left to the kernel for 12"), "{text}");
+        assert!(text.contains("because nftables chain `inet own forw` at forward"), "{text}");
     }
 
     #[test]

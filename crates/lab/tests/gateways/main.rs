@@ -49,3 +49,4 @@ mod usb;
 mod vxlan;
 mod walk;
 mod workers;
+mod yields;

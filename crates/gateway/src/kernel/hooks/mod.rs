@@ -19,6 +19,7 @@ pub mod nft;
 mod notices;
 mod passage;
 pub mod policy;
+mod precedence;
 pub mod ruleset;
 mod sys;
 pub mod tc;
@@ -26,10 +27,12 @@ pub mod tc;
 mod tests;
 pub mod walk;
 
-pub use notices::Subscription;
+pub use notices::{Noticed, Subscription};
+pub use precedence::{Precedence, run_first};
 
 use links::Links;
 use passage::{Passage, passages};
+use polder_devices::af_xdp::Families;
 use polder_devices::netlink::Client;
 use policy::Policy;
 use ruleset::{Chain, Ruleset};
@@ -50,6 +53,19 @@ pub struct Port {
     pub takes: Takes,
     /// True if packets that leave by the interface meet the tc filters at its egress.
     pub meets_egress: bool,
+    /// What becomes of its packets when a hook appears.
+    pub answer: Answer,
+}
+
+/// What becomes of a port's packets when a hook appears that they do not reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// They go round it, as the file says.
+    Bypass,
+    /// They are left to the kernel.
+    Yield,
+    /// They go on, because the kernel cannot forward them: the reason.
+    GoOn(&'static str),
 }
 
 /// The packets that a port takes.
@@ -115,6 +131,17 @@ pub struct Inspection {
     pub bypassed: Vec<Bypassed>,
     /// Objects that could not be read, and the reason.
     pub unread: Vec<String>,
+    /// True if something was not read because it changed all the time: what was found is not all.
+    pub is_interrupted: bool,
+}
+
+/// Families that the kernel forwards of the packets that come in by an interface.
+pub fn forwarded(interface: &str) -> Families {
+    let is_on = |path: String| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+    Families {
+        v4: is_on(format!("/proc/sys/net/ipv4/conf/{interface}/forwarding")),
+        v6: is_on("/proc/sys/net/ipv6/conf/all/forwarding".to_owned()),
+    }
 }
 
 /// Looks for hooks that packets of these ports would pass if Polder did not take them.
@@ -151,6 +178,7 @@ pub fn inspect(ports: &[Port]) -> Inspection {
 impl Inspection {
     fn told<T: Default>(&mut self, what: &str, read: Result<T, Errno>) -> T {
         read.unwrap_or_else(|error| {
+            self.is_interrupted |= matches!(error, Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
             let remedy = if matches!(error, Errno::PERM | Errno::ACCESS) { "; run as root" } else { "" };
             let text = format!("the kernel's {what} cannot be read: {error}{remedy}");
             if !self.unread.contains(&text) {

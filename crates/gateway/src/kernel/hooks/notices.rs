@@ -1,44 +1,265 @@
-//! Notices of the kernel that its tables of rules have changed (netlink(7)).
+//! Notices of the kernel that something has changed by which it decides about packets (netlink(7)).
+//!
+//! | socket | groups | what has changed |
+//! |---|---|---|
+//! | NETLINK_NETFILTER | nf_tables | chains, rules, sets |
+//! | NETLINK_XFRM | policies | IPsec |
+//! | NETLINK_ROUTE | rules of both families, tc | policy routing, filters |
+//! | NETLINK_ROUTE | routes of both families, next hop objects | ways by an interface that is no port |
+//! | NETLINK_ROUTE | settings of both families | forwarding |
+//!
+//! The kernel sends a notice before it answers the request that has made the change. Lost notices count as notices.
 
+use polder_devices::netlink::{attributes, messages, number};
 use rustix::io::Errno;
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+use std::os::fd::OwnedFd;
 
-/// A socket that hears when tables of nf_tables change.
+/// Sockets that hear of changes.
 #[derive(Debug)]
-pub struct Subscription(OwnedFd);
+pub struct Subscription {
+    sockets: Vec<(Source, OwnedFd)>,
+    datagram: Vec<u8>,
+}
+
+/// Subject of notices that have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noticed {
+    /// A packet hook, or a setting that decides whether the kernel forwards.
+    pub any: bool,
+    /// A packet hook that packets may meet which they have not met before.
+    pub hook: bool,
+    /// A route by an interface that is no port.
+    pub route: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Nftables,
+    Ipsec,
+    Routing,
+}
 
 impl Subscription {
     /// Subscribes.
     ///
     /// # Errors
-    /// When the kernel does not let this process, or has no nf_tables.
+    /// When the kernel does not let this process. One that has no nf_tables or no IPsec has nothing to tell of these.
     pub fn open() -> Result<Self, Errno> {
-        let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-        let socket = socket_with(family, SocketType::RAW, flags, Some(NETFILTER))?;
-        bind(&socket, &SocketAddrNetlink::new(0, 1 << (NFNLGRP_NFTABLES - 1)))?;
-        Ok(Self(socket))
+        let routing = ROUTING.iter().fold(0, |mask, group| mask | 1 << (group - 1));
+        let wanted = [
+            (Source::Routing, None, routing),
+            (Source::Nftables, Some(NETFILTER), 1 << (NFNLGRP_NFTABLES - 1)),
+            (Source::Ipsec, Some(XFRM), 1 << (XFRMNLGRP_POLICY - 1)),
+        ];
+        let mut sockets = Vec::new();
+        for (source, protocol, groups) in wanted {
+            match subscribe(protocol, groups) {
+                Ok(socket) => sockets.push((source, socket)),
+                Err(Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT) if source != Source::Routing => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { sockets, datagram: vec![0; DATAGRAM] })
     }
 
-    /// Reads waiting notices; lost notices are as good as others.
-    pub fn drain(&mut self) {
-        let mut datagram = [0_u8; 1];
-        for _ in 0..NOTICES {
-            match recv(&self.0, &mut datagram[..], RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
-                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
-                Err(_) => return,
+    /// Descriptors that are readable when notices wait.
+    pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.sockets.iter().map(|(_, socket)| socket)
+    }
+
+    /// Reads waiting notices; `is_port` is true for the number of an interface that is a port's.
+    pub fn read(&mut self, is_port: impl Fn(u32) -> bool) -> Noticed {
+        let mut noticed = Noticed::default();
+        for (source, socket) in &self.sockets {
+            for _ in 0..NOTICES {
+                // Once all is known of a socket, only its queue is to be emptied.
+                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+                match recv(socket, &mut self.datagram[..], flags) {
+                    Ok((_, length)) => {
+                        let said = self.datagram.get(..length);
+                        noticed = noticed | said.map_or(LOST, |said| subject(*source, said, &is_port));
+                    }
+                    Err(Errno::NOBUFS) => noticed = noticed | LOST,
+                    Err(Errno::INTR) => {}
+                    Err(_) => break,
+                }
             }
+        }
+        noticed
+    }
+}
+
+impl std::ops::BitOr for Noticed {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self { any: self.any | other.any, hook: self.hook | other.hook, route: self.route | other.route }
+    }
+}
+
+fn subscribe(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    if set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
+        set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
+    }
+    bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+/// Subject of a datagram.
+fn subject(source: Source, datagram: &[u8], is_port: &impl Fn(u32) -> bool) -> Noticed {
+    match source {
+        Source::Nftables | Source::Ipsec => HOOK,
+        Source::Routing => messages(datagram).fold(Noticed::default(), |noticed, message| {
+            noticed
+                | match message.kind {
+                    RTM_NEWROUTE | RTM_DELROUTE if leads_elsewhere(message.body, is_port) => ROUTE_ALONE,
+                    RTM_NEWNEXTHOP | RTM_DELNEXTHOP if hop_leads_elsewhere(message.body, is_port) => {
+                        ROUTE_ALONE
+                    }
+                    RTM_NEWROUTE | RTM_DELROUTE | RTM_NEWNEXTHOP | RTM_DELNEXTHOP => Noticed::default(),
+                    RTM_NEWNETCONF | RTM_DELNETCONF => Noticed { any: true, ..Noticed::default() },
+                    _ => HOOK,
+                }
+        }),
+    }
+}
+
+/// True if a route leads by an interface that is no port: `rtmsg`, then attributes.
+fn leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
+    let (Some(&[family, bits, ..]), Some(&kind), Some(rest)) =
+        (body.first_chunk::<2>(), body.get(7), body.get(12..))
+    else {
+        return false;
+    };
+    if kind != RTN_UNICAST {
+        return false;
+    }
+    let mut is_elsewhere = false;
+    for (attribute, value) in attributes(rest) {
+        match attribute {
+            // Each link of IPv6 has its own network of these addresses, and none of them is forwarded.
+            RTA_DST if i32::from(family) == libc::AF_INET6 && bits >= 10 && is_link_local(value) => {
+                return false;
+            }
+            RTA_OIF => is_elsewhere |= number(value).is_some_and(|index| !is_port(index)),
+            RTA_MULTIPATH => is_elsewhere |= hops(value).any(|index| !is_port(index)),
+            _ => {}
+        }
+    }
+    is_elsewhere
+}
+
+/// The same of a next hop object: `nhmsg`, then attributes.
+fn hop_leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
+    let mut attributes = attributes(body.get(8..).unwrap_or_default());
+    attributes.any(|(kind, value)| kind == NHA_OIF && number(value).is_some_and(|index| !is_port(index)))
+}
+
+/// Interfaces of next hops: `rtnexthop`, each with attributes.
+fn hops(mut value: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let length = usize::from(polder_devices::netlink::number16(value)?);
+        let index = number(value.get(4..)?)?;
+        // A length below that of the header ends the list.
+        value = value.get(length.max(8).next_multiple_of(4)..).unwrap_or_default();
+        Some(index)
+    })
+}
+
+fn is_link_local(address: &[u8]) -> bool {
+    matches!(address, [0xfe, second, ..] if second & 0xc0 == 0x80)
+}
+
+const HOOK: Noticed = Noticed { any: true, hook: true, route: false };
+const ROUTE_ALONE: Noticed = Noticed { any: false, hook: false, route: true };
+const LOST: Noticed = Noticed { any: true, hook: true, route: true };
+/// Maximum number of datagrams that are read of a socket at a time.
+const NOTICES: usize = 1000;
+/// The largest datagram of a notice.
+const DATAGRAM: usize = 1 << 15;
+/// Bytes that may wait to be read.
+const BUFFER_BYTES: usize = 1 << 20;
+/// linux/netfilter/nfnetlink.h, linux/xfrm.h.
+const NFNLGRP_NFTABLES: u32 = 7;
+const XFRMNLGRP_POLICY: u32 = 5;
+/// `RTNLGRP_*` of linux/rtnetlink.h: tc; routes, rules, settings of IPv4; routes, rules, settings of IPv6; next hop
+/// objects.
+const ROUTING: [u32; 8] = [4, 7, 8, 24, 11, 19, 25, 32];
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_NEWNETCONF: u16 = 80;
+const RTM_DELNETCONF: u16 = 81;
+const RTM_NEWNEXTHOP: u16 = 104;
+const RTM_DELNEXTHOP: u16 = 105;
+const RTN_UNICAST: u8 = 1;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_MULTIPATH: u16 = 9;
+/// linux/nexthop.h.
+const NHA_OIF: u16 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        polder_devices::netlink::message(kind, 0, 0, body)
+    }
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(value.len() + 4).unwrap();
+        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn route(family: u8, (kind, bits): (u8, u8), attributes: &[Vec<u8>]) -> Vec<u8> {
+        let header = [family, bits, 0, 0, 254, 3, 0, kind, 0, 0, 0, 0];
+        message(RTM_NEWROUTE, &[&header[..], &attributes.concat()].concat())
+    }
+
+    fn of(datagram: &[u8]) -> Noticed {
+        subject(Source::Routing, datagram, &|index| index == 3)
+    }
+
+    #[test]
+    fn routes_count_where_an_interface_is_no_port() {
+        let by = |index: u32| attribute(RTA_OIF, &index.to_ne_bytes());
+        let hop = |index: u32| [&[8, 0, 0, 0][..], &index.to_ne_bytes()].concat();
+        let several = |indices: [u32; 2]| attribute(RTA_MULTIPATH, &indices.map(hop).concat());
+        assert_eq!(of(&route(2, (1, 0), &[by(3)])), Noticed::default());
+        assert_eq!(of(&route(2, (1, 0), &[by(4)])), ROUTE_ALONE);
+        assert_eq!(of(&route(2, (1, 0), &[several([3, 3])])), Noticed::default());
+        assert_eq!(of(&route(2, (1, 0), &[several([3, 4])])), ROUTE_ALONE);
+        assert_eq!(of(&route(2, (2, 32), &[by(4)])), Noticed::default(), "an address of this machine");
+        let local = attribute(RTA_DST, &[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(of(&route(10, (1, 64), &[local, by(4)])), Noticed::default());
+        let object = |index: u32| {
+            message(RTM_NEWNEXTHOP, &[&[0; 8][..], &attribute(NHA_OIF, &index.to_ne_bytes())].concat())
+        };
+        assert_eq!([of(&object(3)), of(&object(4))], [Noticed::default(), ROUTE_ALONE]);
+    }
+
+    #[test]
+    fn rules_and_filters_are_hooks_and_settings_are_read_alone() {
+        assert_eq!(of(&message(32, &[0; 12])), HOOK, "a rule of routing");
+        assert_eq!(of(&message(44, &[0; 20])), HOOK, "a filter of tc");
+        assert_eq!(of(&message(RTM_NEWNETCONF, &[0; 4])), Noticed { any: true, ..Noticed::default() });
+        assert_eq!(subject(Source::Nftables, &[], &|_| true), HOOK);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(datagram in proptest::collection::vec(any::<u8>(), 0..200), kind in 16_u16..120) {
+            of(&datagram);
+            of(&message(kind, &datagram));
+            hops(&datagram).count();
         }
     }
 }
-
-impl AsFd for Subscription {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Maximum number of notices that are taken at a time.
-const NOTICES: usize = 100_000;
-const NFNLGRP_NFTABLES: u32 = 7;

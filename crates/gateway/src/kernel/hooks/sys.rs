@@ -1,6 +1,6 @@
-//! System calls that nothing else offers: options of sockets that return tables.
+//! System calls that nothing else offers: options of sockets that return tables, and scheduling.
 
-#![expect(unsafe_code, reason = "UNSAFETY: system calls that write through pointers")]
+#![expect(unsafe_code, reason = "UNSAFETY: system calls that read and write through pointers")]
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -20,6 +20,38 @@ pub(super) fn socket_option(
     };
     if status == 0 { Ok(length as usize) } else { Err(last_error()) }
 }
+
+/// Has the calling thread run before all ordinary ones, as the last of those of real time (`SCHED_FIFO`, sched(7)). Threads
+/// that it starts are ordinary.
+pub(super) fn set_real_time() -> Result<(), Errno> {
+    let attributes = SchedulingAttributes {
+        size: size_of::<SchedulingAttributes>().try_into().unwrap_or(0),
+        policy: libc::SCHED_FIFO.cast_unsigned(),
+        flags: SCHED_FLAG_RESET_ON_FORK,
+        priority: 1,
+        ..SchedulingAttributes::default()
+    };
+    // SAFETY: the kernel reads `size` bytes, the size of the structure, and writes nothing.
+    let status = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0_u32) };
+    if status == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// `struct sched_attr` of linux/sched/types.h, in its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// linux/sched.h.
+const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
 
 fn last_error() -> Errno {
     std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)

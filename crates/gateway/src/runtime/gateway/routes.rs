@@ -25,6 +25,8 @@ impl Gateway {
     /// when [`Gateway::ear`] is readable. Returns the time until the next call.
     pub fn follow(&mut self) -> Nanos {
         let (now, ports) = (self.clock.now(), self.seen());
+        // Before the kernel's messages are read: a notice that comes meanwhile has a later one.
+        let generation = self.hooks.generation();
         let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
         if let Err(error) = self.lasting.routing.attend(&self.configuration, &self.seen, now, changed) {
             tracing::error!("{error:#}; routes stay as they are");
@@ -32,9 +34,12 @@ impl Gateway {
         if self.pass_on() {
             return Nanos(0);
         }
+        let is_settled = self.lasting.routing.is_settled();
+        let unread = is_settled.then(|| self.hooks.routes_handled(generation, now)).flatten();
         let deadline = self.lasting.routing.next_deadline();
         // Never at once: the clock may stand a little before the moment that was asked for.
-        deadline.map_or(Nanos::SECOND, |deadline| deadline.since(self.clock.now()).max(A_MOMENT))
+        let pause = deadline.map_or(Nanos::SECOND, |deadline| deadline.since(self.clock.now()));
+        pause.min(unread.unwrap_or(pause)).max(A_MOMENT)
     }
 
     /// The configuration has changed.
@@ -79,6 +84,9 @@ impl Gateway {
             && let Err(error) = self.rebuild()
         {
             tracing::error!("cannot take over what has changed about the router's interfaces: {error:#}");
+        }
+        if news.interfaces {
+            self.tell_hooks();
         }
         if news.ingresses {
             self.open_doors();

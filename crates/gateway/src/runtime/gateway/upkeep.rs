@@ -4,7 +4,7 @@ use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
-use crate::runtime::hooks;
+use crate::runtime::hooks::{self, YieldingPort};
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
@@ -14,6 +14,7 @@ use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Time after which a known next hop is asked for again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
@@ -38,6 +39,7 @@ impl Gateway {
         }
         self.end_depth(now);
         self.hooks.repair(now);
+        self.hooks.take_events().into_iter().for_each(|event| self.events.note_silently(event));
         self.look_at_links();
         self.reopen(now);
         self.look_at_tunnels();
@@ -159,6 +161,17 @@ impl Gateway {
             announce_port(state, &self.events);
         }
         self.hooks.renew(|| hooks::ports(&self.configuration));
+        self.tell_hooks();
+    }
+
+    /// Says which ports can be left to the kernel, and by which interfaces routes are the router's business.
+    pub(in crate::runtime) fn tell_hooks(&mut self) {
+        let port = |state: &PortState| {
+            let (name, handle) = (state.configuration.name.clone(), state.handle()?);
+            Some(YieldingPort::new(name, Arc::clone(handle.yield_word()?), handle.flows().cloned()))
+        };
+        let ports = self.ports.iter().filter_map(port).collect();
+        self.hooks.set_yielding(ports, self.lasting.routing.interfaces());
     }
 
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.
@@ -271,7 +284,6 @@ fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) -> bool {
 mod tests {
     use super::*;
     use polder_datapath::forward::{Fdb, FdbKey, FdbOptions};
-    use std::sync::Arc;
 
     #[test]
     fn what_was_learned_behind_a_link_that_went_down_is_forgotten() {

@@ -1,8 +1,16 @@
-//! Packet hooks of the kernel that the gateway goes round: refused or said at the start, watched from then on.
+//! Packet hooks of the kernel that the gateway goes round: refused or said at the start, watched from then on. Where the
+//! kernel can forward a port's packets, they are left to it when a hook appears: the port *yields*.
+//!
+//! `docs/adr/0059-yield.md` has the reasons.
 
+mod eligible;
+mod hold;
+mod listener;
 mod watch;
+mod yields;
 
 pub use watch::Watch;
+pub(in crate::runtime) use yields::YieldingPort;
 
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, KernelHooks, Port, Role};
@@ -15,11 +23,13 @@ use std::collections::BTreeMap;
 /// The ports of a configuration whose packets are taken from the kernel.
 pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
     // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
+    let obstacle = eligible::obstacle(configuration);
     let port = |port: &Port| {
         let interface = port.device.interface()?.to_owned();
         let meets_egress = way(&interface, port) == Way::Skb;
         let (name, takes) = (port.name.clone(), takes(port, configuration));
-        Some(hooks::Port { name, interface, takes, meets_egress })
+        let answer = eligible::answer(port, obstacle);
+        Some(hooks::Port { name, interface, takes, meets_egress, answer })
     };
     configuration.ports.iter().filter_map(port).collect()
 }

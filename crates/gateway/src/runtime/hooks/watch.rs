@@ -1,21 +1,27 @@
-//! A thread that notices hooks which appear or go while the gateway runs. It never stops anything.
+//! A thread that notices hooks which appear or go while the gateway runs, and decides which ports yield.
 
 use super::announce;
+use super::hold::{Hold, Turn};
+use super::listener::listen;
+use super::yields::{YieldingPort, Yields};
 use crate::clock::Clock;
-use crate::kernel::hooks::{self, Bypassed, Inspection, Port, Subscription};
+use crate::events::EventKind;
+use crate::kernel::hooks::{self, Answer, Bypassed, Inspection, Noticed, Port, Subscription};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
+use polder_devices::af_xdp::{Families, YieldCause};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Time after which hooks that give no notice are read again.
 const EVERY: Nanos = Nanos::from_seconds(5);
-/// Pause after a notice, in which the rest of a change can come.
-const CALM: Nanos = Nanos::from_millis(200);
 /// Divisor of the thread's time for the maximum share of reading.
 const SHARE: u64 = 20;
+/// Time for which a notice of a route counts as unread, so that it is in the control thread's socket, too.
+const SETTLE: Nanos = Nanos::from_millis(5);
 /// Time for which a lost thread may hold the lock on the findings, and the steps in which others try.
 const LOCK: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
@@ -24,22 +30,33 @@ const AGAIN: Nanos = Nanos::from_seconds(60);
 
 /// The watch over hooks that a gateway goes round.
 #[derive(Debug, Default)]
-pub struct Watch(Option<Running>);
+pub struct Watch {
+    running: Option<Running>,
+    yields: Arc<Yields>,
+    /// Generation of the notices of routes that are read, and the time at which that began.
+    reading: (u64, Nanos),
+}
 
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
     threads: Threads,
     thread: Option<Thread<()>>,
+    listener: Option<Thread<()>>,
     ports: Vec<Port>,
     /// Time at which a lost thread may be replaced.
     not_before: Nanos,
 }
 
+/// State that the threads share.
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
+    pub(super) yields: Arc<Yields>,
+    clock: Clock,
     wake: OwnedFd,
+    /// Readable from the end of the watch on.
+    pub(super) end: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +65,25 @@ struct State {
     known: Inspection,
     /// Bypassed hooks that were not there when the gateway started or its configuration changed.
     appeared: Vec<Bypassed>,
-    is_over: bool,
+    /// State of each port that has yielded.
+    holds: HashMap<String, Hold>,
+    /// Hooks because of which ports yield, by port.
+    because: HashMap<String, Vec<String>>,
+    /// Events since they were taken last.
+    events: Vec<EventKind>,
+}
+
+/// Yields of a port, for `show` and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::runtime) struct Yielding {
+    /// Time for which its packets have been left to the kernel; `None` while it takes them.
+    pub(in crate::runtime) since: Option<Nanos>,
+    /// Hooks because of which it yields, each with its effect.
+    pub(in crate::runtime) hooks: Vec<String>,
+    /// Yields so far.
+    pub(in crate::runtime) times: u64,
+    /// Time of all of them.
+    pub(in crate::runtime) total: Nanos,
 }
 
 impl Shared {
@@ -67,30 +102,57 @@ impl Shared {
         }
         None
     }
+
+    pub(super) fn wake(&self) {
+        raise(&self.wake);
+    }
+}
+
+fn raise(event: &OwnedFd) {
+    // A counter that is full is raised as well.
+    let _: Result<usize, rustix::io::Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 impl Watch {
     /// Logs the hooks found at the start, and watches from then on.
     pub(in crate::runtime) fn start(
         threads: &Threads,
+        clock: Clock,
         ports: Vec<Port>,
         found: Inspection,
     ) -> std::io::Result<Self> {
+        let mut watch = Self::default();
+        watch.run(threads, clock, ports, found)?;
+        Ok(watch)
+    }
+
+    fn run(
+        &mut self,
+        threads: &Threads,
+        clock: Clock,
+        ports: Vec<Port>,
+        found: Inspection,
+    ) -> std::io::Result<()> {
         if ports.is_empty() {
-            return Ok(Self::default());
+            return Ok(());
         }
         announce(&found);
-        Running::start(threads, ports, found).map(|running| Self(Some(running)))
+        let state = State { ports: ports.clone(), known: found, ..State::default() };
+        self.running = Some(Running::start(threads, (clock, &self.yields), ports, state)?);
+        Ok(())
     }
 
     /// The configuration has changed: these are the ports, and this was found about those that are new.
-    pub(in crate::runtime) fn follow(&mut self, threads: &Threads, ports: Vec<Port>, found: Inspection) {
-        let Some(running) = &mut self.0 else {
-            match Self::start(threads, ports, found) {
-                Ok(watch) => *self = watch,
-                Err(error) => {
-                    tracing::error!(%error, "cannot start the thread that watches the kernel's hooks")
-                }
+    pub(in crate::runtime) fn follow(
+        &mut self,
+        threads: &Threads,
+        clock: Clock,
+        ports: Vec<Port>,
+        found: Inspection,
+    ) {
+        let Some(running) = &mut self.running else {
+            if let Err(error) = self.run(threads, clock, ports, found) {
+                tracing::error!(%error, "cannot start the threads that watch the kernel's hooks");
             }
             return;
         };
@@ -100,22 +162,67 @@ impl Watch {
 
     /// A port was opened again, maybe in another mode: these are the ports.
     pub(in crate::runtime) fn renew(&mut self, ports: impl FnOnce() -> Vec<Port>) {
-        let Some(running) = &mut self.0 else { return };
+        let Some(running) = &mut self.running else { return };
         let ports = ports();
         if running.ports != ports {
             running.replace(ports, Vec::new());
         }
     }
 
-    /// Starts another thread in place of one that was lost; it reads everything again.
+    /// Takes over the ports that are open, and the interfaces by which routes are the router's business.
+    pub(in crate::runtime) fn set_yielding(&mut self, ports: Vec<YieldingPort>, interfaces: Vec<u32>) {
+        let Some(running) = &self.running else { return };
+        for port in &ports {
+            let of = running.ports.iter().find(|of| of.name == port.name);
+            if let Some(of) = of.filter(|of| of.answer == Answer::Yield) {
+                port.set_families(hooks::forwarded(&of.interface));
+            }
+        }
+        let held = running.shared.state_soon().map(|state| {
+            let held = state.holds.iter().filter(|(_, hold)| hold.since.is_some());
+            held.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        });
+        let held = held.unwrap_or_default();
+        self.yields.replace(ports, interfaces, |name| held.iter().any(|held| held == name));
+        running.shared.wake();
+    }
+
+    /// Generation of the last notice, to be asked for before routes are read.
+    pub(in crate::runtime) fn generation(&self) -> u64 {
+        self.yields.generation()
+    }
+
+    /// All routes are known that the kernel had told of at `generation`. Answers the time until this is to be called again.
+    pub(in crate::runtime) fn routes_handled(&mut self, generation: u64, now: Nanos) -> Option<Nanos> {
+        let words = self.yields.words();
+        let waits = |port: &&YieldingPort| port.word.has(YieldCause::Route);
+        words.ports.iter().find(waits)?;
+        if self.reading.0 != generation {
+            self.reading = (generation, now);
+        }
+        let end = self.reading.1 + SETTLE;
+        if now < end {
+            return Some(end.since(now));
+        }
+        let mut ends =
+            words.ports.iter().filter(waits).map(|port| port.word.end(YieldCause::Route, generation));
+        ends.any(|has_ended| !has_ended).then_some(SETTLE)
+    }
+
+    /// Starts another thread in place of one that was lost; it reads everything again. Until then, packets are left to the kernel
+    /// where it can forward them.
     pub(in crate::runtime) fn repair(&mut self, now: Nanos) {
         let is_due = |running: &mut Running| running.is_lost() && running.not_before <= now;
-        let Some(lost) = self.0.take_if(is_due) else { return };
-        let known = lost.shared.state_soon().map(|state| state.known.clone());
-        match Running::start(&lost.threads, lost.ports.clone(), known.unwrap_or_default()) {
+        let Some(lost) = self.running.take_if(is_due) else { return };
+        let state = lost.shared.state_soon().map(|mut state| std::mem::take(&mut *state));
+        let state = State { ports: lost.ports.clone(), ..state.unwrap_or_default() };
+        let of = (lost.shared.clock, &self.yields);
+        match Running::start(&lost.threads, of, lost.ports.clone(), state) {
             Ok(mut running) => {
                 running.not_before = now + AGAIN;
-                self.0 = Some(running);
+                self.running = Some(running);
+                let unknown = Noticed { any: true, hook: true, route: true };
+                self.yields.notice(unknown, &mut self.yields.words());
             }
             Err(error) => {
                 tracing::error!(%error, "hooks of the kernel are not watched any more: no thread can be started");
@@ -125,22 +232,87 @@ impl Watch {
 
     /// Hooks that `port` goes round, and whether each has appeared while the gateway runs.
     pub fn of(&self, port: &str) -> Vec<(Bypassed, bool)> {
-        let Some(running) = &self.0 else { return Vec::new() };
-        let Some(state) = running.shared.state_soon() else { return Vec::new() };
+        let Some(state) = self.state() else { return Vec::new() };
+        if state.is_held(port) {
+            return Vec::new();
+        }
         let of_port = state.known.bypassed.iter().filter(|bypassed| bypassed.port == port);
         of_port.map(|bypassed| (bypassed.clone(), state.appeared.contains(bypassed))).collect()
+    }
+
+    /// Yields of `port`.
+    pub(in crate::runtime) fn yielding(&self, port: &str, now: Nanos) -> Yielding {
+        let Some(state) = self.state() else { return Yielding::default() };
+        let Some(hold) = state.holds.get(port) else { return Yielding::default() };
+        Yielding {
+            since: hold.since.map(|since| now.since(since)),
+            hooks: state.because.get(port).cloned().unwrap_or_default(),
+            times: hold.times,
+            total: hold.total(now),
+        }
+    }
+
+    /// Reasons why the gateway is not ready: hooks that have appeared at ports that cannot yield.
+    pub(in crate::runtime) fn not_ready(&self) -> Vec<String> {
+        let Some(state) = self.state() else { return Vec::new() };
+        let at = |port: &Port| state.passed_by(port).map(|bypassed| bypassed.text()).collect::<Vec<_>>();
+        let found = state.ports.iter().map(|port| (port, at(port))).filter(|(_, hooks)| !hooks.is_empty());
+        found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
+    }
+
+    /// Takes the events since the last time.
+    pub(in crate::runtime) fn take_events(&self) -> Vec<EventKind> {
+        self.state().map(|mut state| std::mem::take(&mut state.events)).unwrap_or_default()
+    }
+
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.running.as_ref()?.shared.state_soon()
+    }
+}
+
+impl State {
+    fn is_held(&self, port: &str) -> bool {
+        self.holds.get(port).is_some_and(|hold| hold.since.is_some())
+    }
+
+    /// Hooks that have appeared and that the port goes round, although the file does not say so.
+    fn passed_by<'a>(&'a self, port: &'a Port) -> impl Iterator<Item = &'a Bypassed> {
+        let passes = port.answer != Answer::Bypass && !self.is_held(&port.name);
+        self.appeared.iter().filter(move |bypassed| passes && bypassed.port == port.name)
     }
 }
 
 impl Running {
-    fn start(threads: &Threads, ports: Vec<Port>, found: Inspection) -> std::io::Result<Self> {
-        let state = State { ports: ports.clone(), known: found, ..State::default() };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
+    fn start(
+        threads: &Threads,
+        (clock, yields): (Clock, &Arc<Yields>),
+        ports: Vec<Port>,
+        state: State,
+    ) -> std::io::Result<Self> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (wake, end) = (event()?, event()?);
+        let state = Mutex::new(state);
+        let shared = Arc::new(Shared { state, yields: Arc::clone(yields), clock, wake, end });
+        // Before the first look, so that nothing comes between them unnoticed.
+        let listener = match Subscription::open() {
+            Ok(subscription) => {
+                let listens = Arc::clone(&shared);
+                Some(
+                    threads
+                        .spawn("kernel-notices", Loss::Repaired, move || listen(&listens, subscription))?,
+                )
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "the kernel tells nothing of changes, which are looked for every 5 s: {error}"
+                );
+                None
+            }
+        };
         let watched = Arc::clone(&shared);
         let thread = threads.spawn("kernel-hooks", Loss::Repaired, move || watch(&watched))?;
         let threads = threads.clone();
-        Ok(Self { shared, threads, thread: Some(thread), ports, not_before: Nanos(0) })
+        Ok(Self { shared, threads, thread: Some(thread), listener, ports, not_before: Nanos(0) })
     }
 
     /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
@@ -153,98 +325,184 @@ impl Running {
         let new = bypassed.into_iter().filter(|one| !known.contains(one)).collect::<Vec<_>>();
         known.extend(new);
         drop(state);
-        self.wake();
+        self.shared.wake();
     }
 
     fn is_lost(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| thread.status().is_lost())
-    }
-
-    fn wake(&self) {
-        // A counter that is full wakes as well.
-        let _: Result<usize, rustix::io::Errno> = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        let threads = [&self.thread, &self.listener];
+        threads.into_iter().flatten().any(|thread| thread.status().is_lost())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(mut state) = self.shared.state_soon() {
-            state.is_over = true;
-        }
-        self.wake();
+        raise(&self.shared.end);
         // A thread that was lost is in the log.
-        let _: Option<()> = self.thread.take().and_then(Thread::join);
+        for thread in [self.thread.take(), self.listener.take()].into_iter().flatten() {
+            let _: Option<()> = thread.join();
+        }
     }
 }
 
 fn watch(shared: &Shared) {
-    let clock = Clock::start();
-    // Without notices it is looked at from time to time, as hooks are that give none.
-    let mut subscription = Subscription::open().ok();
-    let mut pause = EVERY;
-    // Any of the waits may have taken the notice of the end.
-    while !shared.state().is_over {
-        let is_noticed = wait(shared, subscription.as_ref(), pause);
-        if shared.state().is_over {
+    let mut pause = Nanos(0);
+    while wait(&[&shared.end, &shared.wake], pause) != Some(0) {
+        // Emptied first: a notice that comes from here on is heard the next time.
+        let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.wake, &mut [0; 8]);
+        let begun = shared.clock.now();
+        let due = look(shared);
+        let least = Nanos(shared.clock.now().since(begun).0.saturating_mul(SHARE));
+        if wait(&[&shared.end], least).is_some() {
             return;
         }
-        if is_noticed {
-            wait(shared, None, CALM);
-            subscription.iter_mut().for_each(Subscription::drain);
-        }
-        let begun = clock.now();
-        look(shared);
-        let least = Nanos(clock.now().since(begun).0.saturating_mul(SHARE));
-        wait(shared, None, least);
-        pause = EVERY.max(least);
+        pause = due.unwrap_or(EVERY.max(least));
     }
 }
 
-/// Waits until a hook has changed or `pause` is over; true if a hook has changed.
-fn wait(shared: &Shared, subscription: Option<&Subscription>, pause: Nanos) -> bool {
-    let mut files = vec![PollFd::new(&shared.wake, PollFlags::IN)];
-    files.extend(subscription.map(|subscription| PollFd::new(subscription, PollFlags::IN)));
+/// Waits until one of these is readable, and answers which, or until `pause` is over.
+fn wait(events: &[&OwnedFd], pause: Nanos) -> Option<usize> {
+    let mut files = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect::<Vec<_>>();
     let timeout = Timespec {
         tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
         tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
     };
-    let is_noticed = poll(&mut files, Some(&timeout)).is_ok_and(|ready| ready > 0);
-    let mut count = [0; 8];
-    // Nothing to read is no news.
-    let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.wake, &mut count);
-    is_noticed
+    // An interrupted wait ends early.
+    let _: Result<usize, rustix::io::Errno> = poll(&mut files, Some(&timeout));
+    files.iter().position(|file| !file.revents().is_empty())
 }
 
-/// Reads all hooks again, and logs changes.
-fn look(shared: &Shared) {
+/// Reads all hooks again, logs changes, and has ports yield or take their packets again. Answers the time until the next
+/// look, if one is due by time alone.
+fn look(shared: &Shared) -> Option<Nanos> {
     let ports = shared.state().ports.clone();
+    // Read before the hooks are: a notice that comes meanwhile has a later one.
+    let generation = shared.yields.generation();
     let found = hooks::inspect(&ports);
+    let now = shared.clock.now();
     let mut state = shared.state();
     if state.ports != ports {
-        return;
+        return Some(Nanos(0));
     }
-    let has = |list: &[Bypassed], one: &Bypassed| list.contains(one);
-    for bypassed in found.bypassed.iter().filter(|one| !has(&state.known.bypassed, one)) {
-        let (port, text) = (&bypassed.port, bypassed.text());
-        tracing::warn!(
-            "port {port}: a kernel hook has appeared and is bypassed: {text}; everything goes on, and `polder check` says \
-             what to do"
-        );
+    if found.is_interrupted {
+        return Some(Nanos(0));
     }
-    for bypassed in state.known.bypassed.iter().filter(|one| !has(&found.bypassed, one)) {
-        tracing::info!(
-            "port {}: a kernel hook that was bypassed has gone: {} {}",
-            bypassed.port,
-            bypassed.by,
-            bypassed.name
-        );
+    let mut unread = found.unread.iter().filter(|text| !state.known.unread.contains(text));
+    unread.by_ref().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
+    let answers = ports.iter().map(|port| (port, answer(port))).collect::<Vec<_>>();
+    state.note(found, &answers);
+    decide(&mut state, &shared.yields, (&answers, generation), now)
+}
+
+/// What becomes of the packets of a port, and of which families, as the kernel forwards at present.
+fn answer(port: &Port) -> (Answer, Families) {
+    let families = match port.answer {
+        Answer::Yield => hooks::forwarded(&port.interface),
+        Answer::Bypass | Answer::GoOn(_) => Families::default(),
+    };
+    match port.answer {
+        Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
+        answer => (answer, families),
     }
-    for text in found.unread.iter().filter(|text| !state.known.unread.contains(text)) {
-        tracing::warn!("{text}: what is bypassed there is not known");
+}
+
+/// A port, and what becomes of its packets.
+type Answers<'a> = [(&'a Port, (Answer, Families))];
+
+/// Has ports yield or take their packets again.
+fn decide(
+    state: &mut State,
+    yields: &Yields,
+    (answers, generation): (&Answers<'_>, u64),
+    now: Nanos,
+) -> Option<Nanos> {
+    let words = yields.words();
+    let (mut due, mut is_late) = (None::<Nanos>, false);
+    for &(port, (answer, families)) in answers {
+        let Some(of) = words.ports.iter().find(|of| of.name == port.name) else { continue };
+        of.set_families(families);
+        let hooks = state.known.bypassed.iter().filter(|bypassed| concerns(bypassed, &port.name, answers));
+        let texts = hooks.map(Bypassed::text).collect::<Vec<_>>();
+        let hold = state.holds.entry(port.name.clone()).or_default();
+        let turn = match answer {
+            Answer::Yield => hold.look(!texts.is_empty(), now),
+            Answer::Bypass | Answer::GoOn(_) => hold.give_up(now),
+        };
+        due = due.into_iter().chain(hold.due(now)).min();
+        if !texts.is_empty() {
+            // A hook that has gone is named until the port takes its packets again.
+            state.because.insert(port.name.clone(), texts.clone());
+        }
+        if hold.since.is_some() {
+            of.leave(YieldCause::Hook, generation);
+        } else {
+            is_late |= !of.take_back(turn, generation);
+        }
+        state.events.extend(event(&port.name, turn, texts));
     }
-    let new =
-        found.bypassed.iter().filter(|one| !has(&state.known.bypassed, one)).cloned().collect::<Vec<_>>();
-    state.appeared.retain(|one| has(&found.bypassed, one));
-    state.appeared.extend(new);
-    state.known = found;
+    if is_late { Some(Nanos(0)) } else { due }
+}
+
+/// True if a port yields to a hook: its packets would meet it where they come in, or where they leave by another port.
+fn concerns(bypassed: &Bypassed, port: &str, answers: &Answers<'_>) -> bool {
+    let yields =
+        |of: &str| answers.iter().any(|(port, (answer, _))| port.name == of && *answer == Answer::Yield);
+    bypassed.port == port || bypassed.name.contains(" at egress") && yields(&bypassed.port)
+}
+
+/// Logs a port that yields, or takes its packets again.
+fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventKind> {
+    let port = port.to_owned();
+    let event = match turn {
+        Turn::Stays => return None,
+        Turn::Begins => EventKind::Yielded { port, hooks },
+        Turn::Ends(nanos) => EventKind::TakenBack { port, nanos: nanos.0 },
+    };
+    let text = event.text();
+    match turn {
+        Turn::Begins => tracing::warn!("{text}"),
+        Turn::Ends(_) | Turn::Stays => tracing::info!("{text}"),
+    }
+    Some(event)
+}
+
+impl State {
+    /// Takes over what was found, and logs changes.
+    fn note(&mut self, found: Inspection, answers: &Answers<'_>) {
+        let has = |list: &[Bypassed], one: &Bypassed| list.contains(one);
+        let new = found.bypassed.iter().filter(|one| !has(&self.known.bypassed, one));
+        let new = new.cloned().collect::<Vec<_>>();
+        let gone = self.known.bypassed.iter().filter(|one| !has(&found.bypassed, one));
+        let gone = gone.cloned().collect::<Vec<_>>();
+        for bypassed in &new {
+            let answer = answers.iter().find(|(port, _)| port.name == bypassed.port);
+            self.events.extend(appeared(bypassed, answer.map(|(_, (answer, _))| *answer)));
+        }
+        for bypassed in gone {
+            let (port, hook) = (bypassed.port.clone(), bypassed.text());
+            tracing::info!(
+                "port {port}: a kernel hook that was bypassed has gone: {} {}",
+                bypassed.by,
+                bypassed.name
+            );
+            self.events.push(EventKind::HookGone { port, hook });
+        }
+        self.appeared.retain(|one| has(&found.bypassed, one));
+        self.appeared.extend(new);
+        self.known = found;
+    }
+}
+
+/// Logs a hook that has appeared at a port, unless the port yields, which is logged by itself.
+fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
+    let (port, text) = (bypassed.port.clone(), bypassed.text());
+    let why = match answer {
+        Some(Answer::Yield) => return None,
+        Some(Answer::GoOn(why)) => format!(" ({why})"),
+        Some(Answer::Bypass) | None => String::new(),
+    };
+    tracing::warn!(
+        "port {port}: a kernel hook has appeared and is bypassed: {text}; everything goes on{why}, and `polder check` says \
+         what to do"
+    );
+    Some(EventKind::HookAppeared { port, hook: text })
 }

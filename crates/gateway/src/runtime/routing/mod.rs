@@ -171,6 +171,11 @@ impl Routing {
         of_port.map(ingress).collect()
     }
 
+    /// Numbers of the interfaces by which it forwards.
+    pub(super) fn interfaces(&self) -> Vec<u32> {
+        self.attached.iter().map(|attached| attached.index).collect()
+    }
+
     fn mirror(&self) -> Option<&Mirror> {
         self.kernel.as_ref().map(Follow::mirror)
     }

@@ -37,8 +37,9 @@ impl Service {
         let pending = pending.transpose().map_err(failed)?;
         if !request.dry_run && !plan.difference.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
-            let threads = gateway.threads.clone();
-            gateway.hooks.follow(&threads, ports, hooks);
+            let (threads, clock) = (gateway.threads.clone(), gateway.clock);
+            gateway.hooks.follow(&threads, clock, ports, hooks);
+            gateway.tell_hooks();
             pending.into_iter().for_each(|pending| confirmation.wait(pending));
         }
         let kept = told_of(&kept, &gateway.configuration);
@@ -137,5 +138,6 @@ fn go_back(gateway: &mut Gateway, before: &Configuration) -> Result<Vec<String>>
     gateway.carry_out(plan)?;
     let ports = hooks::ports(&gateway.configuration);
     gateway.hooks.renew(|| ports);
+    gateway.tell_hooks();
     Ok(changes)
 }

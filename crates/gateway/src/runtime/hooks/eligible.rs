@@ -1,0 +1,76 @@
+//! Ports whose packets the kernel can forward in the gateway's place.
+
+use crate::config::model::{Configuration, KernelHooks, Port, Role};
+use crate::config::router::RoutesFrom;
+use crate::kernel::hooks::Answer;
+
+/// What becomes of the packets of `port` when a hook appears; `obstacle` is that of the router.
+pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
+    match (port.kernel_hooks, port.role) {
+        (KernelHooks::Bypass, _) => Answer::Bypass,
+        (KernelHooks::Refuse, Role::Bridge) => Answer::GoOn("the kernel has no part in the bridge"),
+        (KernelHooks::Refuse, Role::Underlay) => {
+            Answer::GoOn("the kernel cannot take packets out of the tunnels")
+        }
+        (KernelHooks::Refuse, Role::Router) => obstacle.map_or(Answer::Yield, Answer::GoOn),
+    }
+}
+
+/// Reason why the kernel cannot forward what the router forwards; `None` if it can.
+///
+/// A packet that the kernel forwards passes neither a filter nor a queue of any port, so one port with such a thing is an
+/// obstacle for all of them.
+pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
+    let routers = || configuration.ports.iter().filter(|port| port.role == Role::Router);
+    let is_filtered = |port: &Port| {
+        let mut filters = configuration.filters.iter();
+        filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port.id))
+    };
+    if routers().any(|port| port.device.interface().is_none()) {
+        Some("the kernel does not have all interfaces of the router")
+    } else if configuration.tunnels.iter().any(|tunnel| tunnel.is_routed()) {
+        Some("the kernel does not have the tunnels of the router")
+    } else if configuration.router.routes != RoutesFrom::Kernel || !configuration.router.route.is_empty() {
+        Some("the kernel does not have the routes of the file")
+    } else if routers().any(is_filtered) {
+        Some("the kernel does not have the filters of the file")
+    } else if routers().any(|port| port.queue.is_some()) {
+        Some("packets that the kernel forwards pass no queue")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::hooks::ports;
+
+    const ROUTER: &str = "version = 1\n[port.lan]\ninterface = \"lan\"\nrole = \"router\"\n\
+                          [port.wan]\ninterface = \"wan\"\nrole = \"router\"\n";
+
+    fn answers(text: &str) -> Vec<Answer> {
+        let configuration = crate::config::check(text, "gateway.toml").expect("a configuration");
+        ports(&configuration).into_iter().map(|port| port.answer).collect()
+    }
+
+    #[test]
+    fn a_router_yields_where_the_kernel_has_all_that_it_goes_by() {
+        assert_eq!(answers(ROUTER), [Answer::Yield; 2]);
+        let obstacles = [
+            ("[port.tap]\ntap = \"t\"\nrole = \"router\"\n", "interfaces"),
+            ("[[router.route]]\nto = \"10.0.0.0/8\"\nkind = \"blackhole\"\n", "routes"),
+            ("[router]\nroutes = \"static\"\n", "routes"),
+            ("[[filter]]\naction = \"drop\"\nprotocol = \"udp\"\n", "filters"),
+        ];
+        for (more, word) in obstacles {
+            let answers = answers(&format!("{ROUTER}{more}"));
+            let is_told = |answer: &Answer| matches!(answer, Answer::GoOn(why) if why.contains(word));
+            assert!(answers.iter().all(is_told), "{more}: {answers:?}");
+        }
+        let queue = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nqueue = \"codel\"\nrole");
+        assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
+        let bypass = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"bypass\"\nrole");
+        assert_eq!(answers(&bypass), [Answer::Yield, Answer::Bypass]);
+    }
+}

@@ -1,0 +1,150 @@
+//! A router whose packets are left to the kernel while a packet hook is there that they would not reach.
+
+use crate::hooks::nft;
+use crate::machines::{ping, reaches, until};
+use crate::router::{Net, PORTS};
+use crate::support::{Gateway, root_or_skip, skip};
+use polder_lab::command::exists;
+use polder_lab::yielding::{Change, Site, Tries, beside_busy_cores};
+use serde_json::Value;
+
+const DROP: &str =
+    "add table inet own\nadd chain inet own forw { type filter hook forward priority 0; policy drop; }\n";
+
+fn can_run(test: &str) -> bool {
+    if !exists("nft") {
+        skip(test, "`nft` is not installed");
+        return false;
+    }
+    root_or_skip(test)
+}
+
+fn forward(net: &Net) {
+    for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        net.gateway.inside(|| std::fs::write(format!("/proc/sys/net/{key}"), "1")).unwrap().unwrap();
+    }
+}
+
+fn port(gateway: &Gateway, name: &str) -> Value {
+    let shown = gateway.show("ports");
+    let rows = shown["ports"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap().clone()
+}
+
+fn is_left(gateway: &Gateway, name: &str) -> bool {
+    port(gateway, name)["left_to_kernel"].is_object()
+}
+
+/// True if one ping is answered.
+fn answers(net: &Net, to: &str) -> bool {
+    ping(&net.left, to, &[]).contains(" 0% packet loss")
+}
+
+#[test]
+fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_has_gone() {
+    if !can_run("a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_has_gone") {
+        return;
+    }
+    for mode in ["skb", "native", "generic"] {
+        let net = Net::new(1500);
+        forward(&net);
+        let text = PORTS.replace("role =", &format!("mode = {mode:?}\nrole ="));
+        let mut polder = Gateway::start(&net.topology, &net.gateway, &text);
+        for to in ["10.83.2.2", "fd83:2::2"] {
+            reaches(&net.left, to);
+        }
+        assert!(!is_left(&polder, "west"), "{mode}");
+        nft(&net.gateway, DROP);
+        for to in ["10.83.2.2", "fd83:2::2"] {
+            assert!(!answers(&net, to), "{mode}: {to}: the kernel drops");
+        }
+        polder.wait_until_said(
+            "port west: left to the kernel, because nftables chain `inet own forw` at forward",
+        );
+        let row = port(&polder, "west");
+        let hooks = row["left_to_kernel"]["hooks"].to_string();
+        assert!(hooks.contains("`inet own forw` at forward would drop them by its policy"), "{row}");
+        assert_eq!((&row["yields"], &row["bypassed"]), (&1.into(), &Value::Array(Vec::new())), "{row}");
+        let before = row["received"].as_u64().unwrap();
+        // What the hook lets through the kernel forwards.
+        nft(&net.gateway, "add rule inet own forw accept\n");
+        nft(&net.gateway, "add rule inet own forw ip protocol udp drop\n");
+        for to in ["10.83.2.2", "fd83:2::2"] {
+            reaches(&net.left, to);
+        }
+        assert_eq!(port(&polder, "west")["received"].as_u64(), Some(before), "{mode}: Polder takes nothing");
+        nft(&net.gateway, "delete table inet own\n");
+        polder.wait_until_said("port west: taken back from the kernel after");
+        assert!(!is_left(&polder, "west"), "{mode}");
+        until("Polder takes packets again", || {
+            answers(&net, "10.83.2.2") && port(&polder, "west")["received"].as_u64() > Some(before)
+        });
+        polder.stop();
+    }
+}
+
+#[test]
+fn ports_that_bypass_hooks_and_ports_with_filters_do_not_yield() {
+    if !can_run("ports_that_bypass_hooks_and_ports_with_filters_do_not_yield") {
+        return;
+    }
+    let filter = "[[filter]]\nport = \"west\"\nprotocol = \"udp\"\naction = \"drop\"\n";
+    let bypass = format!("kernel_hooks = \"bypass\"\n{PORTS}");
+    for text in [format!("{PORTS}{filter}"), bypass] {
+        let net = Net::new(1500);
+        forward(&net);
+        let mut polder = Gateway::start(&net.topology, &net.gateway, &text);
+        reaches(&net.left, "10.83.2.2");
+        nft(&net.gateway, DROP);
+        polder.wait_until_said(
+            "port west: a kernel hook has appeared and is bypassed: nftables chain `inet own forw`",
+        );
+        assert!(answers(&net, "10.83.2.2") && !is_left(&polder, "west"), "{text}");
+        polder.stop();
+    }
+}
+
+/// Makes all changes, so many times each, and requires that nothing leaks.
+fn leaks_nothing(tries: u32) -> Vec<(Change, Tries)> {
+    let site = Site::lay().unwrap();
+    let all = Change::ALL.map(|change| (change, site.tries(change, tries, "").unwrap()));
+    for (change, found) in all {
+        eprintln!("{change:?}: {found:?}");
+        assert_eq!((found.tries, found.leaked), (tries, 0), "{change:?}: {found:?}");
+    }
+    all.to_vec()
+}
+
+#[test]
+fn nothing_is_taken_after_the_command_has_returned() {
+    if !can_run("nothing_is_taken_after_the_command_has_returned") {
+        return;
+    }
+    let site = Site::lay().unwrap();
+    for change in Change::ALL {
+        let found = site.tries(change, 2, "").unwrap();
+        eprintln!("{change:?}: {found:?}");
+        assert_eq!(found.leaked, 0, "{change:?}: {found:?}");
+    }
+}
+
+/// The meter sees what a port takes that does not yield.
+#[test]
+fn packets_that_are_taken_after_the_command_are_counted() {
+    if !can_run("packets_that_are_taken_after_the_command_are_counted") {
+        return;
+    }
+    let site = Site::lay().unwrap();
+    let found = site.tries(Change::Chain, 1, "kernel_hooks = \"bypass\"\n").unwrap();
+    assert!(found.leaked > 100, "{found:?}");
+}
+
+#[test]
+#[ignore = "long: 2 × 50 gateways for each of four changes"]
+fn nothing_is_taken_after_the_command_idle_and_beside_busy_cores() {
+    if !can_run("nothing_is_taken_after_the_command_idle_and_beside_busy_cores") {
+        return;
+    }
+    leaks_nothing(50);
+    beside_busy_cores(|| leaks_nothing(50));
+}
