@@ -2,11 +2,12 @@
 
 mod build;
 
-use super::fdb::Fdb;
+use super::fdb::{Fdb, FdbKey};
 use super::groups::ForwardGroups;
 use super::options::{FloodLimits, StaticEntry};
 use super::own::OwnAddresses;
 use super::vlan::PortVlans;
+use crate::wire::MacAddress;
 use core::ops::Range;
 use polder_buffers::PortId;
 use std::sync::Arc;
@@ -78,6 +79,12 @@ impl Bridges {
     /// True if `port` is a member of a bridge.
     pub fn has_member(&self, port: PortId) -> bool {
         self.member(port).is_some()
+    }
+
+    /// Member of the bridge of `port` whose own address `station` is.
+    pub fn owner(&self, port: PortId, station: MacAddress) -> Option<PortId> {
+        let bridge = self.bridge(self.member(port)?.bridge);
+        bridge.own.members(FdbKey::new(station, 0)).next()
     }
 
     pub(super) fn members(&self) -> &[Member] {

@@ -6,22 +6,29 @@ use super::endpoints::{Tables, TunnelEndpointMap};
 use super::flows::hook::Hook;
 use super::flows::{FlowMaps, Frames, decapsulate, program::carry, route};
 use super::locals::Locals;
+use super::port_frames::{PortFrames, bridge};
 use super::take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
 use Register::{R1, R6};
+use polder_datapath::forward::ForwardGroups;
 use rustix::io::Errno;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-/// Tables of what one port takes; for a port that takes everything there are none.
+/// Tables of what one port takes.
 #[derive(Debug)]
-pub(crate) struct TakenMaps {
-    endpoints: Option<TunnelEndpointMap>,
-    locals: Option<Locals>,
+pub(crate) enum TakenMaps {
+    /// Everything but the port's own frames.
+    Whole(PortFrames),
+    /// Packets of tunnels.
+    Tunnels(TunnelEndpointMap),
+    /// Those, and packets that a router forwards.
+    Routed(TunnelEndpointMap, Locals),
 }
 
 /// The same for a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Taken<'a> {
-    /// Everything.
-    Whole,
+    /// Everything but the port's own frames, which are known by these words.
+    Whole(BorrowedFd<'a>),
     /// Packets of tunnels.
     Tunnels(Tables<'a>),
     /// Those, and packets that a router forwards.
@@ -29,20 +36,20 @@ pub(crate) enum Taken<'a> {
 }
 
 impl TakenMaps {
-    /// Tables with the end points of `take`.
+    /// Tables with the end points of `take`, or the words of a bridge's port with that address and those groups.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub(crate) fn new(take: &Take) -> Result<Self, Errno> {
-        let (wanted, routes) = match take {
-            Take::Whole => return Ok(Self { endpoints: None, locals: None }),
-            Take::Tunnels(wanted) => (wanted, false),
-            Take::Routed(wanted) => (wanted, true),
+    pub(crate) fn new(take: &Take, (mac, groups): ([u8; 6], ForwardGroups)) -> Result<Self, Errno> {
+        let endpoints = |wanted: &[TunnelEndpoint]| {
+            let endpoints = TunnelEndpointMap::new()?;
+            endpoints.replace(wanted).map(|()| endpoints)
         };
-        let endpoints = TunnelEndpointMap::new()?;
-        endpoints.replace(wanted)?;
-        let locals = routes.then(Locals::new).transpose()?;
-        Ok(Self { endpoints: Some(endpoints), locals })
+        Ok(match take {
+            Take::Whole => Self::Whole(PortFrames::new(mac, groups)?),
+            Take::Tunnels(wanted) => Self::Tunnels(endpoints(wanted)?),
+            Take::Routed(wanted) => Self::Routed(endpoints(wanted)?, Locals::new()?),
+        })
     }
 
     /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was there before, and still
@@ -51,7 +58,25 @@ impl TakenMaps {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that takes everything.
     pub(crate) fn set_endpoints(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
-        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
+        match self {
+            Self::Whole(_) => Err(Errno::NODEV),
+            Self::Tunnels(known) | Self::Routed(known, _) => known.replace(endpoints),
+        }
+    }
+
+    /// Makes `groups` those that the bridge of the port forwards: all others stay with the kernel. Nothing changes on
+    /// other ports.
+    pub(crate) fn set_forward_groups(&self, groups: ForwardGroups) {
+        if let Self::Whole(words) = self {
+            words.set_groups(groups);
+        }
+    }
+
+    /// Takes note of the interface's address.
+    pub(crate) fn set_mac(&self, mac: [u8; 6]) {
+        if let Self::Whole(words) = self {
+            words.set_mac(mac);
+        }
     }
 
     /// Makes `ingresses` those of a router's port, and `local` what of that which comes through them stays with the kernel.
@@ -59,15 +84,18 @@ impl TakenMaps {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub(crate) fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, local)
+        match self {
+            Self::Whole(_) | Self::Tunnels(_) => Err(Errno::NODEV),
+            Self::Routed(_, locals) => locals.replace(ingresses, local),
+        }
     }
 
     /// The tables, for a program.
     pub(crate) fn taken(&self) -> Taken<'_> {
-        match (&self.endpoints, &self.locals) {
-            (None, _) => Taken::Whole,
-            (Some(endpoints), None) => Taken::Tunnels(endpoints.tables()),
-            (Some(endpoints), Some(locals)) => Taken::Routed(locals.maps(endpoints.tables())),
+        match self {
+            Self::Whole(words) => Taken::Whole(words.as_fd()),
+            Self::Tunnels(endpoints) => Taken::Tunnels(endpoints.tables()),
+            Self::Routed(endpoints, locals) => Taken::Routed(locals.maps(endpoints.tables())),
         }
     }
 }
@@ -76,7 +104,7 @@ impl Taken<'_> {
     /// Name of the program.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Whole => "polder_whole",
+            Self::Whole(_) => "polder_whole",
             Self::Tunnels(_) => "polder_claims",
             Self::Routed(_) => "polder_router",
         }
@@ -85,7 +113,7 @@ impl Taken<'_> {
     /// Frames whose flows the program can carry itself.
     pub(crate) fn frames(self) -> Frames {
         match self {
-            Self::Whole => Frames::Bridged,
+            Self::Whole(_) => Frames::Bridged,
             Self::Tunnels(_) => Frames::Tunnelled,
             Self::Routed(_) => Frames::Routed,
         }
@@ -103,14 +131,14 @@ impl Taken<'_> {
             let rest = program.label();
             hook.if_examined(&mut program, rest);
             match self {
-                Self::Whole => carry(&mut program, flows, hook, rest),
+                Self::Whole(_) => carry(&mut program, flows, hook, rest),
                 Self::Tunnels(_) => decapsulate::carry(&mut program, flows, hook, rest),
                 Self::Routed(_) => route::carry(&mut program, flows, hook, rest),
             }
             program.place(rest);
         }
         match self {
-            Self::Whole => target.take(&mut program),
+            Self::Whole(words) => bridge(&mut program, target, words),
             Self::Tunnels(tables) => classify::claim(&mut program, target, tables),
             Self::Routed(maps) => classify::route(&mut program, target, maps),
         }
