@@ -13,8 +13,8 @@ use polder_buffers::{BATCH, Batch, Packet, PortId, Region, RegionOptions};
 use polder_datapath::drops::{Context, DropCounters, Ledger};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
-    BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbKey, FdbOptions, FdbTime, FloodLimits,
-    Links, MemberOptions, VlanMode, bridge,
+    BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbKey, FdbOptions, FdbTime, Links,
+    MemberOptions, VlanMode, bridge,
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
@@ -73,23 +73,9 @@ fn measure(scene: &Scene) {
     for station in 0..stations {
         fdb.learn(FdbKey::new(address(station), vlan), port_of(station), time);
     }
-    let member = |port| MemberOptions {
-        port,
-        vlans: vlans.clone(),
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
-    let options = BridgeOptions {
-        name: "lan".into(),
-        ageing_seconds: 300,
-        members: vec![member(PortId(0)), member(PortId(1))],
-        static_entries: Vec::new(),
-        fdb: Arc::clone(&fdb),
-    };
+    let member = |port| MemberOptions { vlans: vlans.clone(), ..MemberOptions::new(port) };
+    let members = vec![member(PortId(0)), member(PortId(1))];
+    let options = BridgeOptions::new("lan", members, Arc::clone(&fdb));
     let bridges = Bridges::new(vec![options], Arc::new(Links::new(2))).expect("a valid configuration");
     let load = f64::from(fdb.occupied()) / (fdb.buckets() * 4) as f64;
     let (median, tenth) = run(&bridges, scene);

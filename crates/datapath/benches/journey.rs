@@ -14,9 +14,7 @@ use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOption
 use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::{Action, Direction, Filters, Rule, RuleCounts};
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::parse::HeaderSummary;
 use polder_datapath::route::Routers;
 use polder_datapath::steer::Hasher;
@@ -208,24 +206,11 @@ impl Bench {
 
 fn tables(row: Row) -> Tables {
     let (from, to) = (if row.from == RADIO { TUNNEL } else { row.from }, row.to);
-    let member = |port| MemberOptions {
-        port,
-        vlans: VlanMode::Transparent,
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
     let entry = |station| StaticEntry { address: station_address(2, station), vlan: None, port: to };
-    let bridge = BridgeOptions {
-        name: "lan".to_owned(),
-        ageing_seconds: 300,
-        members: [from, to].map(member).to_vec(),
-        static_entries: (0..STATIONS).map(entry).collect(),
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
-    };
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed }));
+    let members = [from, to].map(MemberOptions::new).to_vec();
+    let static_entries = (0..STATIONS).map(entry).collect();
+    let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("lan", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8))).expect("valid");
     bridges.bind_static(1).expect("room");
     let tunnels = if [from, to].contains(&TUNNEL) {

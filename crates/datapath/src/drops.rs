@@ -123,11 +123,14 @@ reasons! {
     ToKernel, "route", "to-kernel", "The kernel is to forward it, and no port leads there.";
     NoListener, "route", "no-listener", "For an address of Polder's own, and not what it answers.";
     SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.";
-    ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";
+    ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that the bridge does not forward (IEEE 802.1Q, table 8-1).";
+    OwnAddress, "bridge", "own-address", "The source is the address of another member's interface or TAP: forged, or come round in a loop.";
     VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.";
     SamePort, "bridge", "same-port", "The destination is on the port it came from.";
     Isolated, "bridge", "isolated", "From one isolated port to another.";
     FloodLimit, "bridge", "flood-limit", "The port's limit for flooded packets is used up.";
+    HairpinLimit, "bridge", "hairpin-limit", "The port's limit for frames that leave by it again is used up.";
+    HairpinLoop, "bridge", "hairpin-loop", "A frame came back by a hairpin port although its station is at another one.";
     NoMember, "bridge", "no-member", "No other port of the bridge carries this VLAN.";
     PortDown, "bridge", "port-down", "The port it is to leave by is closed.";
     NoBridge, "bridge", "no-bridge", "The port is in no bridge.";

@@ -158,7 +158,12 @@ impl DropReason {
                 "Nothing to do: the gateway answers ARP, neighbour discovery and pings there."
             }
             Self::SourceMulticast => "Nothing to do here: the sender uses a group address as its own.",
-            Self::ReservedMulticast => "Nothing to do: spanning tree, LLDP and pause frames end at a bridge.",
+            Self::ReservedMulticast => {
+                "Nothing to do: such frames end at a bridge. `forward_groups` of the bridge lets some of them through."
+            }
+            Self::OwnAddress => {
+                "Somebody forges the address of this machine, or there is a loop: `polder events` names the port."
+            }
             Self::VlanNotAllowed => {
                 "Add the VLAN to `vlan` of the member it came by, or take it off the sender's trunk."
             }
@@ -166,6 +171,12 @@ impl DropReason {
             Self::Isolated => "As configured: `isolated = true` on both members.",
             Self::FloodLimit => {
                 "A storm, or a limit that is too low: `flood_limit` of the bridge. Look for a loop first."
+            }
+            Self::HairpinLimit => {
+                "A loop, or a `hairpin_flood_limit` that is too low: look for another hairpin port at the other end first."
+            }
+            Self::HairpinLoop => {
+                "The other end sends frames back as well: switch `hairpin` off at one end. `polder events` names the port."
             }
             Self::NoMember => {
                 "As configured: no other member carries this VLAN. Add it to `vlan` of one if it should."

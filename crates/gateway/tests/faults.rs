@@ -13,9 +13,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
@@ -124,24 +122,12 @@ const TO: PortId = PortId(1);
 const OTHER: PortId = PortId(2);
 
 fn tables() -> Tables {
-    let member = |port| MemberOptions {
-        port,
-        vlans: VlanMode::Transparent,
-        learning: false,
-        flood: port != OTHER,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
+    let member = |port| MemberOptions { learning: false, flood: port != OTHER, ..MemberOptions::new(port) };
     let entry = |address, port| StaticEntry { address, vlan: None, port };
-    let bridge = BridgeOptions {
-        name: "br0".to_owned(),
-        ageing_seconds: 300,
-        members: [FROM, TO, OTHER].map(member).to_vec(),
-        static_entries: vec![entry(STATION, TO), entry(SERVICE, OTHER)],
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 })),
-    };
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
+    let members = [FROM, TO, OTHER].map(member).to_vec();
+    let static_entries = vec![entry(STATION, TO), entry(SERVICE, OTHER)];
+    let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("br0", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(3))).expect("a valid bridge");
     bridges.bind_static(0).expect("room for two");
     Tables {

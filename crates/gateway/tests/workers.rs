@@ -15,9 +15,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
@@ -42,23 +40,9 @@ struct Bench {
 }
 
 fn bridges() -> Bridges {
-    let member = |port| MemberOptions {
-        port: PortId(port),
-        vlans: VlanMode::Transparent,
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
-    let bridge = BridgeOptions {
-        name: "br0".to_owned(),
-        ageing_seconds: 300,
-        members: vec![member(0), member(1)],
-        static_entries: Vec::new(),
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 })),
-    };
+    let member = |port| MemberOptions::new(PortId(port));
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
+    let bridge = BridgeOptions::new("br0", vec![member(0), member(1)], fdb);
     Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge")
 }
 

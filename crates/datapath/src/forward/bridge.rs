@@ -4,18 +4,19 @@ mod publish;
 mod rare;
 mod state;
 
-pub use state::BridgeCounters;
+pub use state::{BridgeCounters, Offences};
 
 use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
 use super::flood::{FloodGates, expand};
-use super::table::{Bridges, Member};
+use super::hairpin::HairpinGate;
+use super::table::{Bridge, Bridges, Member};
 use super::vlan::Tag;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::{FastPaths, SeenPairs};
 use crate::flags::OWN_MESSAGE;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use publish::Publisher;
-use rare::refuse;
+use rare::{refuse, refuse_source};
 use std::sync::Arc;
 
 /// State that one worker keeps between batches.
@@ -24,6 +25,8 @@ pub struct BridgeState {
     /// By port; members of a split-horizon group share one.
     gates: Vec<FloodGates>,
     frames: Box<[Frame; BATCH]>,
+    /// By port; empty while no member reflects frames.
+    hairpins: Vec<HairpinGate>,
     /// Pairs of stations that may be published.
     seen: SeenPairs,
     counters: Arc<BridgeCounters>,
@@ -58,17 +61,23 @@ pub fn bridge(
         };
         let bridge = bridges.bridge(from.bridge);
         let time = FdbTime { second, ageing: bridge.ageing };
-        let learns = from.learning && first.flags & OWN_MESSAGE == 0;
-        let run = Run { from, fdb: &bridge.fdb, time, bridges };
+        let is_own_message = first.flags & OWN_MESSAGE != 0;
+        let learns = from.learning && !is_own_message;
+        let run = Run { from, bridge, time, bridges };
         let publisher =
             fast_paths.port(from.port).filter(|_| learns).map(|port| Publisher::new(port, fast_paths));
         let count = run.classify(&mut batch[start..], &mut state.frames, context);
-        if learns && run.learn(&state.frames[..count], &state.counters) {
-            fast_paths.count_move();
+        let packets = &mut batch[start..start + count];
+        if learns {
+            if run.learn(packets, state, context) {
+                fast_paths.count_move();
+            }
+        } else if !is_own_message && !bridge.own.is_empty() {
+            run.guard(packets, state, context);
         }
-        floods |= run.relay(&mut batch[start..start + count], state, context) << start;
+        floods |= run.relay(packets, state, context) << start;
         if let Some(publisher) = publisher {
-            run.publish(&batch[start..start + count], state, &publisher, context.now);
+            run.publish(packets, state, &publisher, context.now);
         }
         start += count;
     }
@@ -83,7 +92,7 @@ pub fn bridge(
 /// headers, the lookups of sources, and those of destinations wait for different memory.
 struct Run<'a> {
     from: &'a Member,
-    fdb: &'a Fdb,
+    bridge: &'a Bridge,
     time: FdbTime,
     bridges: &'a Bridges,
 }
@@ -153,7 +162,7 @@ impl<'a> Run<'a> {
         context: &mut Context<'_>,
     ) -> usize {
         let port = self.from.port;
-        let view = self.fdb.view();
+        let view = self.fdb().view();
         let mut last = (Header::default(), None);
         let mut packets = packets.iter_mut();
         for position in 0..BATCH {
@@ -197,33 +206,47 @@ impl<'a> Run<'a> {
         if header.0 & GROUP_SOURCE != 0 || header.source() == 0 {
             return Err(DropReason::SourceMulticast);
         }
+        let destination = header.destination();
+        if FdbKey::is_link_local(destination) && !self.bridge.forward_groups.forwards(destination) {
+            return Err(DropReason::ReservedMulticast);
+        }
         self.from.vlans.as_ref().map_or(Ok(0), |vlans| vlans.classify(header.tag()))
     }
 
     /// Learns the sources of the run. Frames with the source of the one before need no lookup. Returns true if a
     /// station has moved.
     #[inline(never)]
-    fn learn(&self, frames: &[Frame], counters: &BridgeCounters) -> bool {
-        let (view, port, time) = (self.fdb.view(), self.from.port, self.time);
+    fn learn(&self, packets: &mut [Packet], state: &mut BridgeState, context: &Context<'_>) -> bool {
+        let (view, port, time) = (self.fdb().view(), self.from.port, self.time);
         let mut moved = false;
         let mut last = FdbKey::NONE;
-        for frame in frames {
-            let source = frame.source;
+        for position in 0..packets.len().min(BATCH) {
+            let Frame { source, source_place, .. } = state.frames[position];
             if source == last || source == FdbKey::NONE {
                 continue;
             }
             last = source;
-            if !view.knows(source, frame.source_place, port, time) {
-                moved |= self.learn_one(source, counters) == Learned::Moved;
+            if view.knows(source, source_place, port, time) {
+                continue;
+            }
+            match self.learn_one(source, state, context.now) {
+                Ok(learned) => moved |= learned == Learned::Moved,
+                Err(reason) => refuse_source(packets, (&mut state.frames, position), reason, context),
             }
         }
         moved
     }
 
+    /// Addresses of the bridge.
+    #[inline(always)]
+    fn fdb(&self) -> &'a Fdb {
+        &self.bridge.fdb
+    }
+
     /// Looks the destinations up and sends. Returns which of the packets go to several members.
     #[inline(never)]
     fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
-        let view = self.fdb.view();
+        let view = self.fdb().view();
         let mut floods = 0_u64;
         let mut way = Way::default();
         let mut packets = packets.iter_mut();
@@ -263,10 +286,13 @@ impl<'a> Run<'a> {
         let destination = frame.destination;
         let mut verdict = self.decide(destination, frame.destination_place);
         match verdict {
+            BridgeVerdict::Forward(member) if member.port == self.from.port => {
+                verdict = self.reflect(member, state, context.now);
+            }
             BridgeVerdict::Forward(member) => {
                 *way = Way { station: destination, port: member.port, to: Some(member) };
             }
-            BridgeVerdict::Flood => verdict = self.flood(destination, state, context.now),
+            BridgeVerdict::Flood => verdict = self.flood(packet, destination, state, context),
             BridgeVerdict::Drop(_) => {}
         }
         match verdict {
@@ -280,19 +306,17 @@ impl<'a> Run<'a> {
     /// The verdict on a destination.
     fn decide(&self, destination: FdbKey, place: BucketIndex) -> BridgeVerdict<'a> {
         if destination.is_group() {
-            return match destination.is_reserved() {
-                true => BridgeVerdict::Drop(DropReason::ReservedMulticast),
-                false => BridgeVerdict::Flood,
-            };
+            return BridgeVerdict::Flood;
         }
-        let found = self.fdb.view().lookup(destination, place, self.time);
+        let found = self.fdb().view().lookup(destination, place, self.time);
+        let found = found.or_else(|| self.bridge.own.members(destination).next());
         let Some(to) = found.and_then(|port| self.bridges.member(port)) else { return BridgeVerdict::Flood };
         let from = self.from;
         if to.bridge != from.bridge {
             // A port that has left the bridge is as good as unknown.
             return BridgeVerdict::Flood;
         }
-        let refusal = if to.split_horizon == from.split_horizon {
+        let refusal = if !from.is_apart_from(to) {
             DropReason::SamePort
         } else if to.isolated && from.isolated {
             DropReason::Isolated

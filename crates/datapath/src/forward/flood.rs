@@ -6,7 +6,7 @@ use super::options::FloodLimits;
 use super::table::{Bridges, Member};
 use super::vlan::{ADDRESSES, Tag};
 use crate::drops::{Context, DropReason};
-use crate::flags::FLOODED;
+use crate::flags::{FLOODED, NOT_REFLECTED};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
 
@@ -29,6 +29,8 @@ pub(super) struct Flood<'a> {
     pub(super) vlan: u16,
     /// True if the destination is a group: members with `flood` off get it as well.
     pub(super) group: bool,
+    /// True if the member that it came in by gets it too.
+    pub(super) reflects: bool,
 }
 
 impl<'a> Flood<'a> {
@@ -53,8 +55,15 @@ impl<'a> Flood<'a> {
     fn candidates(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
         let members = bridges.members_of(bridges.bridge(self.from.bridge)).iter();
         members
-            .filter(move |to| to.split_horizon != self.from.split_horizon)
+            .filter(move |to| {
+                to.split_horizon != self.from.split_horizon || self.reflects && to.port == self.from.port
+            })
             .filter(move |to| to.carries(self.vlan) && (to.flood || self.group))
+    }
+
+    /// True if the member that the frame came in by gets it too.
+    pub(super) fn is_reflected(self, bridges: &'a Bridges) -> bool {
+        self.reflects && self.members(bridges).any(|to| to.port == self.from.port)
     }
 
     #[cold]
@@ -100,7 +109,7 @@ impl FloodGates {
 ///
 /// One a port and worker: a port with queues on two workers may cause twice its limit.
 #[derive(Clone, Copy, Debug)]
-struct FloodGate {
+pub(super) struct FloodGate {
     /// Floods that may pass, in billionths: one nanosecond at one a second earns one.
     credit: u64,
     filled_at: Nanos,
@@ -108,12 +117,12 @@ struct FloodGate {
 
 impl FloodGate {
     /// A gate with its full credit.
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { credit: u64::MAX, filled_at: Nanos(0) }
     }
 
     /// True if one more flood may pass, at `limit` a second.
-    fn admit(&mut self, limit: u32, now: Nanos) -> bool {
+    pub(super) fn admit(&mut self, limit: u32, now: Nanos) -> bool {
         const ONE: u64 = Nanos::SECOND.0;
         let at_once = u64::from((limit / 10).max(limit.min(64))) * ONE;
         let elapsed = now.since(self.filled_at).0.min(ONE);
@@ -147,7 +156,8 @@ pub(super) fn expand(
         match bridges.member(packet.ingress) {
             Some(from) if floods >> position & 1 != 0 => {
                 let group = packet.bytes().first().is_some_and(|byte| byte & 1 != 0);
-                let flood = Flood { from, vlan: packet.vlan, group };
+                let reflects = from.hairpin.is_some() && packet.flags & NOT_REFLECTED == 0;
+                let flood = Flood { from, vlan: packet.vlan, group, reflects };
                 flood_one(packet, flood, bridges, expanded, left, context);
             }
             _ => expanded.push(packet),

@@ -16,6 +16,9 @@
 //! | [`bridge()`] | the stage: one verdict a packet |
 //! | [`Fdb`] | where addresses are |
 //! | [`VlanMode`] | which tag goes in and comes out where |
+//! | [`ForwardGroups`] | which link-local groups are forwarded |
+//! | `OwnAddresses` | which addresses are the members' own |
+//! | `HairpinGate` | how many frames a member may reflect |
 //! | `FloodGates` | copies for several members, and how many floods a port may cause |
 //!
 //! The page for operators is `docs/guide/bridge.md`; how the database works, in ADR 0004.
@@ -28,15 +31,19 @@
 mod bridge;
 mod fdb;
 mod flood;
+mod groups;
+mod hairpin;
 mod options;
+mod own;
 mod table;
 mod vlan;
 mod vlan_set;
 
-pub use bridge::{BridgeCounters, BridgeState, bridge};
+pub use bridge::{BridgeCounters, BridgeState, Offences, bridge};
 pub use fdb::{
     Fdb, FdbEntry, FdbFull, FdbKey, FdbOptions, FdbTime, Learned, PortLearning, SweepCursor, Swept,
 };
+pub use groups::{ForwardGroups, LinkLocalGroup};
 pub use options::{BridgeError, BridgeOptions, FloodLimits, MemberOptions, StaticEntry};
 pub use table::{Bridges, Links};
 pub use vlan_set::{VlanMode, VlanSet};

@@ -1,6 +1,7 @@
 //! Options of bridges, and what is wrong with them.
 
 use super::fdb::{Fdb, FdbKey};
+use super::groups::ForwardGroups;
 use super::table::Member;
 use super::vlan_set::VlanMode;
 use crate::wire::{MacAddress, VlanId};
@@ -19,6 +20,8 @@ pub struct BridgeOptions {
     pub members: Vec<MemberOptions>,
     /// Addresses that are bound to a member.
     pub static_entries: Vec<StaticEntry>,
+    /// Link-local groups that it forwards.
+    pub forward_groups: ForwardGroups,
     /// Learned addresses; given on from table to table, so that a reload forgets nothing.
     pub fdb: Arc<Fdb>,
 }
@@ -43,6 +46,36 @@ pub struct MemberOptions {
     pub flood_limits: FloodLimits,
     /// Most addresses that are learned on it; `None` for as many as the database takes.
     pub fdb_max_learned: Option<u32>,
+    /// Most flooded frames a second, by worker, that leave by it although they came in by it; `None` if no frame does.
+    pub hairpin: Option<u32>,
+    /// Address that the kernel has there: the bridge drops what comes in by another member with it as source.
+    pub own_address: Option<MacAddress>,
+}
+
+impl BridgeOptions {
+    /// A bridge of `members` that forgets addresses after 300 seconds, and has no option.
+    pub fn new(name: &str, members: Vec<MemberOptions>, fdb: Arc<Fdb>) -> Self {
+        let (name, forward_groups) = (name.to_owned(), ForwardGroups::NONE);
+        Self { name, ageing_seconds: 300, members, static_entries: Vec::new(), forward_groups, fdb }
+    }
+}
+
+impl MemberOptions {
+    /// A transparent member by itself that learns and is flooded to, without limits.
+    pub fn new(port: PortId) -> Self {
+        Self {
+            port,
+            vlans: VlanMode::Transparent,
+            learning: true,
+            flood: true,
+            isolated: false,
+            split_horizon: None,
+            flood_limits: FloodLimits::default(),
+            fdb_max_learned: None,
+            hairpin: None,
+            own_address: None,
+        }
+    }
 }
 
 /// Maximum number of frames a second that come in by a port and go to several members, by worker;

@@ -2,9 +2,12 @@
 
 mod build;
 
-use super::fdb::Fdb;
+use super::fdb::{Fdb, FdbKey};
+use super::groups::ForwardGroups;
 use super::options::{FloodLimits, StaticEntry};
+use super::own::OwnAddresses;
 use super::vlan::PortVlans;
+use crate::wire::MacAddress;
 use core::ops::Range;
 use polder_buffers::PortId;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub(super) struct Bridge {
     pub(super) ageing: u32,
     members: Range<usize>,
     static_entries: Vec<StaticEntry>,
+    pub(super) forward_groups: ForwardGroups,
+    pub(super) own: OwnAddresses,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub(super) struct Member {
     pub(super) split_horizon: PortId,
     pub(super) flood_limits: FloodLimits,
     pub(super) fdb_max_learned: u32,
+    /// [`MemberOptions::hairpin`](super::MemberOptions::hairpin).
+    pub(super) hairpin: Option<u32>,
     /// `None` when transparent.
     pub(super) vlans: Option<Box<PortVlans>>,
 }
@@ -72,6 +79,12 @@ impl Bridges {
     /// True if `port` is a member of a bridge.
     pub fn has_member(&self, port: PortId) -> bool {
         self.member(port).is_some()
+    }
+
+    /// Member of the bridge of `port` whose own address `station` is.
+    pub fn owner(&self, port: PortId, station: MacAddress) -> Option<PortId> {
+        let bridge = self.bridge(self.member(port)?.bridge);
+        bridge.own.members(FdbKey::new(station, 0)).next()
     }
 
     pub(super) fn members(&self) -> &[Member] {
@@ -102,5 +115,16 @@ impl Member {
     #[inline(always)]
     pub(super) fn carries(&self, vlan: u16) -> bool {
         self.vlans.as_ref().map_or(vlan == 0, |vlans| vlans.carries(vlan))
+    }
+
+    /// The VLAN of its untagged frames, 0 on a bridge without VLANs; `None` if it has no such frames.
+    pub(super) fn untagged(&self) -> Option<u16> {
+        self.vlans.as_ref().map_or(Some(0), |vlans| vlans.untagged())
+    }
+
+    /// True if frames that came in by it may leave by `to` as far as both are one port.
+    #[inline(always)]
+    pub(super) fn is_apart_from(&self, to: &Self) -> bool {
+        to.split_horizon != self.split_horizon || self.hairpin.is_some() && to.port == self.port
     }
 }

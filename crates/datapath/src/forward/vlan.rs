@@ -65,6 +65,11 @@ impl PortVlans {
         self.members.contains(vlan)
     }
 
+    /// The VLAN of untagged frames, if it has any.
+    pub(super) fn untagged(&self) -> Option<u16> {
+        (self.untagged != 0).then_some(self.untagged)
+    }
+
     /// Gives a frame with tag `tag` the one with which the port sends `vlan`.
     #[inline(always)]
     pub(super) fn dress(&self, packet: &mut Packet, tag: Tag, vlan: u16) -> Result<(), DropReason> {

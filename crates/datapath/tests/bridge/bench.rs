@@ -4,8 +4,8 @@ use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId, Region, RegionO
 use polder_datapath::drops::{Context, DROPPED, DropCounters, DropReason, Ledger};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
-    BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions,
-    VlanMode, bridge,
+    BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbOptions, Links, MemberOptions, VlanMode,
+    bridge,
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
@@ -29,19 +29,7 @@ pub(crate) fn trunk(vlans: &[u16], native: Option<u16>) -> VlanMode {
 }
 
 pub(crate) fn member(port: u16, vlans: VlanMode) -> MemberOptions {
-    let flood_limits = FloodLimits::default();
-    let (port, fdb_max_learned) = (PortId(port), None);
-    let (isolated, split_horizon) = (false, None);
-    MemberOptions {
-        port,
-        vlans,
-        learning: true,
-        flood: true,
-        isolated,
-        split_horizon,
-        flood_limits,
-        fdb_max_learned,
-    }
+    MemberOptions { vlans, ..MemberOptions::new(PortId(port)) }
 }
 
 pub(crate) fn database(capacity: u32) -> Arc<Fdb> {
@@ -49,8 +37,7 @@ pub(crate) fn database(capacity: u32) -> Arc<Fdb> {
 }
 
 pub(crate) fn one_bridge(members: Vec<MemberOptions>) -> BridgeOptions {
-    let (name, fdb) = ("lan".to_owned(), database(256));
-    BridgeOptions { name, ageing_seconds: 300, members, static_entries: Vec::new(), fdb }
+    BridgeOptions::new("lan", members, database(256))
 }
 
 /// A frame: addresses, tags, and a payload of EtherType 0x88b5 that tells frames apart.

@@ -5,7 +5,8 @@ use crate::bench::{Arrival, Bench, Departure, database, trunk, vlan};
 use crate::model::{Key, Lan, Limits, Model, ModelEntry, Port, Vlans};
 use polder_buffers::PortId;
 use polder_datapath::forward::{
-    BridgeOptions, Fdb, FdbKey, FdbTime, FloodLimits, MemberOptions, StaticEntry, SweepCursor, VlanMode,
+    BridgeOptions, Fdb, FdbKey, FdbTime, FloodLimits, LinkLocalGroup, MemberOptions, StaticEntry,
+    SweepCursor, VlanMode,
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
@@ -39,7 +40,7 @@ fn destination() -> impl Strategy<Value = [u8; 6]> {
         12 => station(),
         2 => Just([0xff; 6]),
         2 => select(vec![[1, 0, 0x5e, 0, 0, 0xfb], [0x33, 0x33, 0, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0x10]]),
-        1 => (0..=0xf_u8).prop_map(|last| [1, 0x80, 0xc2, 0, 0, last]),
+        2 => (0..=0xf_u8).prop_map(|last| [1, 0x80, 0xc2, 0, 0, last]),
         1 => select(vec![[0; 6], [0, 0x80, 0xc2, 0, 0, 0], [1, 0x80, 0xc2, 1, 0, 0], [1, 0x80, 0xc2, 0, 1, 0]]),
     ]
 }
@@ -109,6 +110,10 @@ fn vlans() -> impl Strategy<Value = Vlans> {
     ]
 }
 
+/// Link-local groups that may be forwarded.
+const GROUPS: [LinkLocalGroup; 4] =
+    [LinkLocalGroup::Stp, LinkLocalGroup::Lacp, LinkLocalGroup::Dot1x, LinkLocalGroup::Lldp];
+
 /// The first of the ports that may be in one split-horizon group; the others follow it.
 const GROUP: u16 = 5;
 
@@ -117,10 +122,27 @@ fn port(number: u16, limits: Limits) -> impl Strategy<Value = (usize, Port)> {
     let lan = prop_oneof![5 => Just(0_usize), 2 => Just(1), 1 => Just(2)];
     let yes = || prop::bool::weighted(0.85);
     let some = || prop::bool::weighted(0.3);
-    (lan, vlans(), yes(), yes(), some(), some()).prop_map(
-        move |(lan, vlans, learning, flood, isolated, grouped)| {
+    // As other limits, it is one throughout a history.
+    let limit = [0_u32, 2, 100, 5000][usize::from(number) % 4];
+    let hairpin = option::weighted(0.2, Just(limit));
+    let own = option::weighted(0.15, station());
+    (lan, vlans(), yes(), yes(), some(), some(), hairpin, own).prop_map(
+        move |(lan, vlans, learning, flood, isolated, grouped, hairpin, own_address)| {
             let split_horizon = if grouped && number >= GROUP { GROUP } else { number };
-            (lan, Port { number, vlans, learning, flood, isolated, split_horizon, limits })
+            (
+                lan,
+                Port {
+                    number,
+                    vlans,
+                    learning,
+                    flood,
+                    isolated,
+                    split_horizon,
+                    limits,
+                    hairpin,
+                    own_address,
+                },
+            )
         },
     )
 }
@@ -133,7 +155,8 @@ fn lans(limits: &[Limits]) -> impl Strategy<Value = Vec<Lan>> + use<> {
     let limits = |number: u16| limits[usize::from(number.min(GROUP))];
     let ports: Vec<_> = (0..PORTS).map(|number| port(number, limits(number))).collect();
     let statics = || vec((station(), number(), any::<prop::sample::Index>()), 0..3);
-    let lan = || (1..5_u32, any::<bool>(), statics());
+    let group = select(GROUPS.to_vec());
+    let lan = || (1..5_u32, any::<bool>(), statics(), vec(group.clone(), 0..3));
     (ports, [lan(), lan()]).prop_map(|(ports, lans)| {
         let of = |number| ports.iter().filter(move |(lan, _)| *lan == number).map(|(_, port)| port.clone());
         let lans = lans.into_iter().enumerate();
@@ -141,7 +164,10 @@ fn lans(limits: &[Limits]) -> impl Strategy<Value = Vec<Lan>> + use<> {
     })
 }
 
-fn one_lan(mut ports: Vec<Port>, (ageing, aware, wanted): (u32, bool, Vec<Wanted>)) -> Lan {
+fn one_lan(
+    mut ports: Vec<Port>,
+    (ageing, aware, wanted, groups): (u32, bool, Vec<Wanted>, Vec<LinkLocalGroup>),
+) -> Lan {
     if !aware {
         ports.iter_mut().for_each(|port| port.vlans = Vlans::Transparent);
     }
@@ -153,7 +179,7 @@ fn one_lan(mut ports: Vec<Port>, (ageing, aware, wanted): (u32, bool, Vec<Wanted
             statics.push((address, vlan, index.get(&able).number));
         }
     }
-    Lan { ageing, ports, statics }
+    Lan { ageing, ports, statics, groups }
 }
 
 fn action(limits: &[Limits]) -> impl Strategy<Value = Action> + use<> {
@@ -187,26 +213,27 @@ pub(crate) fn options_of(lan: &Lan, fdb: &Arc<Fdb>) -> BridgeOptions {
         broadcast,
     };
     let member = |port: &Port| MemberOptions {
-        port: PortId(port.number),
         vlans: mode(&port.vlans),
         learning: port.learning,
         flood: port.flood,
         isolated: port.isolated,
         split_horizon: (port.split_horizon != port.number).then_some(PortId(port.split_horizon)),
-        fdb_max_learned: None,
         flood_limits: limits(port.limits),
+        hairpin: port.hairpin,
+        own_address: port.own_address.map(MacAddress),
+        ..MemberOptions::new(PortId(port.number))
     };
     let bound = |&(address, number, port): &([u8; 6], u16, u16)| StaticEntry {
         address: MacAddress(address),
         vlan: VlanId::configured(number),
         port: PortId(port),
     };
+    let members = lan.ports.iter().map(member).collect();
     BridgeOptions {
-        name: "lan".into(),
         ageing_seconds: lan.ageing,
-        members: lan.ports.iter().map(member).collect(),
         static_entries: lan.statics.iter().map(bound).collect(),
-        fdb: Arc::clone(fdb),
+        forward_groups: lan.groups.iter().copied().collect(),
+        ..BridgeOptions::new("lan", members, Arc::clone(fdb))
     }
 }
 
@@ -294,6 +321,8 @@ impl Both {
         let ours = [&counters.learned, &counters.moved, &counters.pinned, &counters.flooded];
         let ours = ours.map(|counter| counter.get());
         assert_eq!(ours, [counts.learned, counts.moved, counts.pinned, counts.flooded]);
+        let ours = [&counters.own_addresses, &counters.looped].map(|offences| offences.count.get());
+        assert_eq!(ours, [counts.own_addresses, counts.looped]);
         assert_eq!(self.bench.ledger.cloned.get(), counts.cloned);
     }
 }

@@ -4,4 +4,5 @@ mod bench;
 mod decisions;
 mod history;
 mod hot;
+mod local;
 mod model;

@@ -3,10 +3,13 @@
 
 use crate::bench::{Arrival, Departure};
 use polder_datapath::drops::DropReason;
+use polder_datapath::forward::LinkLocalGroup;
 use polder_datapath::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(crate) const SECOND: i128 = 1_000_000_000;
+/// Number of the limit on what is reflected, behind those of the kinds of floods.
+const HAIRPIN: usize = 3;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Vlans {
@@ -28,6 +31,8 @@ pub(crate) struct Port {
     /// The first port of its split-horizon group; itself if it is in none.
     pub(crate) split_horizon: u16,
     pub(crate) limits: Limits,
+    pub(crate) hairpin: Option<u32>,
+    pub(crate) own_address: Option<[u8; 6]>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +41,7 @@ pub(crate) struct Lan {
     pub(crate) ports: Vec<Port>,
     /// Address, VLAN, port.
     pub(crate) statics: Vec<([u8; 6], u16, u16)>,
+    pub(crate) groups: Vec<LinkLocalGroup>,
 }
 
 /// Address and VLAN.
@@ -54,6 +60,8 @@ pub(crate) struct Counts {
     pub(crate) moved: u64,
     pub(crate) pinned: u64,
     pub(crate) flooded: u64,
+    pub(crate) own_addresses: u64,
+    pub(crate) looped: u64,
     pub(crate) cloned: u64,
     pub(crate) drops: BTreeMap<DropReason, u64>,
 }
@@ -66,6 +74,8 @@ pub(crate) struct Model {
     pub(crate) down: BTreeSet<u16>,
     /// By port and kind: when the limit's debt is paid, in nanoseconds times the limit.
     paid: HashMap<(u16, usize), i128>,
+    /// By port: until when known stations' reflected frames go by the limit.
+    suspected: HashMap<u16, u64>,
     pub(crate) now: Nanos,
     pub(crate) counts: Counts,
 }
@@ -74,6 +84,42 @@ pub(crate) struct Model {
 struct Bridged<'a> {
     arrival: &'a Arrival,
     vlan: u16,
+}
+
+impl Bridged<'_> {
+    fn source(&self) -> Key {
+        (address(&self.arrival.bytes, 6), self.vlan)
+    }
+}
+
+impl Lan {
+    /// Ports whose address it is, in rising order, unless it is bound.
+    fn owners(&self, to: [u8; 6]) -> impl Iterator<Item = u16> + '_ {
+        let is_bound = self.statics.iter().any(|&(address, ..)| address == to);
+        let mut owners: Vec<_> = self.ports.iter().filter(|port| port.own_address == Some(to)).collect();
+        owners.sort_by_key(|port| port.number);
+        owners.into_iter().map(|port| port.number).filter(move |_| !is_bound)
+    }
+
+    fn is_elsewhere(&self, source: [u8; 6], port: u16) -> bool {
+        let owners: Vec<_> = self.owners(source).collect();
+        !owners.is_empty() && !owners.contains(&port)
+    }
+
+    /// Static entries, those of own addresses included.
+    fn all_statics(&self) -> Vec<([u8; 6], u16, u16)> {
+        let mut statics = self.statics.clone();
+        for port in &self.ports {
+            let vlan = match &port.vlans {
+                Vlans::Transparent => Some(0),
+                Vlans::Access(vlan) => Some(*vlan),
+                Vlans::Trunk { native, .. } => *native,
+            };
+            let own = port.own_address.filter(|&own| self.owners(own).next() == Some(port.number));
+            statics.extend(own.zip(vlan).map(|(own, vlan)| (own, vlan, port.number)));
+        }
+        statics
+    }
 }
 
 impl Port {
@@ -137,7 +183,8 @@ impl Model {
     pub(crate) fn new(lans: Vec<Lan>, now: Nanos) -> Self {
         let places = lans.iter().map(|_| HashMap::new()).collect();
         let (down, paid, counts) = (BTreeSet::new(), HashMap::new(), Counts::default());
-        let mut model = Self { lans: Vec::new(), places, down, paid, now, counts };
+        let suspected = HashMap::new();
+        let mut model = Self { lans: Vec::new(), places, down, paid, suspected, now, counts };
         model.reload(lans);
         model
     }
@@ -145,12 +192,16 @@ impl Model {
     pub(crate) fn reload(&mut self, lans: Vec<Lan>) {
         let second = self.second();
         for (lan, places) in lans.iter().zip(&mut self.places) {
-            let wants = |key: &Key, port| lan.statics.contains(&(key.0, key.1, port));
+            let statics = lan.all_statics();
+            let wants = |key: &Key, port| statics.contains(&(key.0, key.1, port));
+            let is_own = |key: &Key, port| lan.is_elsewhere(key.0, port);
             let serves =
                 |key: &Key, number| lan.ports.iter().any(|port| port.number == number && port.carries(key.1));
-            places
-                .retain(|key, place| serves(key, place.port) && (!place.is_static || wants(key, place.port)));
-            for &(address, vlan, port) in &lan.statics {
+            places.retain(|key, place| {
+                serves(key, place.port)
+                    && if place.is_static { wants(key, place.port) } else { !is_own(key, place.port) }
+            });
+            for &(address, vlan, port) in &statics {
                 places.insert((address, vlan), ModelEntry { port, seen: second, is_static: true });
             }
         }
@@ -186,11 +237,14 @@ impl Model {
                     Err(reason) => self.drop(reason),
                 }
             }
-            let mut sources: Vec<_> =
-                frames.iter().map(|frame| (address(&frame.arrival.bytes, 6), frame.vlan)).collect();
-            sources.dedup();
-            sources.into_iter().for_each(|key| self.learn(run[0].ingress, key));
-            for frame in &frames {
+            let mut learnt = Vec::new();
+            for same in frames.chunk_by(|a, b| a.source() == b.source()) {
+                match self.learn(run[0].ingress, same[0].source()) {
+                    Ok(()) => learnt.extend(same),
+                    Err(reason) => same.iter().for_each(|_| self.drop(reason)),
+                }
+            }
+            for frame in learnt {
                 match self.verdict(frame) {
                     Ok(targets) => self.send(frame, &targets, &mut departures),
                     Err(reason) => self.drop(reason),
@@ -202,7 +256,7 @@ impl Model {
 
     /// The VLAN of a frame that comes in.
     fn take(&self, arrival: &Arrival) -> Result<u16, DropReason> {
-        let (_, port) = self.port(arrival.ingress).ok_or(DropReason::NoBridge)?;
+        let (lan, port) = self.port(arrival.ingress).ok_or(DropReason::NoBridge)?;
         let bytes = &arrival.bytes;
         if bytes.len() < 14 {
             return Err(DropReason::EthernetTruncated);
@@ -213,15 +267,33 @@ impl Model {
         if bytes[6] & 1 != 0 || bytes[6..12] == [0; 6] {
             return Err(DropReason::SourceMulticast);
         }
+        let to = address(bytes, 0);
+        let forwards = |group: &LinkLocalGroup| to[5] == *group as u8;
+        if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 0x10 && !self.lans[lan].groups.iter().any(forwards) {
+            return Err(DropReason::ReservedMulticast);
+        }
         port.takes(tag_of(bytes)).ok_or(DropReason::VlanNotAllowed)
     }
 
-    fn learn(&mut self, ingress: u16, key: Key) {
+    fn learn(&mut self, ingress: u16, key: Key) -> Result<(), DropReason> {
         let (lan, port) = self.port(ingress).expect("it was there a moment ago");
-        if !port.learning {
-            return;
+        let (learning, hairpin) = (port.learning, port.hairpin);
+        if self.lans[lan].is_elsewhere(key.0, ingress) {
+            self.counts.own_addresses += 1;
+            return Err(DropReason::OwnAddress);
+        }
+        if !learning {
+            return Ok(());
         }
         let known = self.places[lan].get(&key).copied().filter(|place| self.is_fresh(lan, place));
+        let now = self.second();
+        if hairpin.is_some()
+            && known.is_some_and(|place| place.port != ingress && (place.is_static || now - place.seen <= 3))
+        {
+            self.counts.looped += 1;
+            self.suspect(ingress);
+            return Err(DropReason::HairpinLoop);
+        }
         let counter = match known {
             Some(ModelEntry { port, is_static: true, .. }) if port != ingress => &mut self.counts.pinned,
             Some(ModelEntry { port, is_static: false, .. }) if port != ingress => &mut self.counts.moved,
@@ -233,25 +305,32 @@ impl Model {
             let seen = self.second();
             self.places[lan].insert(key, ModelEntry { port: ingress, seen, is_static: false });
         }
+        Ok(())
+    }
+
+    fn suspect(&mut self, port: u16) {
+        self.suspected.insert(port, self.now.0 + 10 * Nanos::SECOND.0);
     }
 
     /// The ports that a frame goes to.
     fn verdict(&mut self, frame: &Bridged<'_>) -> Result<Vec<u16>, DropReason> {
         let to = address(&frame.arrival.bytes, 0);
-        if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 0x10 {
-            return Err(DropReason::ReservedMulticast);
-        }
         let (lan, from) = self.port(frame.arrival.ingress).expect("it was there a moment ago");
         let from = from.clone();
         let is_group = to[0] & 1 != 0;
         let known = self.places[lan].get(&(to, frame.vlan)).filter(|place| self.is_fresh(lan, place));
-        let known = known.and_then(|place| self.port(place.port)).filter(|(its, _)| *its == lan);
-        if let Some((_, to)) = known {
+        let known = known.map(|place| place.port).or_else(|| self.lans[lan].owners(to).next());
+        let known = known.and_then(|port| self.port(port)).filter(|(its, _)| *its == lan);
+        if let Some((_, to)) = known.map(|(lan, port)| (lan, port.clone())) {
+            let is_back = to.number == from.number;
             return match () {
-                () if to.split_horizon == from.split_horizon => Err(DropReason::SamePort),
+                () if to.split_horizon == from.split_horizon && !(is_back && from.hairpin.is_some()) => {
+                    Err(DropReason::SamePort)
+                }
                 () if to.isolated && from.isolated => Err(DropReason::Isolated),
                 () if !to.carries(frame.vlan) => Err(DropReason::VlanNotAllowed),
                 () if self.down.contains(&to.number) => Err(DropReason::PortDown),
+                () if is_back && !self.admits_known(&from) => Err(DropReason::HairpinLimit),
                 () => Ok(vec![to.number]),
             };
         }
@@ -263,17 +342,41 @@ impl Model {
         let served = self.lans[lan]
             .ports
             .iter()
-            .filter(|to| to.split_horizon != from.split_horizon)
+            .filter(|to| {
+                to.split_horizon != from.split_horizon || from.hairpin.is_some() && to.number == from.number
+            })
             .filter(|to| to.carries(frame.vlan) && (to.flood || is_group));
         let apart = served.clone().filter(|to| !(to.isolated && from.isolated));
-        let targets: Vec<_> =
+        let mut targets: Vec<_> =
             apart.clone().map(|to| to.number).filter(|to| !self.down.contains(to)).collect();
-        match (targets.is_empty(), served.count(), apart.count()) {
+        let (served, apart) = (served.count(), apart.count());
+        if targets.contains(&from.number) && !self.admits_flood(&from) {
+            targets.retain(|&to| to != from.number);
+            if targets.is_empty() {
+                return Err(DropReason::HairpinLimit);
+            }
+            self.counts.cloned += 1;
+            self.drop(DropReason::HairpinLimit);
+        }
+        match (targets.is_empty(), served, apart) {
             (false, ..) => Ok(targets),
             (true, 0, _) => Err(DropReason::NoMember),
             (true, _, 0) => Err(DropReason::Isolated),
             (true, ..) => Err(DropReason::PortDown),
         }
+    }
+
+    fn admits_flood(&mut self, port: &Port) -> bool {
+        let admitted = self.admit(port.number, HAIRPIN, port.hairpin.unwrap_or(0));
+        if !admitted {
+            self.suspect(port.number);
+        }
+        admitted
+    }
+
+    fn admits_known(&mut self, port: &Port) -> bool {
+        let is_suspected = self.suspected.get(&port.number).is_some_and(|&until| self.now.0 < until);
+        !is_suspected || self.admit(port.number, HAIRPIN, port.hairpin.unwrap_or(0))
     }
 
     /// The virtual scheduling algorithm (ITU-T I.371): each frame costs a second divided by the limit,

@@ -8,9 +8,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, VlanMode};
 use polder_datapath::offload::{Outlet, Takes};
 use polder_datapath::route::Routers;
 use polder_datapath::transmit::Egress;
@@ -282,27 +280,11 @@ impl Drop for Gateway {
 }
 
 fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: PortId) -> Tables {
-    let member = |port, vlans: &VlanMode| MemberOptions {
-        port,
-        vlans: vlans.clone(),
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
-    let bridge = BridgeOptions {
-        name: "lan".into(),
-        ageing_seconds: 300,
-        members: vec![
-            member(ACCESS, &modes.access),
-            member(SECOND, &modes.second),
-            member(TUNNEL, &modes.tunnel),
-        ],
-        static_entries: Vec::new(),
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 1024, seed: 7 })),
-    };
+    let member = |port, vlans: &VlanMode| MemberOptions { vlans: vlans.clone(), ..MemberOptions::new(port) };
+    let members =
+        vec![member(ACCESS, &modes.access), member(SECOND, &modes.second), member(TUNNEL, &modes.tunnel)];
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 1024, seed: 7 }));
+    let bridge = BridgeOptions::new("lan", members, fdb);
     let underlay = Underlay { port: over, mac: end.mac(), mtu: line.mtu, vlan: line.vlan, is_shared: false };
     let ends = (end.address(), end.other().address());
     let mut options = TunnelOptions::new(TUNNEL, ends, over, Arc::clone(state));

@@ -37,7 +37,7 @@ impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
     fn new(take: &Take, local_senders: bool) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let maps = TakenMaps::new(take).ok()?;
+        let maps = TakenMaps::new(take, Default::default()).ok()?;
         let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.

@@ -56,7 +56,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 2. Maps and program.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
-    let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
+        .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let program = load(options, &sockets, taken.taken(), (None, None))?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let hooks = hooks(options.mode, &driver);

@@ -4,6 +4,7 @@ use super::napi::Moderation;
 use crate::Receiving;
 use crate::bpf::{Take, TunnelEndpoint};
 use core::fmt;
+use polder_datapath::forward::ForwardGroups;
 
 /// Fate of packets for us when the process has ended, however it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,8 @@ pub struct Options {
     pub interface: String,
     /// Packets that are taken.
     pub take: Take,
+    /// Link-local groups that the bridge of the interface forwards; the kernel receives the others.
+    pub forward_groups: ForwardGroups,
     /// Fate of the packets after the end.
     pub on_exit: OnExit,
     /// Method of moving packets.
@@ -134,6 +137,7 @@ impl Options {
         Self {
             interface: interface.into(),
             take: Take::Whole,
+            forward_groups: ForwardGroups::NONE,
             on_exit: OnExit::default(),
             mode: Mode::default(),
             queues: None,

@@ -11,6 +11,7 @@ use crate::bpf::taken::TakenMaps;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
 use crate::{Abilities, Interface};
 use core::sync::atomic::{AtomicU32, Ordering};
+use polder_datapath::forward::ForwardGroups;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -114,6 +115,11 @@ impl Port {
         self.taken.yield_word()
     }
 
+    /// Makes `groups` the link-local groups that the bridge of the port forwards. The kernel receives the others.
+    pub fn set_forward_groups(&self, groups: ForwardGroups) {
+        self.taken.set_forward_groups(groups);
+    }
+
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
     pub fn flows(&self) -> Option<&Arc<FlowTable>> {
         self.flows.as_ref()
@@ -135,6 +141,7 @@ impl Port {
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
+        self.taken.set_mac(link.mac);
         // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         Ok((&link).into())

@@ -68,15 +68,19 @@ mod tests {
     use super::*;
     use crate::af_xdp::hook::XdpHook;
     use crate::bpf::admit::cases::{self, Bench};
+    use crate::bpf::port_frames::cases::{MAC, left};
+    use crate::bpf::sys::test_run;
     use crate::bpf::sys::{Map, MapKind, ProgramKind, load};
-    use crate::bpf::taken::Taken;
+    use crate::bpf::taken::TakenMaps;
     use crate::bpf::window::{CHARGE, Windows};
+    use crate::bpf::{FlowTable, Take};
     use std::os::fd::AsFd as _;
 
     /// A program whose windows are of [`cases::WINDOW`] bytes; `None` without the right to load programs, and the namespace
     /// tests say so.
     fn bench() -> Option<Bench> {
         let windows = Windows::new(1, cases::WINDOW).ok()?;
+        let taken = TakenMaps::new(&Take::Whole, (cases::MAC, cases::all_groups())).ok()?;
         let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them; there is no socket.
         let counting = Counting {
@@ -88,10 +92,41 @@ mod tests {
             local_senders: true,
         };
         let sockets = Sockets { map: map.as_fd(), action: Action::Pass, counting: Some(counting) };
-        let program = Taken::Whole.program(&sockets, None::<(&XdpHook<'_>, _)>);
+        let program = taken.taken().program(&sockets, None::<(&XdpHook<'_>, _)>);
         let program = load(ProgramKind::Xdp, "polder_whole", &program).expect("the verifier takes it");
         let answers = [Action::Pass, Action::Drop].map(|action| (action as i32).cast_unsigned());
         Some(Bench { program, windows, answers, charges: [0, CHARGE.into()] })
+    }
+
+    /// With and without counters in front of the sockets, of which there is none, so that what is taken is dropped.
+    #[test]
+    fn a_bridge_leaves_the_ports_own_frames_to_the_kernel() {
+        let Ok(windows) = Windows::new(1, cases::WINDOW) else { return };
+        let Ok(map) = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1) else { return };
+        let taken = TakenMaps::new(&Take::Whole, (MAC, Default::default())).expect("maps can be made");
+        let flows = FlowTable::new(1, 1, taken.taken().frames()).expect("maps can be made");
+        let counting = Counting {
+            interface: 1,
+            mac: MAC,
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: cases::WINDOW,
+            local_senders: true,
+        };
+        for (counting, carries) in [(None, false), (Some(counting), false), (Some(counting), true)] {
+            let sockets = Sockets { map: map.as_fd(), action: Action::Drop, counting };
+            let hook = counting.map(|counting| (sockets, counting)).filter(|_| carries);
+            let program = taken.taken().program(&sockets, hook.as_ref().map(|hook| (hook, flows.maps())));
+            let program = load(ProgramKind::Xdp, "polder_whole", &program).expect("the verifier takes it");
+            left(&taken, |frame| {
+                let answer = test_run(program.as_fd(), frame).expect("root runs programs");
+                match answer.cast_signed() {
+                    answer if answer == Action::Pass as i32 => true,
+                    answer if answer == Action::Drop as i32 => false,
+                    answer => panic!("{answer}"),
+                }
+            });
+        }
     }
 
     #[test]

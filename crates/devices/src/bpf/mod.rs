@@ -11,6 +11,7 @@ pub(crate) mod endpoints;
 mod failures;
 pub(crate) mod flows;
 pub(crate) mod locals;
+pub(crate) mod port_frames;
 pub(crate) mod sys;
 mod take;
 pub(crate) mod taken;

@@ -6,7 +6,8 @@ use polder_datapath::tunnel::{Carrier, Ends};
 /// Packets that are taken from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// Every packet. The kernel receives nothing on this interface; it can still send.
+    /// Every packet but the interface's own: those to link-local groups that the bridge does not forward, 802.1X and PTP
+    /// to the interface's address. The kernel receives nothing else on this interface; it can still send.
     Whole,
     /// Tunnel packets (IPv4 or IPv6, protocol 47) between these end points; the rest stays with the kernel.
     Tunnels(Vec<TunnelEndpoint>),

@@ -6,26 +6,31 @@ use super::endpoints::{Tables, TunnelEndpointMap};
 use super::flows::hook::Hook;
 use super::flows::{FlowMaps, Frames, decapsulate, program::carry, route};
 use super::locals::Locals;
+use super::port_frames::{PortFrames, bridge};
 use super::take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
 use super::yielded::{YieldWord, if_yielded};
 use Register::{R1, R6};
+use polder_datapath::forward::ForwardGroups;
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-/// Tables of what one port takes; for a port that takes everything there are none.
+/// Tables of what one port takes.
 #[derive(Debug)]
-pub(crate) struct TakenMaps {
-    endpoints: Option<TunnelEndpointMap>,
-    locals: Option<Locals>,
-    yielding: Option<Arc<YieldWord>>,
+pub(crate) enum TakenMaps {
+    /// Everything but the port's own frames.
+    Whole(PortFrames),
+    /// Packets of tunnels.
+    Tunnels(TunnelEndpointMap),
+    /// Those, and packets that a router forwards unless the word leaves them to the kernel.
+    Routed(TunnelEndpointMap, Locals, Arc<YieldWord>),
 }
 
 /// The same for a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Taken<'a> {
-    /// Everything.
-    Whole,
+    /// Everything but the port's own frames, which are known by these words.
+    Whole(BorrowedFd<'a>),
     /// Packets of tunnels.
     Tunnels(Tables<'a>),
     /// Those, and packets that a router forwards unless the word leaves them to the kernel.
@@ -33,21 +38,22 @@ pub(crate) enum Taken<'a> {
 }
 
 impl TakenMaps {
-    /// Tables with the end points of `take`.
+    /// Tables with the end points of `take`, or the words of a bridge's port with that address and those groups.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub(crate) fn new(take: &Take) -> Result<Self, Errno> {
-        let (wanted, routes) = match take {
-            Take::Whole => return Ok(Self { endpoints: None, locals: None, yielding: None }),
-            Take::Tunnels(wanted) => (wanted, false),
-            Take::Routed(wanted) => (wanted, true),
+    pub(crate) fn new(take: &Take, (mac, groups): ([u8; 6], ForwardGroups)) -> Result<Self, Errno> {
+        let endpoints = |wanted: &[TunnelEndpoint]| {
+            let endpoints = TunnelEndpointMap::new()?;
+            endpoints.replace(wanted).map(|()| endpoints)
         };
-        let endpoints = TunnelEndpointMap::new()?;
-        endpoints.replace(wanted)?;
-        let locals = routes.then(Locals::new).transpose()?;
-        let yielding = routes.then(YieldWord::new).transpose()?.map(Arc::new);
-        Ok(Self { endpoints: Some(endpoints), locals, yielding })
+        Ok(match take {
+            Take::Whole => Self::Whole(PortFrames::new(mac, groups)?),
+            Take::Tunnels(wanted) => Self::Tunnels(endpoints(wanted)?),
+            Take::Routed(wanted) => {
+                Self::Routed(endpoints(wanted)?, Locals::new()?, Arc::new(YieldWord::new()?))
+            }
+        })
     }
 
     /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was there before, and still
@@ -56,7 +62,25 @@ impl TakenMaps {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that takes everything.
     pub(crate) fn set_endpoints(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
-        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
+        match self {
+            Self::Whole(_) => Err(Errno::NODEV),
+            Self::Tunnels(known) | Self::Routed(known, ..) => known.replace(endpoints),
+        }
+    }
+
+    /// Makes `groups` those that the bridge of the port forwards: all others stay with the kernel. Nothing changes on
+    /// other ports.
+    pub(crate) fn set_forward_groups(&self, groups: ForwardGroups) {
+        if let Self::Whole(words) = self {
+            words.set_groups(groups);
+        }
+    }
+
+    /// Takes note of the interface's address.
+    pub(crate) fn set_mac(&self, mac: [u8; 6]) {
+        if let Self::Whole(words) = self {
+            words.set_mac(mac);
+        }
     }
 
     /// Makes `ingresses` those of a router's port, and `local` what of that which comes through them stays with the kernel.
@@ -64,22 +88,28 @@ impl TakenMaps {
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub(crate) fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, local)
+        match self {
+            Self::Whole(_) | Self::Tunnels(_) => Err(Errno::NODEV),
+            Self::Routed(_, locals, _) => locals.replace(ingresses, local),
+        }
     }
 
     /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
     pub(crate) fn yield_word(&self) -> Option<&Arc<YieldWord>> {
-        self.yielding.as_ref()
+        match self {
+            Self::Whole(_) | Self::Tunnels(_) => None,
+            Self::Routed(.., word) => Some(word),
+        }
     }
 
     /// The tables, for a program.
     pub(crate) fn taken(&self) -> Taken<'_> {
-        match (&self.endpoints, &self.locals, &self.yielding) {
-            (None, ..) => Taken::Whole,
-            (Some(endpoints), Some(locals), Some(word)) => {
+        match self {
+            Self::Whole(words) => Taken::Whole(words.as_fd()),
+            Self::Tunnels(endpoints) => Taken::Tunnels(endpoints.tables()),
+            Self::Routed(endpoints, locals, word) => {
                 Taken::Routed(locals.maps(endpoints.tables()), word.map())
             }
-            (Some(endpoints), ..) => Taken::Tunnels(endpoints.tables()),
         }
     }
 }
@@ -88,7 +118,7 @@ impl Taken<'_> {
     /// Name of the program.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Whole => "polder_whole",
+            Self::Whole(_) => "polder_whole",
             Self::Tunnels(_) => "polder_claims",
             Self::Routed(..) => "polder_router",
         }
@@ -97,7 +127,7 @@ impl Taken<'_> {
     /// Frames whose flows the program can carry itself.
     pub(crate) fn frames(self) -> Frames {
         match self {
-            Self::Whole => Frames::Bridged,
+            Self::Whole(_) => Frames::Bridged,
             Self::Tunnels(_) => Frames::Tunnelled,
             Self::Routed(..) => Frames::Routed,
         }
@@ -120,14 +150,14 @@ impl Taken<'_> {
             let rest = program.label();
             hook.if_examined(&mut program, rest);
             match self {
-                Self::Whole => carry(&mut program, flows, hook, rest),
+                Self::Whole(_) => carry(&mut program, flows, hook, rest),
                 Self::Tunnels(_) => decapsulate::carry(&mut program, flows, hook, rest),
                 Self::Routed(..) => route::carry(&mut program, flows, hook, rest),
             }
             program.place(rest);
         }
         match self {
-            Self::Whole => target.take(&mut program),
+            Self::Whole(words) => bridge(&mut program, target, words),
             Self::Tunnels(tables) => classify::claim(&mut program, target, tables),
             Self::Routed(maps, _) => {
                 classify::route(&mut program, target, maps);

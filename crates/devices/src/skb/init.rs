@@ -43,7 +43,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let tap_programs = tap_programs(&link, index, hook)?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
     // 3. What is taken; from here on packets come.
-    let taken = TakenMaps::new(&options.take).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
+        .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
     let mut opened =
         finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, flows, given: None })?;
@@ -63,7 +64,7 @@ pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened,
     let windows = Windows::adopt(parts.windows, queues, options.window_bytes).map_err(refused)?;
     let tap = tap::adopt(parts.tap, &tap_options(options, queues), region);
     let tap = tap.map_err(|source| OpenError::Tap { interface: link.name.clone(), source })?;
-    let taken = TakenMaps::new(&options.take).map_err(refused)?;
+    let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups)).map_err(refused)?;
     let frames = taken.taken().frames();
     let flows = parts.flows.map(|maps| FlowTable::adopt(maps, link.index, queues, frames)).transpose();
     let flows = flows.map_err(refused)?.map(Arc::new);

@@ -2,6 +2,7 @@
 
 use crate::Receiving;
 use crate::af_xdp::{OnExit, Take};
+use polder_datapath::forward::ForwardGroups;
 
 /// Interface to be opened, and the way of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Options {
     pub interface: String,
     /// Packets that are taken.
     pub take: Take,
+    /// Link-local groups that the bridge of the interface forwards; the kernel receives the others.
+    pub forward_groups: ForwardGroups,
     /// The interface after the end.
     pub on_exit: OnExit,
     /// Number of queues of the TAP; a flow keeps its queue.
@@ -37,6 +40,7 @@ impl Options {
         Self {
             interface: interface.into(),
             take,
+            forward_groups: ForwardGroups::NONE,
             on_exit: OnExit::default(),
             queues: 1,
             mtu: None,

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
+use polder_datapath::forward::ForwardGroups;
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -87,6 +88,11 @@ impl Port {
         self.taken.yield_word()
     }
 
+    /// Makes `groups` the link-local groups that the bridge of the port forwards. The kernel receives the others.
+    pub fn set_forward_groups(&self, groups: ForwardGroups) {
+        self.taken.set_forward_groups(groups);
+    }
+
     /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
     pub fn flows(&self) -> Option<&Arc<FlowTable>> {
         self.flows.as_ref()
@@ -124,6 +130,7 @@ impl Port {
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
+        self.taken.set_mac(link.mac);
         // Relaxed: a flag and a number that order nothing.
         self.is_up.store(link.up, Ordering::Relaxed);
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);

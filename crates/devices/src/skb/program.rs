@@ -111,6 +111,11 @@ impl Target for ToTap<'_> {
         headers(program, HEADERS);
     }
 
+    /// The kernel has read the Ethernet header where it stands.
+    fn peek(&self, program: &mut Assembler) {
+        self.frame(program);
+    }
+
     /// The kernel has taken the first tag off the frame. What is asked about a frame that nobody has sent has it in place.
     fn untag(&self, program: &mut Assembler, pass: Label) {
         let [beside, known] = [(); 2].map(|()| program.label());
@@ -206,7 +211,8 @@ mod tests {
     use super::*;
     use crate::bpf::admit::cases::{self, Bench, ethernet, ipv4, ipv6};
     use crate::bpf::endpoints::Tables;
-    use crate::bpf::sys::{ProgramKind, load, test_run_segments};
+    use crate::bpf::port_frames::cases::{MAC, left};
+    use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
     use crate::bpf::taken::{Taken, TakenMaps};
     use crate::bpf::window::{CHARGE, Windows};
     use crate::bpf::{FlowTable, Take};
@@ -225,10 +231,35 @@ mod tests {
             window_bytes: cases::WINDOW,
             whole: &[libc::IPPROTO_TCP],
         };
-        let program = Taken::Whole.program(&target, None::<(&ToTap<'_>, _)>);
+        let taken = TakenMaps::new(&Take::Whole, (cases::MAC, cases::all_groups())).ok()?;
+        let program = taken.taken().program(&target, None::<(&ToTap<'_>, _)>);
         let program = load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
         let answers = [REDIRECT, DROP.cast_unsigned()];
         Some(Bench { program, windows, answers, charges: [1, CHARGE.into()] })
+    }
+
+    #[test]
+    fn a_bridge_leaves_the_ports_own_frames_to_the_kernel() {
+        let Ok(windows) = Windows::new(1, cases::WINDOW) else { return };
+        let taken = TakenMaps::new(&Take::Whole, (MAC, Default::default())).expect("maps can be made");
+        let flows = FlowTable::new(1, 1, taken.taken().frames()).expect("maps can be made");
+        let target = ToTap {
+            interface: 1,
+            tap: 1,
+            queues: 1,
+            windows: windows.as_fd(),
+            window_bytes: cases::WINDOW,
+            whole: &[libc::IPPROTO_TCP],
+        };
+        for carries in [false, true] {
+            let program = taken.taken().program(&target, carries.then(|| (&target, flows.maps())));
+            let program = load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
+            left(&taken, |frame| match test_run(program.as_fd(), frame).expect("root runs programs") {
+                REDIRECT => false,
+                answer if answer == NEXT.cast_unsigned() => true,
+                answer => panic!("{answer}"),
+            });
+        }
     }
 
     #[test]
@@ -279,7 +310,7 @@ mod tests {
             let target =
                 ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
             let tables = Tables { v4: fd, v6: fd };
-            for taken in [Taken::Whole, Taken::Tunnels(tables)] {
+            for taken in [Taken::Whole(fd), Taken::Tunnels(tables)] {
                 let program = taken.program(&target, None::<(&ToTap<'_>, _)>);
                 assert!(program.len() < 512, "{} instructions", program.len());
             }
@@ -292,7 +323,8 @@ mod tests {
     fn verifies(target: ToTap<'_>) {
         for take in [Take::Whole, Take::Tunnels(Vec::new()), Take::Routed(Vec::new())] {
             // Without the right to make maps there is no table; the namespace tests say so.
-            let (Ok(windows), Ok(maps)) = (Windows::new(target.queues, 1 << 20), TakenMaps::new(&take))
+            let (Ok(windows), Ok(maps)) =
+                (Windows::new(target.queues, 1 << 20), TakenMaps::new(&take, Default::default()))
             else {
                 return;
             };

@@ -32,7 +32,7 @@ impl Bench {
     /// `None` without the right to load programs; the namespace tests say so.
     fn with(longest: u32) -> Option<Self> {
         let windows = Windows::new(1, 1 << 20).ok()?;
-        let maps = TakenMaps::new(&cases::take()).ok()?;
+        let maps = TakenMaps::new(&cases::take(), Default::default()).ok()?;
         let flows = FlowTable::new(1, 1, maps.taken().frames()).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {

@@ -213,6 +213,14 @@ pub fn mtu(name: &str) -> Result<u32, Errno> {
     sys::mtu(any_socket()?, name)
 }
 
+/// Link-layer address of the TAP that has this queue.
+///
+/// # Errors
+/// Error of the kernel when the TAP is gone.
+pub fn mac(queue: impl AsFd) -> Result<[u8; 6], Errno> {
+    sys::hardware_address(queue)
+}
+
 fn check(options: &Options) -> Result<(), TapError> {
     let name = &options.name;
     let bad = |byte: u8| byte == b'/' || byte == 0 || byte.is_ascii_whitespace();

@@ -21,6 +21,6 @@ mod rx;
 mod sys;
 mod tx;
 
-pub use init::{Offloads, Options, Tap, TapError, adopt, mtu, open, unavailable};
+pub use init::{Offloads, Options, Tap, TapError, adopt, mac, mtu, open, unavailable};
 pub use rx::TapRx;
 pub use tx::TapTx;

@@ -5,11 +5,14 @@ use super::keys::Reload::Live;
 use super::keys::{Access, Draft, Keyed, written};
 use super::model::{Configuration, Mac, number};
 use super::names::{Reference, Whole};
-use super::notation::{Boolean, Given, Inner, Integer, Notation, Shape, WordOr, list, number_or, tables};
+use super::notation::{
+    Boolean, Choice, Given, Inner, Integer, Notation, Shape, WordOr, list, number_or, tables,
+};
 use super::section::{At, Refusal, Section, printable};
 use super::tunnel::HOST;
 use super::values::{self, MAX_VLAN, STATION, range};
 use polder_buffers::PortId;
+use polder_datapath::forward::{ForwardGroups, LinkLocalGroup};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -45,6 +48,8 @@ section! {
         max_entries: u32 = 8192, Integer(64..=1_048_576, "addresses") => Live;
         /// Most frames of each member that are flooded.
         flood_limit: FloodLimit = FloodLimit::default(), Inner(FLOOD_LIMIT, |_, _| true) => Live, usual("no limit");
+        /// Link-local groups that it forwards, of spanning tree (01:80:c2:00:00:00), LACP (…02), 802.1X (…03) and LLDP (…0e); members' programs leave the others to the kernel.
+        forward_groups: Vec<ForwardGroup> = Vec::new(), list(Choice(ForwardGroup::WORDS), "groups", None) => Live, usual("none");
         /// Addresses bound to a member.
         static_entries = "static" @ Access::elsewhere(|bridge: &Self, all| tables(&bridge.static_entries, all), || Shape::Table("list of tables")) => Live;
         /// Options of single members.
@@ -85,6 +90,10 @@ section! {
         flood: bool = true, Boolean => Live;
         /// Most addresses that are learned on it; frames to others are flooded.
         fdb_max_learned: Option<u32> = None, most(1..=1_048_576, "addresses") => Live;
+        /// True if frames may leave by the member that they came in by (reflective relay); of a tunnel, to the same remote.
+        hairpin: bool = false, Boolean => Live;
+        /// Most flooded packets that leave by it although they came in by it; while a loop is suspected, most packets of any kind.
+        hairpin_flood_limit: u32 = 1000, Integer(1..=100_000_000, "packets a second") => Live;
     }
 }
 
@@ -116,6 +125,33 @@ section! {
     }
 }
 
+choices! {
+    /// Link-local group that a bridge may forward.
+    pub enum ForwardGroup {
+        /// Spanning tree.
+        #[default]
+        Stp = "stp",
+        /// Link aggregation.
+        Lacp = "lacp",
+        /// Port access control.
+        Dot1x = "dot1x",
+        /// Neighbour discovery on the link layer.
+        Lldp = "lldp",
+    }
+}
+
+impl ForwardGroup {
+    /// The group in the terms of the datapath.
+    fn group(self) -> LinkLocalGroup {
+        match self {
+            Self::Stp => LinkLocalGroup::Stp,
+            Self::Lacp => LinkLocalGroup::Lacp,
+            Self::Dot1x => LinkLocalGroup::Dot1x,
+            Self::Lldp => LinkLocalGroup::Lldp,
+        }
+    }
+}
+
 /// The VLANs that a member carries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -132,6 +168,11 @@ pub enum MemberVlan {
 }
 
 impl Bridge {
+    /// Link-local groups that it forwards, as a set.
+    pub(crate) fn groups(&self) -> ForwardGroups {
+        self.forward_groups.iter().map(|group| group.group()).collect()
+    }
+
     fn set_members(&mut self, ports: Vec<PortId>) {
         self.members = ports.into_iter().map(|port| Member { port, ..Member::default() }).collect();
     }

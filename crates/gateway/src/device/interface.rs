@@ -1,11 +1,13 @@
 //! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
 
 use super::{
-    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving, skb,
+    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, forward_groups, frames,
+    receiving, skb,
 };
 use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
+use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::Ends;
 use polder_datapath::wire::MacAddress;
@@ -251,6 +253,10 @@ impl Handle for af_xdp::Port {
         Self::set_router(self, ingresses, local)
     }
 
+    fn set_forward_groups(&self, groups: ForwardGroups) {
+        Self::set_forward_groups(self, groups);
+    }
+
     /// Told where a program sends by the interface; elsewhere each is a drop of its queue.
     fn link_dropped(&self) -> Option<u64> {
         self.flows().map(|_| Self::link_dropped(self))
@@ -306,6 +312,7 @@ fn options(
     let interfaces = configuration.ports.iter().filter(|port| port.device.interface().is_some());
     let interfaces = u32::try_from(interfaces.count()).unwrap_or(u32::MAX);
     af_xdp::Options {
+        forward_groups: forward_groups(port, configuration),
         on_exit: match port.on_exit {
             OnExit::Kernel => af_xdp::OnExit::Kernel,
             OnExit::Drop => af_xdp::OnExit::Drop,

@@ -16,7 +16,7 @@ mod usb;
 pub(crate) use interface::{Way, is_left, release, way};
 
 use crate::config::buffers::headroom;
-use crate::config::model::{Configuration, Device, Port};
+use crate::config::model::{Bridge, Configuration, Device, Port};
 use crate::config::router::InterfaceAddress;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
@@ -26,6 +26,7 @@ use anyhow::{Context as _, Result, anyhow};
 use polder_buffers::{PortId, Region};
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
@@ -276,6 +277,9 @@ pub trait Handle: Send {
         Ok(())
     }
 
+    /// Makes `groups` the link-local groups that the bridge of the port forwards, and that the kernel does not receive.
+    fn set_forward_groups(&self, _groups: ForwardGroups) {}
+
     /// Packets that the interface has dropped since it was opened, although it was given them; `None` where drops are
     /// known packet by packet.
     fn link_dropped(&self) -> Option<u64> {
@@ -443,6 +447,11 @@ pub fn frames(configuration: &Configuration) -> u32 {
     let gateway = &configuration.gateway;
     let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);
     u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
+/// Link-local groups that the bridge of `port` forwards.
+pub fn forward_groups(port: &Port, configuration: &Configuration) -> ForwardGroups {
+    configuration.bridge_of(port.id).map(Bridge::groups).unwrap_or_default()
 }
 
 /// Refill threshold of rings, and treatment of small packets.

@@ -1,12 +1,16 @@
 //! Linux interfaces, through a TAP that keeps checksums, segments and VLAN tags.
 
 use super::interface::{endpoints, found_by, link_facts};
-use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, receiving, tap};
+use super::{
+    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, forward_groups,
+    receiving, tap,
+};
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::Region;
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict, YieldWord};
@@ -98,6 +102,7 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::
         Role::Router => Take::Routed(endpoints(port.id, configuration)),
     };
     skb::Options {
+        forward_groups: forward_groups(port, configuration),
         on_exit: match port.on_exit {
             OnExit::Kernel => af_xdp::OnExit::Kernel,
             OnExit::Drop => af_xdp::OnExit::Drop,
@@ -147,6 +152,10 @@ impl Handle for skb::Port {
 
     fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
         Self::set_router(self, ingresses, local)
+    }
+
+    fn set_forward_groups(&self, groups: ForwardGroups) {
+        Self::set_forward_groups(self, groups);
     }
 
     fn link_dropped(&self) -> Option<u64> {

@@ -89,6 +89,9 @@ pub(super) fn unavailable() -> Option<Finding> {
 impl Handle for OpenTap {
     /// A TAP that is gone says so by its queues.
     fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+        if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
+            facts.mac = MacAddress(mac);
+        }
         facts.mtu = tap::mtu(&facts.interface).map_or(facts.mtu, |mtu| mtu.min(self.longest));
         Ok(None)
     }

@@ -126,6 +126,24 @@ pub enum EventKind {
         /// Address of the station.
         address: String,
     },
+    /// A frame with the address of a member's interface or TAP came in by another member, and was dropped.
+    OwnAddress {
+        /// The bridge.
+        bridge: String,
+        /// The port or tunnel that it came in by.
+        port: String,
+        /// The address.
+        address: String,
+    },
+    /// Frames of a station come back by a hairpin port, and are dropped.
+    HairpinLoop {
+        /// The bridge.
+        bridge: String,
+        /// The port or tunnel that they come back by.
+        port: String,
+        /// Address of the station.
+        address: String,
+    },
     /// Further stations of the same second, too many to name.
     MoreStations {
         /// The bridge.
@@ -273,6 +291,8 @@ impl EventKind {
             | Self::RoutesSynchronized { settled: false }
             | Self::RoutesHeld { .. }
             | Self::Tunnel { up: false, .. }
+            | Self::OwnAddress { .. }
+            | Self::HairpinLoop { .. }
             | Self::DropsBegan { .. } => Level::Warn,
             Self::ReloadRefused { .. } | Self::UpgradeFailed { .. } => Level::Error,
         }
@@ -305,6 +325,14 @@ impl EventKind {
             Self::StationMoved { bridge, from, to, vlan, address } => {
                 format!("bridge {bridge}: station {address}{} moved from {from} to {to}", of_vlan(*vlan))
             }
+            Self::OwnAddress { bridge, port, address } => format!(
+                "bridge {bridge}: dropped a frame from {port} with {address} as source, an address of this machine: \
+                 it is forged, or there is a loop"
+            ),
+            Self::HairpinLoop { bridge, port, address } => format!(
+                "bridge {bridge}: frames of {address} come back by hairpin port {port} and are dropped: the other end \
+                 reflects them too"
+            ),
             Self::MoreStations { bridge, learnt, moved } => {
                 format!(
                     "bridge {bridge}: {} more stations learnt, {} more moved",

@@ -33,6 +33,10 @@ pub(super) struct EventWatch {
     /// Addresses learned and moved, by all bridges.
     learning: (u64, u64),
     stations: HashMap<String, HashMap<(u16, MacAddress), PortId>>,
+    /// Frames with a source that cannot be right, by worker: own addresses, and what came back.
+    offences: Vec<[u64; 2]>,
+    /// When it was told of such a frame, by the event's text.
+    told: HashMap<String, Nanos>,
     neighbours: HashMap<(String, String), Option<MacAddress>>,
     route_changes: u64,
     settled: Option<bool>,
@@ -62,6 +66,7 @@ impl EventWatch {
         let events = &gateway.events;
         self.look_at_drops(gateway, now, events);
         self.look_at_stations(gateway, events);
+        self.look_at_offences(gateway, now, events);
         self.look_at_routes(gateway, events);
         self.look_at_tunnels(gateway, now, events);
         self.look_at_modes(gateway, events);
@@ -99,6 +104,32 @@ impl EventWatch {
             let name = |port| gateway.configuration.name_of(port).unwrap_or_default().to_owned();
             compare_stations(bridge, fdb, seen, name).into_iter().for_each(|kind| events.note(kind));
         }
+    }
+
+    /// Tells of the last frame of each worker with the address of another member, and of the last one that came back:
+    /// of the same port and address once a minute.
+    fn look_at_offences(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
+        self.told.retain(|_, told| now.since(*told) < QUIET);
+        let mut counts = Vec::new();
+        for (worker, counters) in gateway.bridge_counters().enumerate() {
+            let offences = [&counters.own_addresses, &counters.looped];
+            let count = offences.map(|offences| offences.count.get());
+            let before = self.offences.get(worker).copied().unwrap_or_default();
+            counts.push(count);
+            let kinds = [own_address, hairpin_loop];
+            for ((offences, kind), is_news) in
+                offences.into_iter().zip(kinds).zip([count[0] > before[0], count[1] > before[1]])
+            {
+                let told = is_news.then(|| offences.last()).flatten();
+                let Some(event) = told.and_then(|last| kind(gateway, last)) else { continue };
+                let text = event.text();
+                if !self.told.contains_key(&text) && self.told.len() < NAMED {
+                    self.told.insert(text, now);
+                    events.note(event);
+                }
+            }
+        }
+        self.offences = counts;
     }
 
     fn look_at_routes(&mut self, gateway: &Gateway, events: &Events) {
@@ -161,6 +192,22 @@ impl EventWatch {
         }
         self.modes = modes;
     }
+}
+
+fn own_address(gateway: &Gateway, (port, address): (PortId, MacAddress)) -> Option<EventKind> {
+    let (bridge, port) = bridge_and_port(gateway, port)?;
+    Some(EventKind::OwnAddress { bridge, port, address: address.to_string() })
+}
+
+fn hairpin_loop(gateway: &Gateway, (port, address): (PortId, MacAddress)) -> Option<EventKind> {
+    let (bridge, port) = bridge_and_port(gateway, port)?;
+    Some(EventKind::HairpinLoop { bridge, port, address: address.to_string() })
+}
+
+/// Names of a member and of its bridge.
+fn bridge_and_port(gateway: &Gateway, port: PortId) -> Option<(String, String)> {
+    let bridge = gateway.configuration.bridge_of(port)?;
+    Some((bridge.name.clone(), gateway.configuration.name_of(port)?.to_owned()))
 }
 
 impl Dropping {

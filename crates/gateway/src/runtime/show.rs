@@ -260,15 +260,16 @@ fn counters(gateway: &Gateway) -> Counters {
 
 fn bridging(gateway: &Gateway) -> Bridging {
     let mut sum = Bridging::default();
-    for BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } in
-        gateway.bridge_counters()
-    {
+    for counters in gateway.bridge_counters() {
+        let BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded, .. } = counters;
         sum.learned += learned.get();
         sum.moved += moved.get();
         sum.pinned += pinned.get();
         sum.limited += limited.get();
         sum.learn_failures += learn_failures.get();
         sum.flooded += flooded.get();
+        sum.own_addresses += counters.own_addresses.count.get();
+        sum.looped += counters.looped.count.get();
     }
     let fdbs = &gateway.lasting.fdbs;
     let members = gateway.configuration.bridges.iter().flat_map(|bridge| {

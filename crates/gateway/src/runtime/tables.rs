@@ -4,8 +4,8 @@ use super::filters::FilterSlots;
 use super::routing::Routing;
 use crate::config::difference::PREPARED;
 use crate::config::model::{
-    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port, Role,
-    TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
+    Bridge, Configuration, Device, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan,
+    Port, Role, TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
 };
 use crate::device::Facts;
 use anyhow::{Context as _, Result, anyhow};
@@ -85,7 +85,10 @@ pub(super) fn tables(
     links: &Arc<Links>,
 ) -> Result<Tables> {
     let groups = split_horizons(configuration);
-    let bridges = configuration.bridges.iter().map(|bridge| bridge_options(bridge, &groups, lasting));
+    let bridges = configuration.bridges.iter().map(|bridge| {
+        let own = own_addresses(bridge, configuration, ports);
+        bridge_options(bridge, (&groups, &own), lasting)
+    });
     let bridges = Bridges::new(bridges.collect::<Result<_>>()?, Arc::clone(links))?;
     // Counters outlive a reload, which may bring more workers.
     let workers = usize::from(configuration.gateway.workers.max(PREPARED));
@@ -138,9 +141,33 @@ fn split_horizons(configuration: &Configuration) -> HashMap<PortId, PortId> {
     listed.map(|tunnel| (tunnel.id, *first.entry(tunnel.table.as_str()).or_insert(tunnel.id))).collect()
 }
 
+/// Addresses of the members that the kernel has. Where an interface has the address of a TAP, frames for it are the
+/// TAP's.
+fn own_addresses(
+    bridge: &Bridge,
+    configuration: &Configuration,
+    ports: &HashMap<PortId, Facts>,
+) -> HashMap<PortId, MacAddress> {
+    let members = bridge.members.iter().filter_map(|member| {
+        let (port, facts) = (configuration.port(member.port)?, ports.get(&member.port)?);
+        Some((port, facts.mac))
+    });
+    let (mut own, mut interfaces) = (HashMap::new(), HashMap::new());
+    for (port, mac) in members {
+        match port.device {
+            Device::Tap(_) => drop(own.insert(port.id, mac)),
+            Device::Interface(_) => drop(interfaces.insert(port.id, mac)),
+            Device::Lan78xx(_) | Device::Usb(_) | Device::Pci(_) => {}
+        }
+    }
+    let taps = own.values().copied().collect::<HashSet<_>>();
+    own.extend(interfaces.into_iter().filter(|(_, mac)| !taps.contains(mac)));
+    own
+}
+
 fn bridge_options(
     bridge: &Bridge,
-    groups: &HashMap<PortId, PortId>,
+    (groups, own): (&HashMap<PortId, PortId>, &HashMap<PortId, MacAddress>),
     lasting: &mut Lasting,
 ) -> Result<BridgeOptions> {
     let members = bridge.members.iter().map(|member| {
@@ -152,6 +179,8 @@ fn bridge_options(
             isolated: member.isolated,
             split_horizon: groups.get(&member.port).copied(),
             fdb_max_learned: member.fdb_max_learned,
+            hairpin: member.hairpin.then_some(member.hairpin_flood_limit),
+            own_address: own.get(&member.port).copied(),
             flood_limits: FloodLimits {
                 unknown_unicast: bridge.flood_limit.unknown_unicast,
                 multicast: bridge.flood_limit.multicast,
@@ -168,6 +197,7 @@ fn bridge_options(
         ageing_seconds: bridge.ageing_seconds,
         members: members.collect::<Result<_>>()?,
         static_entries: entries.collect::<Result<_>>()?,
+        forward_groups: bridge.groups(),
         fdb: lasting.fdb(bridge),
     })
 }

@@ -37,6 +37,12 @@ pub struct Bridging {
     pub learn_failures: u64,
     /// Frames for a group or an unknown station.
     pub flooded: u64,
+    /// Frames whose source is the address of another member.
+    #[serde(default)]
+    pub own_addresses: u64,
+    /// Frames that came back by a hairpin port.
+    #[serde(default)]
+    pub looped: u64,
 }
 
 impl Bridging {
@@ -48,6 +54,8 @@ impl Bridging {
             ("beyond a port's limit", self.limited),
             ("evicted", self.evicted),
             ("not learned", self.learn_failures),
+            ("of another member", self.own_addresses),
+            ("came back", self.looped),
             ("frames flooded", self.flooded),
         ];
         let shown = counts.iter().filter(|(_, count)| *count > 0);

@@ -49,7 +49,11 @@ fn packets_are_counted_where_they_go() {
     assert_eq!(path["stages"][0]["stage"], "receive");
     assert_eq!(path["law"]["received"], counters["received"]);
     let fdb = gateway.json("fdb")["fdb"].clone();
-    assert_eq!((&fdb[0]["name"], &fdb[0]["occupied"]), (&"br0".into(), &2.into()), "{fdb}");
+    assert_eq!(
+        (&fdb[0]["name"], &fdb[0]["occupied"]),
+        (&"br0".into(), &4.into()),
+        "two stations and two ports: {fdb}"
+    );
     gateway.signal(Signal::INT);
     let (code, log, _) = gateway.wait();
     assert_eq!(code, Some(0));

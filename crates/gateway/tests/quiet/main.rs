@@ -16,9 +16,7 @@ use polder_buffers::{
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::fast_path::FastPaths;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
@@ -93,23 +91,9 @@ impl TxQueue for Drain {
 }
 
 fn tables() -> Tables {
-    let member = |port| MemberOptions {
-        port: PortId(port),
-        vlans: VlanMode::Transparent,
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
-    let bridge = BridgeOptions {
-        name: "br0".to_owned(),
-        ageing_seconds: 300,
-        members: vec![member(0), member(1)],
-        static_entries: Vec::new(),
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 })),
-    };
+    let member = |port| MemberOptions::new(PortId(port));
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
+    let bridge = BridgeOptions::new("br0", vec![member(0), member(1)], fdb);
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
     let tunnels = Tunnels::new([], []).expect("no tunnels");
     let filters = polder_datapath::filter::Filters::none();

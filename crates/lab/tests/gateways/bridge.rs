@@ -121,10 +121,10 @@ fn hostile(number: u32) -> [u8; 6] {
     [2, 0xbd, a, b, c, d]
 }
 
-/// Sends a frame from `source`, which is learnt and goes nowhere (IEEE 802.1Q, 8.6.3), again while the gateway's ring is full.
+/// Sends a frame from `source` to itself, which is learnt and goes nowhere, again while the gateway's ring is full.
 fn insist(socket: &PacketSocket, source: [u8; 6]) {
     let end = clock::now() + Duration::from_secs(2);
-    while let Err(error) = socket.send(&frame([1, 0x80, 0xc2, 0, 0, 0x0e], source)) {
+    while let Err(error) = socket.send(&frame(source, source)) {
         assert!(clock::now() < end, "{error}");
         std::thread::sleep(Duration::from_micros(50));
     }

@@ -46,7 +46,7 @@ kind = "blackhole"
 "#;
 
 /// All events of a gateway.
-fn events(gateway: &Gateway) -> Vec<Value> {
+pub(crate) fn events(gateway: &Gateway) -> Vec<Value> {
     let mut command = Command::new(polder());
     let arguments = ["events", "--json", "--no-follow", "-n", "1024", "--socket"];
     let said = command::run(command.args(arguments).arg(gateway.socket())).unwrap();
@@ -54,13 +54,13 @@ fn events(gateway: &Gateway) -> Vec<Value> {
 }
 
 /// True if there is an event with these fields.
-fn has(gateway: &Gateway, fields: &Value) -> bool {
+pub(crate) fn has(gateway: &Gateway, fields: &Value) -> bool {
     let is_such =
         |event: &Value| fields.as_object().unwrap().iter().all(|(name, value)| event[name] == *value);
     events(gateway).iter().any(is_such)
 }
 
-fn until_told(gateway: &Gateway, fields: Value) {
+pub(crate) fn until_told(gateway: &Gateway, fields: Value) {
     until(&fields.to_string(), || has(gateway, &fields));
 }
 

@@ -35,6 +35,7 @@ mod open_vswitch_routed;
 mod order;
 mod overload;
 mod parity;
+mod port_frames;
 mod reload;
 mod routed_tunnel;
 mod router;

@@ -43,7 +43,7 @@ impl Bridges {
         let Some(from) = self.member(from) else { return false };
         let bridge = self.bridge(from.bridge);
         let time = FdbTime { second, ageing: bridge.ageing };
-        let run = Run { from, fdb: &bridge.fdb, time, bridges: self };
+        let run = Run { from, bridge, time, bridges: self };
         let view = bridge.fdb.view();
         let source = FdbKey::new(pair.source, vlan);
         let destination = FdbKey::new(pair.destination, vlan);
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
     /// The pair of stations of a frame, the member that its frames leave by, and what becomes of their tag; `None` when
     /// that is to be found out for each frame.
     fn pair(&self, frame: &Frame) -> Option<(StationPair, &'a Member, TagChange)> {
-        let view = self.fdb.view();
+        let view = self.fdb().view();
         // A source that is not learned is counted with each frame.
         if view.lookup(frame.source, frame.source_place, self.time) != Some(self.from.port) {
             return None;
@@ -106,6 +106,10 @@ impl<'a> Run<'a> {
         let BridgeVerdict::Forward(to) = self.decide(frame.destination, frame.destination_place) else {
             return None;
         };
+        // What is reflected goes by a limit.
+        if to.port == self.from.port {
+            return None;
+        }
         let tag = frame.tag.vlan();
         if tag == Some(0) {
             return None;

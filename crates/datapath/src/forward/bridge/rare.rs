@@ -1,13 +1,15 @@
 //! Rare frames: for a group or an unknown station, with a new source, without a whole header, without a bridge.
 
-use super::{BridgeCounters, BridgeState, BridgeVerdict, Header, Run, TAGGED, UNTAGGED};
+use super::{BridgeCounters, BridgeState, BridgeVerdict, Frame, Header, Run, TAGGED, UNTAGGED};
 use crate::drops::{Context, DropReason};
+use crate::flags::NOT_REFLECTED;
 use crate::forward::fdb::{FdbKey, Learned};
 use crate::forward::flood::{Flood, Targets};
+use crate::forward::hairpin::STILL_THERE;
 use crate::forward::table::Member;
 use crate::forward::vlan::Tag;
 use crate::units::Nanos;
-use polder_buffers::{NO_PORT, Packet, Pool};
+use polder_buffers::{BATCH, NO_PORT, Packet, Pool};
 
 #[cold]
 pub(super) fn refuse(packet: &mut Packet, context: &Context<'_>) {
@@ -17,11 +19,49 @@ pub(super) fn refuse(packet: &mut Packet, context: &Context<'_>) {
     }
 }
 
+/// Drops the frame at a position of a run, and those behind it with the same source.
+#[cold]
+pub(super) fn refuse_source(
+    packets: &mut [Packet],
+    (frames, first): (&mut [Frame; BATCH], usize),
+    reason: DropReason,
+    context: &Context<'_>,
+) {
+    let source = frames[first].source;
+    for (packet, frame) in packets.iter_mut().zip(frames).skip(first) {
+        match frame.source {
+            FdbKey::NONE => continue,
+            same if same == source => {}
+            _ => return,
+        }
+        (frame.source, frame.destination) = (FdbKey::NONE, FdbKey::NONE);
+        context.discard(packet, reason);
+    }
+}
+
 impl<'a> Run<'a> {
+    /// Learns a source that is new, was elsewhere, or was not seen in this second.
+    ///
+    /// # Errors
+    /// Reason why the frames of the source are dropped.
     #[cold]
-    pub(super) fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) -> Learned {
+    pub(super) fn learn_one(
+        &self,
+        source: FdbKey,
+        state: &mut BridgeState,
+        now: Nanos,
+    ) -> Result<Learned, DropReason> {
+        self.check_source(source, &state.counters)?;
         let Member { port, fdb_max_learned, .. } = *self.from;
-        let learned = self.fdb.learn_within(source, port, fdb_max_learned, self.time);
+        if self.from.hairpin.is_some() && self.has_come_back(source) {
+            state.counters.looped.note(port, source);
+            if let Some(gate) = state.hairpins.get_mut(usize::from(port.0)) {
+                gate.suspect(now);
+            }
+            return Err(DropReason::HairpinLoop);
+        }
+        let counters = &state.counters;
+        let learned = self.fdb().learn_within(source, port, fdb_max_learned, self.time);
         match learned {
             Learned::Known | Learned::Refreshed => {}
             Learned::Added => counters.learned.add(1),
@@ -30,29 +70,101 @@ impl<'a> Run<'a> {
             Learned::Limited => counters.limited.add(1),
             Learned::Full => counters.learn_failures.add(1),
         }
-        learned
+        Ok(learned)
+    }
+
+    /// True if a station that was seen at another member a moment ago has the source of a frame.
+    fn has_come_back(&self, source: FdbKey) -> bool {
+        let known = self.fdb().lookup(source, self.time).and_then(|_| self.fdb().entry(source));
+        let Some(entry) = known else { return false };
+        let is_fresh = entry.is_static || self.time.second.saturating_sub(entry.seen) <= STILL_THERE;
+        entry.port != self.from.port && is_fresh
+    }
+
+    /// Refuses the address of another member.
+    fn check_source(&self, source: FdbKey, counters: &BridgeCounters) -> Result<(), DropReason> {
+        let port = self.from.port;
+        if !self.bridge.own.is_elsewhere(source, port) {
+            return Ok(());
+        }
+        counters.own_addresses.note(port, source);
+        Err(DropReason::OwnAddress)
+    }
+
+    /// Drops frames of a run that is not learned from whose source is the address of another member.
+    #[inline(never)]
+    pub(super) fn guard(&self, packets: &mut [Packet], state: &mut BridgeState, context: &Context<'_>) {
+        let mut last = FdbKey::NONE;
+        for position in 0..packets.len().min(BATCH) {
+            let source = state.frames[position].source;
+            if source == last || source == FdbKey::NONE {
+                continue;
+            }
+            last = source;
+            if let Err(reason) = self.check_source(source, &state.counters) {
+                refuse_source(packets, (&mut state.frames, position), reason, context);
+            }
+        }
+    }
+
+    /// The verdict on a frame for a known station behind the member that it came in by.
+    #[cold]
+    pub(super) fn reflect(&self, to: &'a Member, state: &mut BridgeState, now: Nanos) -> BridgeVerdict<'a> {
+        let (gate, limit) = (state.hairpins.get_mut(usize::from(to.port.0)), to.hairpin.unwrap_or(0));
+        match gate.is_none_or(|gate| gate.admit_known(limit, now)) {
+            true => BridgeVerdict::Forward(to),
+            false => BridgeVerdict::Drop(DropReason::HairpinLimit),
+        }
     }
 
     /// The verdict on a frame for a group or an unknown station.
     #[inline(never)]
     pub(super) fn flood(
         &self,
+        packet: &mut Packet,
         destination: FdbKey,
         state: &mut BridgeState,
-        now: Nanos,
+        context: &Context<'_>,
     ) -> BridgeVerdict<'a> {
         state.counters.flooded.add(1);
         if let Some(gates) = state.gates.get_mut(usize::from(self.from.split_horizon.0))
-            && !gates.admit(destination, self.from.flood_limits, now)
+            && !gates.admit(destination, self.from.flood_limits, context.now)
         {
             return BridgeVerdict::Drop(DropReason::FloodLimit);
         }
-        let flood = Flood { from: self.from, vlan: destination.vlan(), group: destination.is_group() };
-        match flood.targets(self.bridges) {
-            Targets::Nobody(reason) => BridgeVerdict::Drop(reason),
-            Targets::One(member) => BridgeVerdict::Forward(member),
-            Targets::Many => BridgeVerdict::Flood,
+        let (from, vlan, group) = (self.from, destination.vlan(), destination.is_group());
+        let mut flood = Flood { from, vlan, group, reflects: from.hairpin.is_some() };
+        let is_limited = flood.is_reflected(self.bridges) && !admit_reflection(from, state, context.now);
+        if is_limited {
+            flood.reflects = false;
+            packet.flags |= NOT_REFLECTED;
         }
+        match flood.targets(self.bridges) {
+            Targets::Nobody(_) if is_limited => BridgeVerdict::Drop(DropReason::HairpinLimit),
+            Targets::Nobody(reason) => BridgeVerdict::Drop(reason),
+            Targets::One(member) => {
+                count_limited(is_limited, context);
+                BridgeVerdict::Forward(member)
+            }
+            Targets::Many => {
+                count_limited(is_limited, context);
+                BridgeVerdict::Flood
+            }
+        }
+    }
+}
+
+/// True if `from` may get one more of its floods back.
+fn admit_reflection(from: &Member, state: &mut BridgeState, now: Nanos) -> bool {
+    let (gate, limit) = (state.hairpins.get_mut(usize::from(from.port.0)), from.hairpin.unwrap_or(0));
+    gate.is_none_or(|gate| gate.admit_flood(limit, now))
+}
+
+/// Counts the copy that is not made, if there is one, as made and dropped.
+fn count_limited(is_limited: bool, context: &Context<'_>) {
+    if is_limited {
+        context.ledger.cloned.add(1);
+        context.drops.count(DropReason::HairpinLimit, 1);
     }
 }
 

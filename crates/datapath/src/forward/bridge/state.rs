@@ -3,9 +3,12 @@
 use super::{BridgeState, Frame};
 use crate::counters::{Counter, totals};
 use crate::fast_path::SeenPairs;
+use crate::forward::fdb::FdbKey;
 use crate::forward::flood::FloodGates;
+use crate::forward::hairpin::HairpinGate;
 use crate::forward::table::Bridges;
-use polder_buffers::BATCH;
+use crate::wire::MacAddress;
+use polder_buffers::{BATCH, PortId};
 use std::sync::Arc;
 
 /// Counters of one worker's bridge stage. Copies are in [`Ledger`](crate::drops::Ledger).
@@ -24,17 +27,47 @@ pub struct BridgeCounters {
     pub learn_failures: Counter,
     /// Frames for a group or an unknown station.
     pub flooded: Counter,
+    /// Frames whose source is the address of another member; counted like `pinned`.
+    pub own_addresses: Offences,
+    /// Frames that came back by a hairpin member; counted like `pinned`.
+    pub looped: Offences,
+}
+
+/// Frames with a source that cannot be right, and the last of them.
+#[derive(Debug, Default)]
+pub struct Offences {
+    /// Their number.
+    pub count: Counter,
+    /// Source, and above it the member that the frame came in by.
+    last: Counter,
+}
+
+impl Offences {
+    /// Counts one frame. To be called by the owning worker alone.
+    pub(super) fn note(&self, port: PortId, source: FdbKey) {
+        self.last.set(source.packed() | u64::from(port.0) << 48);
+        self.count.add(1);
+    }
+
+    /// Member and source of the last frame; `None` while there was none.
+    pub fn last(&self) -> Option<(PortId, MacAddress)> {
+        let [a, b, c, d, e, f, low, high] = self.last.get().to_le_bytes();
+        let source = MacAddress([a, b, c, d, e, f]);
+        source.is_station().then_some((PortId(u16::from_le_bytes([low, high])), source))
+    }
 }
 
 totals! {
-    BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [];
+    BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [own_addresses, looped];
+    Offences { count } [];
 }
 
 impl BridgeState {
     /// The state for `bridges`.
     pub fn new(bridges: &Bridges, counters: Arc<BridgeCounters>) -> Self {
         let frames = Box::new([Frame::default(); BATCH]);
-        let mut state = Self { gates: Vec::new(), frames, seen: SeenPairs::new(), counters };
+        let (gates, hairpins, seen) = (Vec::new(), Vec::new(), SeenPairs::new());
+        let mut state = Self { gates, frames, hairpins, seen, counters };
         state.adopt(bridges);
         state
     }
@@ -43,6 +76,9 @@ impl BridgeState {
     pub fn adopt(&mut self, bridges: &Bridges) {
         let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
         self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());
+        let reflecting = bridges.members().iter().filter(|member| member.hairpin.is_some());
+        let ports = reflecting.map(|member| usize::from(member.port.0) + 1).max();
+        self.hairpins.resize(self.hairpins.len().max(ports.unwrap_or(0)), HairpinGate::new());
     }
 
     /// The counters.

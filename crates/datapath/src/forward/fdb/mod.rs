@@ -80,11 +80,19 @@ impl FdbKey {
         self.0 & 1 != 0
     }
 
-    /// True if it is in 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022,
-    /// table 8-1).
-    #[inline(always)]
-    pub(super) fn is_reserved(self) -> bool {
-        self.0 & 0xf0ff_ffff_ffff == 0x0000_00c2_8001
+    /// The six bytes of the address, the first of them lowest.
+    pub(super) fn packed(self) -> u64 {
+        self.0 & 0xffff_ffff_ffff
+    }
+
+    /// The address alone, as of a bridge without VLANs.
+    pub(super) fn without_vlan(self) -> Self {
+        self.in_vlan(0)
+    }
+
+    /// The same address in another VLAN.
+    pub(super) fn in_vlan(self, vlan: u16) -> Self {
+        Self::from_wire(self.packed(), vlan)
     }
 
     /// Its VLAN; 0 for none.

@@ -3,6 +3,7 @@
 use super::{Bridge, Bridges, Links, Member};
 use crate::forward::fdb::{FdbEntry, FdbFull, FdbKey, FdbTime};
 use crate::forward::options::{BridgeError, BridgeOptions, MemberOptions, NOT_A_MEMBER, check, places};
+use crate::forward::own::OwnAddresses;
 use crate::forward::vlan::PortVlans;
 use polder_buffers::{BATCH, PortId};
 use std::collections::HashSet;
@@ -42,6 +43,7 @@ impl Bridges {
         let mut bridges = Vec::with_capacity(options.len());
         for (number, options) in (0_u16..).zip(options) {
             check(&options)?;
+            let own = OwnAddresses::of(&options);
             let start = members.len();
             members.extend(options.members.iter().map(|member| Member::new(member, number)));
             bridges.push(Bridge {
@@ -49,6 +51,8 @@ impl Bridges {
                 ageing: options.ageing_seconds,
                 members: start..members.len(),
                 static_entries: options.static_entries,
+                forward_groups: options.forward_groups,
+                own,
             });
         }
         Ok(Self { by_port, members: members.into(), bridges: bridges.into(), links })
@@ -63,13 +67,25 @@ impl Bridges {
         let mut result = Ok(());
         for (number, bridge) in (0..).zip(&self.bridges) {
             let time = FdbTime { second, ageing: bridge.ageing };
-            let wanted = bridge.static_entries.iter().map(|entry| (entry.key(), entry.port.0)).collect();
-            bridge.fdb.remove_where(|entry| !self.keeps(number, &wanted, entry));
-            for entry in &bridge.static_entries {
-                result = result.and(bridge.fdb.set_static(entry.key(), entry.port, time));
+            let bound = bridge.static_entries.iter().map(|entry| (entry.key(), entry.port));
+            let wanted = bound.chain(self.own_entries(bridge)).collect::<Vec<_>>();
+            let ports = wanted.iter().map(|&(key, port)| (key, port.0)).collect();
+            bridge.fdb.remove_where(|entry| !self.keeps(number, &ports, entry));
+            for (key, port) in wanted {
+                result = result.and(bridge.fdb.set_static(key, port, time));
             }
         }
         result
+    }
+
+    /// Static entries of the members' own addresses, in the VLAN that each sends without a tag.
+    fn own_entries<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = (FdbKey, PortId)> + 'a {
+        // Of several members with one address, the first is found.
+        let first = bridge.own.iter().filter(|&(key, port)| bridge.own.members(key).next() == Some(port));
+        first.filter_map(|(address, port)| {
+            let vlan = self.member(port)?.untagged()?;
+            Some((address.in_vlan(vlan), port))
+        })
     }
 
     /// Number of packets that the stage may make of one batch, so that a worker can reserve room.
@@ -92,8 +108,12 @@ impl Bridges {
     /// True if an entry of the database agrees with the configuration.
     fn keeps(&self, bridge: u16, wanted: &HashSet<(FdbKey, u16)>, entry: &FdbEntry) -> bool {
         let member = self.member(entry.port).filter(|member| member.bridge == bridge);
+        let key = FdbKey::new(entry.address, entry.vlan);
         member.is_some_and(|member| member.carries(entry.vlan))
-            && (!entry.is_static || wanted.contains(&(FdbKey::new(entry.address, entry.vlan), entry.port.0)))
+            && match entry.is_static {
+                true => wanted.contains(&(key, entry.port.0)),
+                false => !self.bridge(bridge).own.is_elsewhere(key, entry.port),
+            }
     }
 }
 
@@ -108,6 +128,7 @@ impl Member {
             split_horizon: options.split_horizon.unwrap_or(options.port),
             flood_limits: options.flood_limits,
             fdb_max_learned: options.fdb_max_learned.unwrap_or(u32::MAX),
+            hairpin: options.hairpin,
             vlans: PortVlans::new(&options.vlans).map(Box::new),
         }
     }

@@ -6,10 +6,13 @@ use crate::bpf::window::{
     USED_AT, Windows,
 };
 use core::sync::atomic::Ordering;
+use polder_datapath::forward::{ForwardGroups, LinkLocalGroup};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 /// Bytes of the window.
 pub(crate) const WINDOW: u32 = 1 << 20;
+/// Address of the interface, which no packet is for.
+pub(crate) const MAC: [u8; 6] = [2, 7, 1, 8, 2, 8];
 const BULK: u64 = 3 << 18;
 const TAGS: [&[u8]; 3] = [&[], &[0x81, 0, 0x20, 7], &[0x88, 0xa8, 0, 7]];
 
@@ -72,6 +75,12 @@ impl Bench {
         assert_eq!(counted[0], admitted);
         counted
     }
+}
+
+/// All link-local groups that a bridge may forward: the port's program takes them.
+pub(crate) fn all_groups() -> ForwardGroups {
+    use LinkLocalGroup::{Dot1x, Lacp, Lldp, Stp};
+    [Stp, Lacp, Dot1x, Lldp].into_iter().collect()
 }
 
 pub(crate) fn ethernet(destination: [u8; 6], tag: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {

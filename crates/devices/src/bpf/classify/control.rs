@@ -102,7 +102,7 @@ fn by_port(program: &mut Assembler, control: Label, bulk: Label) {
 }
 
 /// The first four bytes of reserved group addresses, as a load sees them.
-const RESERVED_GROUPS: i32 = i32::from_ne_bytes([0x01, 0x80, 0xc2, 0x00]);
+pub(crate) const RESERVED_GROUPS: i32 = i32::from_ne_bytes([0x01, 0x80, 0xc2, 0x00]);
 /// Bytes of source and destination port.
 const PORTS: i16 = 4;
 const BFD: [u16; 4] = [3784, 3785, 4784, 6784];

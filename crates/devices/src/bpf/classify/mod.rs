@@ -7,7 +7,7 @@
 mod control;
 mod routed;
 
-pub(crate) use control::control;
+pub(crate) use control::{RESERVED_GROUPS, control};
 pub(crate) use routed::{RouterMaps, route};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -24,6 +24,12 @@ pub(crate) trait Target {
     /// Keeps the context in R6, and puts the beginning of the frame into R2 and the end of what may be read into R3.
     /// Nothing is known of the frame's length yet.
     fn open(&self, program: &mut Assembler);
+
+    /// Puts the beginning of the frame into R2 and the end of what may be read into R3, of which no more than the
+    /// Ethernet header matters.
+    fn peek(&self, program: &mut Assembler) {
+        self.open(program);
+    }
 
     /// Puts the VLAN of the frame's tag into R8, in network order and 0 for none, and what it carries into R9; R2 moves
     /// so that the network header is [`ETHERNET`] behind it; R0 stays. Jumps to `pass` for frames that are cut off or have a tag

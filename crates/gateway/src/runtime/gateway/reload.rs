@@ -4,6 +4,7 @@ use super::start::bind_static;
 use super::{Gateway, PortState};
 use crate::config::model::{Configuration, Order, Role};
 use crate::config::{Difference, difference};
+use crate::device::forward_groups;
 use crate::runtime::devices::Opening;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::Command;
@@ -120,12 +121,14 @@ impl Gateway {
         }
     }
 
-    /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
+    /// Takes the packets of the tunnels and the link-local groups of `configuration`, and leaves others to the kernel.
     fn endpoint(&self, configuration: &Configuration) -> Result<()> {
         for state in &self.ports {
             let Some(handle) = state.handle() else { continue };
             let port = &state.configuration;
-            if port.role != Role::Bridge {
+            if port.role == Role::Bridge {
+                handle.set_forward_groups(forward_groups(port, configuration));
+            } else {
                 let told = || format!("cannot take the tunnels' packets on port {}", port.name);
                 handle.set_tunnels(port, configuration).with_context(told)?;
             }

@@ -1,5 +1,6 @@
 //! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
 
+use super::start::bind_static;
 use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
@@ -180,6 +181,8 @@ impl Gateway {
         let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
         tables.fast_paths = self.fast_paths(&tables.tunnels);
         self.tables.replace(tables);
+        // Members may have other addresses.
+        bind_static(&self.tables.latest(), self.clock.now());
         self.end_flows();
         self.wake_workers();
         Ok(())

@@ -4,6 +4,7 @@ use super::teller::{Teller, facts};
 use crate::config::model::Bridge;
 use polder_buffers::PortId;
 use polder_datapath::counters::Stage;
+use polder_datapath::drops::DropReason;
 use polder_datapath::forward::{FdbEntry, FdbKey, FdbTime};
 use polder_datapath::route::Notice;
 use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
@@ -26,7 +27,7 @@ impl Teller<'_> {
             return;
         };
         let bridge = self.gateway.configuration.bridge_of(came.ingress);
-        let Some((bridge, (_, to))) = bridge.zip(ends(&came.bytes)) else {
+        let Some((bridge, (from, to))) = bridge.zip(ends(&came.bytes)) else {
             self.ends(look);
             return;
         };
@@ -35,7 +36,6 @@ impl Teller<'_> {
         let in_vlan = if vlan > 0 { format!(", VLAN {vlan}") } else { String::new() };
         let known = self.known(walked, came.ingress, to, vlan);
         let names = going.iter().map(|packet| self.name(packet.egress)).collect::<Vec<_>>();
-        let why = self.why(bridge, to, known.as_ref());
         let name = &bridge.name;
         let of_bridge = facts([
             ("bridge", json!(name)),
@@ -48,10 +48,13 @@ impl Teller<'_> {
             Fate::Dropped(reason) => Some(reason),
             Fate::GoesOn | Fate::Taken => None,
         });
+        let owner = walked.tables.bridges.owner(came.ingress, to);
+        let why = dropped.and_then(|reason| self.why_not(walked, came.ingress, (from, to, vlan), reason));
+        let why = why.unwrap_or_else(|| self.why(bridge, to, owner, known.as_ref()));
         match (names.as_slice(), dropped) {
             ([], Some(reason)) => self.end(Stage::Bridge, reason, format!("; {name}{in_vlan}: {why}")),
             ([], None) => {}
-            ([one], _) if known.is_some() => {
+            ([one], _) if known.is_some() || owner.is_some() => {
                 self.step("bridge", format!("{name}{in_vlan}: {why}: to {one}"), of_bridge)
             }
             (all, _) => {
@@ -72,8 +75,40 @@ impl Teller<'_> {
         fdb.entry(key)
     }
 
-    fn why(&self, bridge: &Bridge, to: MacAddress, known: Option<&FdbEntry>) -> String {
+    /// Reason why a frame is dropped before its destination matters; `None` where the destination decides.
+    fn why_not(
+        &self,
+        walked: &Walk,
+        port: PortId,
+        (from, to, vlan): (MacAddress, MacAddress, u16),
+        reason: DropReason,
+    ) -> Option<String> {
+        let bridges = &walked.tables.bridges;
+        if reason == DropReason::ReservedMulticast {
+            return Some(format!("{to} is a link-local group, and not among the bridge's `forward_groups`"));
+        }
+        if reason == DropReason::OwnAddress {
+            let owner = self.name(bridges.owner(port, from)?);
+            return Some(format!("the source {from} is the address of {owner} itself"));
+        }
+        if reason == DropReason::HairpinLoop {
+            let seen = self.known(walked, port, from, vlan)?;
+            return Some(format!("{from} was seen behind {} a moment ago", self.name(seen.port)));
+        }
+        None
+    }
+
+    fn why(
+        &self,
+        bridge: &Bridge,
+        to: MacAddress,
+        owner: Option<PortId>,
+        known: Option<&FdbEntry>,
+    ) -> String {
         let second = FdbTime::new(self.gateway.clock.now(), 0).second;
+        if let Some(owner) = owner {
+            return format!("{to} is the address of {} itself", self.name(owner));
+        }
         match known {
             Some(entry) if entry.is_static => {
                 format!("{to} is bound to {} by configuration", self.name(entry.port))

@@ -34,12 +34,13 @@ impl Teller<'_> {
                 );
                 (text, true)
             }
-            Some(Ok(XdpVerdict::Kernel)) => (
-                format!(
-                    "; its {hook} program leaves the packet to the kernel: it is none that a tunnel or the router endpoints"
-                ),
-                false,
-            ),
+            Some(Ok(XdpVerdict::Kernel)) => {
+                let why = match port.role {
+                    Role::Bridge => "it is for the interface itself, or for a link-local group",
+                    Role::Underlay | Role::Router => "it is none that a tunnel or the router takes",
+                };
+                (format!("; its {hook} program leaves the packet to the kernel: {why}"), false)
+            }
             Some(Ok(XdpVerdict::Dropped)) => (format!("; its {hook} program drops the packet"), false),
             Some(Err(errno)) => (
                 format!("; what its {hook} program does cannot be asked ({errno}), and is taken for granted"),

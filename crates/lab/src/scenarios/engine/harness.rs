@@ -18,9 +18,7 @@ use polder_datapath::counters::{QueueCounters, Stage, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{RxQueue, TxQueue};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
@@ -411,23 +409,9 @@ pub(crate) fn bridge(
     static_entries: Vec<StaticEntry>,
     now: Nanos,
 ) -> anyhow::Result<Bridges> {
-    let member = |port| MemberOptions {
-        port,
-        vlans: VlanMode::Transparent,
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
-    let bridge = BridgeOptions {
-        name: "lan".to_owned(),
-        ageing_seconds: 300,
-        members: members.into_iter().map(member).collect(),
-        static_entries,
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
-    };
+    let members = members.into_iter().map(MemberOptions::new).collect();
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed }));
+    let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("lan", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(usize::from(u16::MAX))))?;
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
     Ok(bridges)

@@ -23,9 +23,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
 use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
-use polder_datapath::forward::{
-    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
-};
+use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{RxQueue, TxQueue as _};
 use polder_datapath::queue::{CodelOptions, Discipline, QueueOptions};
 use polder_datapath::route::Routers;
@@ -456,24 +454,11 @@ fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<Vec<u8>>> {
 
 /// A bridge between two ports that knows both stations.
 fn tables(now: Nanos) -> anyhow::Result<Tables> {
-    let member = |port| MemberOptions {
-        port,
-        vlans: VlanMode::Transparent,
-        learning: true,
-        flood: true,
-        isolated: false,
-        split_horizon: None,
-        fdb_max_learned: None,
-        flood_limits: FloodLimits::default(),
-    };
     let entry = |address, port| StaticEntry { address: MacAddress(address), vlan: None, port };
-    let bridge = BridgeOptions {
-        name: "lan".to_owned(),
-        ageing_seconds: 300,
-        members: [NEAR, FAR].map(member).to_vec(),
-        static_entries: vec![entry(FROM, NEAR), entry(TO, FAR)],
-        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: SEED })),
-    };
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: SEED }));
+    let static_entries = vec![entry(FROM, NEAR), entry(TO, FAR)];
+    let members = [NEAR, FAR].map(MemberOptions::new).to_vec();
+    let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("lan", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2)))?;
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
     Ok(Tables {

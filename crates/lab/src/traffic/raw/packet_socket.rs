@@ -5,6 +5,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Frames of any EtherType (`ETH_P_ALL`).
+const ALL: u16 = 3;
 /// Frames that the kernel keeps for us, in bytes.
 const KEPT: usize = 8 << 20;
 /// Bytes of the link-layer addresses, behind which a tag stands.
@@ -21,13 +23,26 @@ impl PacketSocket {
     /// # Errors
     /// When there is no such interface, or this is not root.
     pub fn open(interface: &str) -> Result<Self, Errno> {
+        Self::bound(interface, ALL)
+    }
+
+    /// Opens it for frames of one EtherType, as daemons do: it hears what programs at the interface's ingress leave to the
+    /// kernel, and not what they take.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_for(interface: &str, kind: u16) -> Result<Self, Errno> {
+        Self::bound(interface, kind)
+    }
+
+    fn bound(interface: &str, kind: u16) -> Result<Self, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         // A smaller one only loses more when this process stands still.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, KEPT);
         let own = Self(socket);
         sys::set_option(own.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
-        sys::bind_to_interface(own.as_fd(), interface_number(interface)?)?;
+        sys::bind_to_interface(own.as_fd(), interface_number(interface)?, kind)?;
         Ok(own)
     }
 
