@@ -28,6 +28,8 @@ pub struct Link {
     pub peer: Option<u32>,
     /// True if `peer` is a number in another network namespace.
     pub peer_elsewhere: bool,
+    /// Number of that network namespace (`IFLA_LINK_NETNSID`), as the one that was asked numbers others.
+    pub peer_namespace: Option<u32>,
     /// VLAN of a VLAN interface (802.1Q alone).
     pub vlan: Option<u16>,
     /// True if, as a bridge, it calls iptables, ip6tables by an option of its own.
@@ -84,7 +86,11 @@ impl Link {
             libc::IFLA_MTU => self.mtu = number(value).unwrap_or(0),
             libc::IFLA_MASTER => self.master = number(value),
             libc::IFLA_LINK => self.peer = number(value).filter(|&index| index != 0),
-            libc::IFLA_LINK_NETNSID => self.peer_elsewhere = true,
+            libc::IFLA_LINK_NETNSID => {
+                self.peer_elsewhere = true;
+                // A number below zero is none.
+                self.peer_namespace = number(value).filter(|&id| i32::try_from(id).is_ok());
+            }
             libc::IFLA_NUM_RX_QUEUES => self.receive_queues = number(value).unwrap_or(0),
             libc::IFLA_NUM_TX_QUEUES => self.transmit_queues = number(value).unwrap_or(0),
             libc::IFLA_LINKINFO => self.read_information(value),
@@ -162,7 +168,11 @@ mod tests {
         let service = of_kind("vlan", &[id, (VLAN_PROTOCOL, &[0x88, 0xa8])], &[below]);
         assert_eq!(service.vlan, None, "802.1ad");
         let elsewhere = (libc::IFLA_LINK_NETNSID, &[0; 4][..]);
-        assert_eq!(of_kind("vlan", &[id], &[below, elsewhere]).lower(), None);
+        let moved = of_kind("vlan", &[id], &[below, elsewhere]);
+        assert_eq!((moved.lower(), moved.peer, moved.peer_namespace), (None, Some(3), Some(0)));
+        let unknown = (libc::IFLA_LINK_NETNSID, &[0xff; 4][..]);
+        let moved = of_kind("vlan", &[id], &[below, unknown]);
+        assert_eq!((moved.lower(), moved.peer_namespace), (None, None));
         assert_eq!(of_kind("veth", &[id], &[below]).vlan, None);
     }
 

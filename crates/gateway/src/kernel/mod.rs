@@ -17,8 +17,10 @@ pub mod hold;
 pub mod hooks;
 pub mod message;
 pub mod mirror;
+pub mod namespaces;
 pub mod request;
 pub mod socket;
+pub mod sockets;
 
 pub use follower::Follower;
 pub use mirror::{Changes, Mirror};

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
+mod beside;
 mod boundary;
 mod completions;
 mod confined;

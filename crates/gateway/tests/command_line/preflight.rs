@@ -8,7 +8,7 @@ const BRIDGE: &str = "version = 1\n[port.lan]\ninterface = \"pdeth0\"\n[port.hos
 
 /// Exit code and output of `script` in a namespace, where `$POLDER` is the program and `$FILE` a
 /// configuration.
-fn inside(name: &str, configuration: &str, script: &str) -> (Option<i32>, String) {
+pub(crate) fn inside(name: &str, configuration: &str, script: &str) -> (Option<i32>, String) {
     let folder = Folder::new(name);
     let file = folder.0.join("gw.toml");
     std::fs::write(&file, configuration).expect("the file");

@@ -75,14 +75,12 @@ fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Preflight
             true => (Severity::Warning, format!("bypassed, as `kernel_hooks` says: {}", bypassed.text())),
             false => (Severity::Problem, refusal(bypassed)),
         };
-        PreflightFinding { of: format!("port.{}", bypassed.port), severity, topic: TOPIC.to_owned(), text }
+        PreflightFinding::new(format!("port.{}", bypassed.port), severity, TOPIC, text)
     });
-    let unread = inspection.unread.iter().map(|text| PreflightFinding {
-        of: "gateway".to_owned(),
-        severity: Severity::Warning,
-        topic: TOPIC.to_owned(),
-        text: text.clone(),
-    });
+    let unread = inspection
+        .unread
+        .iter()
+        .map(|text| PreflightFinding::new("gateway".to_owned(), Severity::Warning, TOPIC, text.clone()));
     bypassed.chain(unread).collect()
 }
 

@@ -4,14 +4,23 @@ use crate::clock::Clock;
 use crate::config::model::{Configuration, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::Mirror;
+use crate::kernel::message::{Object, Target};
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
+use crate::runtime::silence::with_uppers;
+use polder_datapath::route::Prefix;
 use polder_datapath::units::Nanos;
-use std::collections::HashMap;
+use polder_devices::netlink::Client;
+use polder_devices::netlink::link::{HEADER, Link};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 
 /// Time for which the kernel may take to tell its tables.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
+/// Tables that the kernel's rules lead all packets to, unless a rule was added.
+const USUAL_TABLES: [u32; 2] = [254, 253];
+/// `RTPROT_RA` of linux/rtnetlink.h: a route that a router advertisement has brought.
+const BY_ADVERTISEMENT: u8 = 9;
 
 /// The machine, as far as it was found out.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +31,10 @@ pub(super) struct Machine {
     pub(super) forwards: [Option<bool>; 2],
     /// Routes of each table that is named, of both families; `None` when the kernel did not tell.
     pub(super) routes: Option<HashMap<u32, usize>>,
+    /// Destinations that lead to interfaces which are no router's port, by interface.
+    pub(super) left: BTreeMap<String, Vec<Prefix>>,
+    /// True if the machine has routes that router advertisements have brought.
+    pub(super) hears_routers: bool,
 }
 
 /// An interface of the kernel's.
@@ -32,6 +45,10 @@ pub(super) struct Interface {
     pub(super) addresses: Vec<(IpAddr, u8)>,
     /// Kernel's check of IPv4 sources: 0 none, 1 strict, 2 loose.
     pub(super) source_check: u8,
+    /// True if the kernel forwards what comes by it, of IPv4 and of IPv6; `None` where that could not be read.
+    pub(super) forwards: [Option<bool>; 2],
+    /// `accept_ra`: 1 is for interfaces that do not forward, 2 for all.
+    pub(super) accepts_advertisements: u8,
     /// The kernel's bridge or bond that it belongs to.
     pub(super) master: Option<String>,
     /// The interface that it is a VLAN of.
@@ -51,11 +68,18 @@ impl Machine {
             return machine;
         }
         let mirror = follow.mirror();
+        let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETLINK, &[0; HEADER]));
+        let links = answers.unwrap_or_default();
+        let links = links.iter().filter_map(|(_, body)| Link::parse(body)).collect::<Vec<_>>();
+        let of_ports =
+            links.iter().filter(|link| interfaces(configuration).any(|(_, name)| name == link.name));
         machine.interfaces =
-            mirror.links().map(|link| (link.name.clone(), interface(link.index, mirror))).collect();
+            of_ports.map(|link| (link.name.clone(), interface(link, &links, mirror))).collect();
         let tables = &configuration.router.tables;
         if configuration.router.routes == RoutesFrom::Kernel {
             machine.routes = Some(tables.iter().map(|&table| (table, mirror.size(table))).collect());
+            machine.left = left(configuration, &links, mirror);
+            machine.hears_routers = mirror.routes_of(BY_ADVERTISEMENT) > 0;
         }
         machine
     }
@@ -67,18 +91,74 @@ pub(super) fn interfaces(configuration: &Configuration) -> impl Iterator<Item = 
     ports.filter_map(|port| Some((port.name.as_str(), port.device.interface()?)))
 }
 
-fn interface(index: u32, mirror: &Mirror) -> Interface {
-    let Some(link) = mirror.link(index) else { return Interface::default() };
-    let addresses = mirror.addresses().filter(|address| address.index == index);
+fn interface(link: &Link, links: &[Link], mirror: &Mirror) -> Interface {
+    let name = &link.name;
+    let addresses = mirror.addresses().filter(|address| address.index == link.index);
     let check = |name: &str| number(&format!("ipv4/conf/{name}/rp_filter")).unwrap_or(0);
-    let master = std::fs::read_link(Path::new("/sys/class/net").join(&link.name).join("master")).ok();
+    let other = |index: Option<u32>| links.iter().find(|other| Some(other.index) == index);
+    // A VRF is a table of routes, and forwards nothing by itself.
+    let master = other(link.master).filter(|master| master.kind != "vrf");
+    let below = other(link.lower().filter(|_| link.vlan.is_some()));
     Interface {
         mtu: link.mtu,
         addresses: addresses.map(|address| (address.address, address.bits)).collect(),
         // The kernel takes the larger of the two (Documentation/networking/ip-sysctl.rst).
-        source_check: check("all").max(check(&link.name)),
-        master: master.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
-        below: link.vlan.and_then(|(lower, _)| Some(mirror.link(lower)?.name.clone())),
+        source_check: check("all").max(check(name)),
+        forwards: ["ipv4", "ipv6"].map(|family| forwards(&format!("{family}/conf/{name}/forwarding"))),
+        accepts_advertisements: number(&format!("ipv6/conf/{name}/accept_ra")).unwrap_or(0),
+        master: master.map(|master| master.name.clone()),
+        below: below.map(|below| below.name.clone()),
+    }
+}
+
+/// Destinations that the kernel reaches by interfaces which are no router's port.
+fn left(configuration: &Configuration, links: &[Link], mirror: &Mirror) -> BTreeMap<String, Vec<Prefix>> {
+    let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
+    let names = ports.filter_map(|port| port.device.kernel_name()).collect::<Vec<_>>();
+    let ports = links.iter().filter(|link| names.contains(&link.name.as_str())).map(|link| link.index);
+    let routed = with_uppers(links, ports, |_| None);
+    let tables = &configuration.router.tables;
+    let tables = if tables.is_empty() { &USUAL_TABLES[..] } else { tables };
+    let others = links.iter().filter(|link| !routed.contains(&link.index) && link.name != "lo");
+    let others = others.map(|link| (link.index, &link.name)).collect::<HashMap<_, _>>();
+    let mut left = BTreeMap::<String, Vec<Prefix>>::new();
+    for (table, prefix, _, target) in mirror.routes() {
+        if !tables.contains(&table) || is_of_link(prefix) {
+            continue;
+        }
+        for name in outputs(target, mirror).iter().filter_map(|index| others.get(index)) {
+            left.entry((*name).clone()).or_default().push(prefix);
+        }
+    }
+    left
+}
+
+/// Interfaces that a route leads to.
+fn outputs(target: &Target, mirror: &Mirror) -> Vec<u32> {
+    let of_object = |id: &u32| match mirror.object(*id) {
+        Some(Object::Hop(hop)) => Some(hop.index),
+        Some(Object::Group(_) | Object::Blackhole) | None => None,
+    };
+    match target {
+        Target::Hops(hops) => hops.iter().map(|hop| hop.index).collect(),
+        Target::Object(id, _) => match mirror.object(*id) {
+            Some(Object::Group(members)) => members.iter().filter_map(|(id, _)| of_object(id)).collect(),
+            Some(Object::Hop(_) | Object::Blackhole) | None => of_object(id).into_iter().collect(),
+        },
+        Target::Local(_)
+        | Target::Broadcast
+        | Target::Blackhole
+        | Target::Unreachable
+        | Target::Prohibit
+        | Target::Throw => Vec::new(),
+    }
+}
+
+/// True for destinations that no router forwards to: groups, and addresses of a link.
+fn is_of_link(prefix: Prefix) -> bool {
+    match prefix.address() {
+        IpAddr::V4(address) => address.is_multicast() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unicast_link_local(),
     }
 }
 

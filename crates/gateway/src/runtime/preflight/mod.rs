@@ -1,5 +1,6 @@
 //! Obstacles on this machine to a configuration, found without touching anything.
 
+mod beside;
 mod machine;
 mod router;
 
@@ -10,6 +11,7 @@ use crate::device;
 pub use crate::device::Severity;
 use crate::sandbox;
 use anyhow::{Result, ensure};
+use polder_devices::af_xdp::STATE;
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 
@@ -24,6 +26,34 @@ pub struct PreflightFinding {
     pub topic: String,
     /// Description, and the remedy.
     pub text: String,
+    /// Object of this machine that the finding is about, where it is about one.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+}
+
+/// Object of this machine that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// The object: an interface, a socket, a setting.
+    pub object: String,
+    /// Command that shows it.
+    pub probe: String,
+    /// What to do about it; empty where nothing is to be done.
+    pub remedy: String,
+}
+
+impl PreflightFinding {
+    pub(super) fn new(of: String, severity: Severity, topic: &str, text: String) -> Self {
+        Self { of, severity, topic: topic.to_owned(), text, evidence: None }
+    }
+
+    /// A finding about an object: `effect` follows the object's name.
+    fn about(of: String, severity: Severity, topic: &str, effect: &str, evidence: Evidence) -> Self {
+        let Evidence { object, probe, remedy } = &evidence;
+        let end = if remedy.is_empty() { String::new() } else { format!(": {remedy}") };
+        let text = format!("{object} {effect} (`{probe}`){end}");
+        Self { evidence: Some(evidence), ..Self::new(of, severity, topic, text) }
+    }
 }
 
 /// Looks at the devices, addresses and CPUs that `configuration` needs.
@@ -43,6 +73,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen.extend(silence::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
+    seen.extend(beside::inspect(configuration));
     seen.extend(share(configuration));
     seen.extend(confinement(configuration));
     seen
@@ -63,24 +94,18 @@ pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<St
 
 fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFinding> {
     let of = format!("port.{}", port.name);
-    let found = device::inspect(port, configuration).into_iter();
-    let seen = found.map(|device::Finding { severity, topic, text, .. }| PreflightFinding {
-        of: of.clone(),
-        severity,
-        topic: topic.to_owned(),
-        text,
+    // An interface that a bridge port takes from its master is a finding with an object.
+    let is_of_master = |found: &device::Finding| found.topic == STATE && found.severity == Severity::Warning;
+    let found = device::inspect(port, configuration).into_iter().filter(|found| !is_of_master(found));
+    let seen = found.map(|device::Finding { severity, topic, text, .. }| {
+        PreflightFinding::new(of.clone(), severity, topic, text)
     });
     seen.collect()
 }
 
 fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {
     let of = format!("tunnel.{}", tunnel.name);
-    let warning = |topic: &str, text| PreflightFinding {
-        of: of.clone(),
-        severity: Severity::Warning,
-        topic: topic.to_owned(),
-        text,
-    };
+    let warning = |topic: &str, text| PreflightFinding::new(of.clone(), Severity::Warning, topic, text);
     let mut seen = Vec::new();
     let Ok(socket) = UdpSocket::bind((tunnel.local, 0)) else {
         if UdpSocket::bind((tunnel.remote, 0)).is_ok() {
@@ -120,18 +145,12 @@ fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     }
     let text = "missing CAP_SYS_NICE: weights of workers and of NAPI threads cannot be set, so other processes may leave \
                 less than `cpu_share`, and the NAPI threads take more: run as root, or grant it";
-    let (of, topic, text) = ("gateway".to_owned(), "rights".to_owned(), text.to_owned());
-    Some(PreflightFinding { of, severity: Severity::Warning, topic, text })
+    Some(PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned()))
 }
 
 /// Findings about the confinement of a gateway's threads here.
 fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
-    let seen = |severity, text| PreflightFinding {
-        of: "gateway".to_owned(),
-        severity,
-        topic: "sandbox".to_owned(),
-        text,
-    };
+    let seen = |severity, text| PreflightFinding::new("gateway".to_owned(), severity, "sandbox", text);
     if configuration.gateway.sandbox == Sandbox::Off {
         return Vec::new();
     }
@@ -156,6 +175,5 @@ fn cpus(configuration: &Configuration) -> Vec<PreflightFinding> {
         missing.join(", "),
         allowed.count()
     );
-    let (of, topic) = ("gateway".to_owned(), "cpus".to_owned());
-    vec![PreflightFinding { of, severity: Severity::Warning, topic, text }]
+    vec![PreflightFinding::new("gateway".to_owned(), Severity::Warning, "cpus", text)]
 }

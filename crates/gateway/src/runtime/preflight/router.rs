@@ -1,9 +1,10 @@
 //! Obstacles to a router.
 
 use super::machine::{Interface, Machine, interfaces};
-use super::{PreflightFinding, Severity};
+use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, OnExit, Port, Role};
 use crate::config::router::RoutesFrom;
+use crate::runtime::silence::some;
 use std::net::IpAddr;
 
 /// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
@@ -30,6 +31,7 @@ fn judge(configuration: &Configuration, machine: &Machine) -> Vec<PreflightFindi
         attached((port, name), interface, configuration, &mut findings);
     }
     forwarding(configuration, machine, &mut findings);
+    left(machine, &mut findings);
     tables(configuration, machine, &mut findings);
     next_hops(configuration, machine, &mut findings);
     findings.0
@@ -39,7 +41,7 @@ struct Findings(Vec<PreflightFinding>);
 
 impl Findings {
     fn note(&mut self, of: &str, severity: Severity, topic: &str, text: String) {
-        self.0.push(PreflightFinding { of: of.to_owned(), severity, topic: topic.to_owned(), text });
+        self.0.push(PreflightFinding::new(of.to_owned(), severity, topic, text));
     }
 
     fn warn(&mut self, of: &str, topic: &str, text: String) {
@@ -118,36 +120,168 @@ fn attached(
     }
 }
 
-/// Checks whether the kernel goes on forwarding when Polder ends.
+/// Checks that the kernel forwards: what Polder leaves to it, everything once Polder has ended, and in IPv6 it says so to
+/// hosts.
 fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
-    let open = |port: &&Port| {
-        port.role == Role::Router && port.on_exit == OnExit::Kernel && port.device.interface().is_some()
-    };
-    if configuration.ports.iter().filter(open).count() < 2 {
-        return;
-    }
-    let all = [
-        ("IPv4", "net.ipv4.ip_forward", machine.forwards[0]),
-        ("IPv6", "net.ipv6.conf.all.forwarding", machine.forwards[1]),
-    ];
-    for (family, key, forwards) in all {
-        match forwards {
+    for family in Family::ALL {
+        let routes =
+            |interface: &Interface| interface.addresses.iter().any(|(address, _)| family.is_routed(*address));
+        let ports = interfaces(configuration);
+        let ports = ports.filter_map(|(port, name)| Some((port, name, machine.interfaces.get(name)?)));
+        let ports = ports.filter(|(_, _, interface)| routes(interface)).collect::<Vec<_>>();
+        if ports.is_empty() {
+            continue;
+        }
+        match machine.forwards[family as usize] {
             Some(true) => {
-                let text = format!(
-                    "the kernel goes on forwarding {family} when Polder ends; while it runs, Polder has the packets first"
-                );
-                findings.note("router", Severity::Fine, "forwarding", text);
+                findings.note("router", Severity::Fine, "forwarding", family.goes_on(configuration))
             }
             Some(false) => {
-                let text = format!(
-                    "Polder needs no {key}, but with `on_exit = \"kernel\"` nobody forwards {family} once it has ended: \
-                     `sysctl -w {key}=1`, or `on_exit = \"drop\"` to say that nobody should"
-                );
-                findings.warn("router", "forwarding", text);
+                let also =
+                    ports.iter().filter(|(_, _, interface)| family.stops_advertisements(interface, machine));
+                let also = also.map(|(_, name, _)| setting("ipv6", name, "accept_ra", 2)).collect();
+                findings.0.push(family.off("router", family.key().to_owned(), also));
+                continue;
             }
             None => {}
         }
+        for (port, name, interface) in ports {
+            if interface.forwards[family as usize] == Some(false) {
+                let also = family.stops_advertisements(interface, machine);
+                let also = also.then(|| setting("ipv6", name, "accept_ra", 2)).into_iter().collect();
+                let key = key(family.word(), name, "forwarding");
+                findings.0.push(family.off(&format!("port.{port}"), key, also));
+            }
+        }
     }
+}
+
+/// Routes that lead to interfaces which are no port.
+fn left(machine: &Machine, findings: &mut Findings) {
+    for (name, prefixes) in &machine.left {
+        for family in Family::ALL {
+            let of_family = prefixes.iter().filter(|prefix| prefix.is_v6() == (family == Family::V6));
+            let told =
+                of_family.map(|prefix| format!("{}/{}", prefix.address(), prefix.bits())).collect::<Vec<_>>();
+            if told.is_empty() {
+                continue;
+            }
+            let is_off = machine.forwards[family as usize] == Some(false);
+            let (severity, effect, remedy) = match is_off {
+                true => (
+                    Severity::Warning,
+                    format!(
+                        "is no port: {} is left to the kernel, which forwards no {}",
+                        some(&told),
+                        family.name()
+                    ),
+                    family.remedy(family.key(), Vec::new()),
+                ),
+                false => (
+                    Severity::Fine,
+                    format!("is no port: {} is left to the kernel", some(&told)),
+                    String::new(),
+                ),
+            };
+            let of_v6 = if family == Family::V6 { "-6 " } else { "" };
+            let evidence =
+                Evidence { object: name.clone(), probe: format!("ip {of_v6}route show dev {name}"), remedy };
+            let of = "router".to_owned();
+            findings.0.push(PreflightFinding::about(of, severity, "kernel", &effect, evidence));
+        }
+    }
+}
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// True for an address that says that the family is routed. Each interface that is up has a link's address of IPv6.
+    fn is_routed(self, address: IpAddr) -> bool {
+        match (self, address) {
+            (Self::V4, IpAddr::V4(_)) => true,
+            (Self::V6, IpAddr::V6(address)) => !address.is_unicast_link_local(),
+            (Self::V4, IpAddr::V6(_)) | (Self::V6, IpAddr::V4(_)) => false,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    /// Setting for all interfaces.
+    fn key(self) -> &'static str {
+        match self {
+            Self::V4 => "net.ipv4.ip_forward",
+            Self::V6 => "net.ipv6.conf.all.forwarding",
+        }
+    }
+
+    /// True if forwarding makes the kernel ignore router advertisements that bring the machine its routes.
+    fn stops_advertisements(self, interface: &Interface, machine: &Machine) -> bool {
+        self == Self::V6 && machine.hears_routers && interface.accepts_advertisements == 1
+    }
+
+    /// Text about a kernel that forwards.
+    fn goes_on(self, configuration: &Configuration) -> String {
+        let is_open = |port: &Port| port.role == Role::Router && port.on_exit == OnExit::Kernel;
+        let is_open =
+            configuration.ports.iter().any(|port| is_open(port) && port.device.interface().is_some());
+        let end =
+            if is_open { ", and goes on when Polder ends" } else { ", and ports stay closed when it ends" };
+        format!("the kernel forwards the {} packets that Polder leaves to it{end}", self.name())
+    }
+
+    /// Warning about a setting that is off.
+    fn off(self, of: &str, key: String, also: Vec<String>) -> PreflightFinding {
+        let hosts = match self {
+            Self::V4 => "",
+            Self::V6 => {
+                ", and neighbour advertisements lack the router flag, so hosts drop this machine as their default \
+                 router (RFC 4861, 7.3.3)"
+            }
+        };
+        let effect = format!(
+            "is 0: {} packets that Polder leaves to the kernel are dropped, nobody forwards once Polder has ended{hosts}",
+            self.name()
+        );
+        let (probe, remedy) = (format!("sysctl {key}"), self.remedy(&key, also));
+        let evidence = Evidence { object: key, probe, remedy };
+        PreflightFinding::about(of.to_owned(), Severity::Warning, "forwarding", &effect, evidence)
+    }
+
+    fn remedy(self, key: &str, also: Vec<String>) -> String {
+        let settings = std::iter::once(format!("{key}=1")).chain(also).collect::<Vec<_>>().join(" ");
+        format!("`sysctl -w {settings}`, and the same in /etc/sysctl.d")
+    }
+}
+
+/// Name of an interface's setting. sysctl(8) takes slashes where the interface's name has a dot.
+fn key(family: &str, interface: &str, name: &str) -> String {
+    match interface.contains('.') {
+        true => format!("net/{family}/conf/{interface}/{name}"),
+        false => format!("net.{family}.conf.{interface}.{name}"),
+    }
+}
+
+fn setting(family: &str, interface: &str, name: &str, value: u8) -> String {
+    format!("{}={value}", key(family, interface, name))
 }
 
 /// Tables that are named and have no route.
@@ -213,6 +347,8 @@ fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::config;
+    use polder_datapath::route::Prefix;
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     const TWO: &str = "version = 1\n[port.lan]\ninterface = \"e0\"\nrole = \"router\"\non_exit = \"kernel\"\n\
@@ -225,6 +361,7 @@ mod tests {
                 address.parse().expect("an address"),
                 if address.contains(':') { 64 } else { 24 },
             )],
+            forwards: [Some(true); 2],
             ..Interface::default()
         }
     }
@@ -235,6 +372,8 @@ mod tests {
                 .map(|(name, address)| (name.to_owned(), interface(address)))
                 .into(),
             forwards: [Some(true); 2],
+            left: BTreeMap::new(),
+            hears_routers: false,
             routes: Some([(100, 0), (200, 3)].into()),
         }
     }
@@ -304,13 +443,86 @@ mod tests {
         only(TWO, |machine| e0(machine).below = Some("e1".to_owned()), port, "remove [port.lan]");
     }
 
+    fn add(machine: &mut Machine, address: &str) {
+        e0(machine).addresses.push((address.parse().expect("an address"), 64));
+    }
+
     #[test]
-    fn nobody_forwards_when_polder_has_ended() {
+    fn a_kernel_that_does_not_forward() {
         let router = ("router", Severity::Warning, "forwarding");
-        only(TWO, |machine| machine.forwards[0] = Some(false), router, "net.ipv4.ip_forward=1");
-        only(TWO, |machine| machine.forwards[1] = Some(false), router, "net.ipv6.conf.all.forwarding=1");
+        let off = |machine: &mut Machine| machine.forwards = [Some(false); 2];
+        only(TWO, off, router, "`sysctl -w net.ipv4.ip_forward=1`");
         let closed = TWO.replace("\"kernel\"", "\"drop\"");
-        assert_eq!(found(&closed, |machine| machine.forwards = [Some(false); 2]), []);
+        only(&closed, off, router, "net.ipv4.ip_forward=1");
+        let at_port = |machine: &mut Machine| e0(machine).forwards = [Some(false); 2];
+        only(TWO, at_port, ("port.lan", Severity::Warning, "forwarding"), "net.ipv4.conf.e0.forwarding=1");
+        assert_eq!(key("ipv4", "e0.5", "forwarding"), "net/ipv4/conf/e0.5/forwarding");
+    }
+
+    #[test]
+    fn hosts_would_drop_their_default_router() {
+        let router = ("router", Severity::Warning, "forwarding");
+        let off = |machine: &mut Machine| machine.forwards[1] = Some(false);
+        assert_eq!(found(TWO, off), [], "it is no router of IPv6");
+        let link_local = |machine: &mut Machine| {
+            add(machine, "fe80::1");
+            off(machine);
+        };
+        assert_eq!(found(TWO, link_local), []);
+        let routes = |machine: &mut Machine| {
+            add(machine, "2001:db8::1");
+            off(machine);
+        };
+        only(TWO, routes, router, "`sysctl -w net.ipv6.conf.all.forwarding=1`");
+        only(TWO, routes, router, "RFC 4861, 7.3.3");
+        let at_port = |machine: &mut Machine| {
+            add(machine, "2001:db8::1");
+            e0(machine).forwards[1] = Some(false);
+        };
+        only(TWO, at_port, ("port.lan", Severity::Warning, "forwarding"), "net.ipv6.conf.e0.forwarding=1");
+    }
+
+    #[test]
+    fn a_machine_that_hears_routers_goes_on_hearing_them() {
+        let hears = |accepts| {
+            move |machine: &mut Machine| {
+                add(machine, "2001:db8::1");
+                machine.forwards[1] = Some(false);
+                machine.hears_routers = true;
+                e0(machine).accepts_advertisements = accepts;
+            }
+        };
+        let router = ("router", Severity::Warning, "forwarding");
+        only(TWO, hears(1), router, "net.ipv6.conf.all.forwarding=1 net.ipv6.conf.e0.accept_ra=2`");
+        only(TWO, hears(2), router, "net.ipv6.conf.all.forwarding=1`");
+    }
+
+    #[test]
+    fn routes_by_other_interfaces_are_left_to_the_kernel() {
+        let left = |machine: &mut Machine| {
+            let prefix = Prefix::new("10.66.0.0".parse().expect("an address"), 24).expect("a prefix");
+            machine.left.insert("vpn0".to_owned(), vec![prefix]);
+        };
+        let configuration = config::parse(TWO, Path::new("r.toml")).expect(TWO).configuration;
+        let mut machine = machine();
+        left(&mut machine);
+        let seen = judge(&configuration, &machine);
+        let told = seen.iter().find(|seen| seen.topic == "kernel").expect("it is said");
+        assert_eq!(told.severity, Severity::Fine);
+        assert!(
+            told.text.starts_with("vpn0 is no port: 10.66.0.0/24 is left to the kernel"),
+            "{}",
+            told.text
+        );
+        assert_eq!(found(TWO, left), []);
+        let off = |machine: &mut Machine| {
+            left(machine);
+            machine.forwards[0] = Some(false);
+        };
+        let warned = found(TWO, off);
+        let topics = warned.iter().map(|seen| (seen.1, seen.2.as_str())).collect::<Vec<_>>();
+        assert_eq!(topics, [(Severity::Warning, "forwarding"), (Severity::Warning, "kernel")]);
+        assert!(warned[1].3.contains("net.ipv4.ip_forward=1"), "{warned:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::kernel::message::{Address, Item, Said, Target, said};
 use crate::runtime::path::{interface_to, route_to};
 use polder_devices::netlink::Client;
 use polder_devices::netlink::link::{self, Link};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The machine, as far as it was found out.
@@ -64,23 +64,45 @@ impl Machine {
 
     /// Interfaces that hear nothing when `interface` is taken whole: itself, those above it, and its master.
     pub(super) fn silent_with(&self, interface: &str) -> BTreeSet<u32> {
-        let mut silent = BTreeSet::new();
-        let mut open = self.links.iter().filter(|link| link.name == interface).collect::<Vec<_>>();
-        while let Some(link) = open.pop() {
-            if silent.insert(link.index) {
-                open.extend(self.links.iter().filter(|upper| is_above(upper, link)));
-            }
-        }
-        silent
+        let first = self.links.iter().filter(|link| link.name == interface).map(|link| link.index);
+        // Addresses of a VRF are on its members.
+        let is_vrf = |link: &Link| link.kind == "vrf";
+        let vrfs =
+            self.links.iter().filter(|link| is_vrf(link)).map(|link| link.index).collect::<BTreeSet<_>>();
+        let masters = |link: &Link| link.master.filter(|master| !vrfs.contains(master));
+        with_uppers(&self.links, first, masters)
     }
 }
 
-/// True if `upper` receives by `lower`. A veth's peer is no interface below it.
-fn is_above(upper: &Link, lower: &Link) -> bool {
-    let stacked = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
-    let is_stacked = stacked.contains(&upper.kind.as_str()) && upper.lower() == Some(lower.index);
-    // Addresses of a VRF are on its members.
-    is_stacked || (lower.master == Some(upper.index) && upper.kind != "vrf")
+/// `first` with all interfaces of a network namespace that receive by one of them: those stacked on it, and its master
+/// as `masters` tells it.
+pub(in crate::runtime) fn with_uppers(
+    links: &[Link],
+    first: impl IntoIterator<Item = u32>,
+    masters: impl Fn(&Link) -> Option<u32>,
+) -> BTreeSet<u32> {
+    let mut uppers = HashMap::<u32, Vec<u32>>::new();
+    for link in links {
+        // A veth's peer is no interface below it.
+        if let Some(lower) = link.lower().filter(|_| is_stacked(link)) {
+            uppers.entry(lower).or_default().push(link.index);
+        }
+        if let Some(master) = masters(link) {
+            uppers.entry(link.index).or_default().push(master);
+        }
+    }
+    let (mut found, mut open) = (BTreeSet::new(), first.into_iter().collect::<Vec<_>>());
+    while let Some(index) = open.pop() {
+        if found.insert(index) {
+            open.extend(uppers.get(&index).into_iter().flatten());
+        }
+    }
+    found
+}
+
+/// True if an interface receives what the interface below it has received, as it came.
+pub(in crate::runtime) fn is_stacked(link: &Link) -> bool {
+    matches!(link.kind.as_str(), "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec")
 }
 
 /// Interface and gateway by which the kernel sends what is for `somewhere`, if that is by a default route.

@@ -10,6 +10,7 @@ use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Port, Role};
 use anyhow::{Result, bail};
 use machine::{Connection, Machine};
+pub(super) use machine::{is_stacked, with_uppers};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -74,11 +75,9 @@ fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> V
         let interface = port.device.interface().filter(|_| is_taken(port))?;
         let silent = machine.silent_with(interface);
         let losses = losses(&silent, machine);
-        (!losses.is_empty()).then(|| PreflightFinding {
-            of: format!("port.{}", port.name),
-            severity: Severity::Warning,
-            topic: TOPIC.to_owned(),
-            text: text(interface, &losses, port, configuration),
+        (!losses.is_empty()).then(|| {
+            let (of, text) = (format!("port.{}", port.name), text(interface, &losses, port, configuration));
+            PreflightFinding::new(of, Severity::Warning, TOPIC, text)
         })
     };
     ports.iter().filter_map(|port| finding(&port)).collect()
@@ -135,7 +134,7 @@ fn is_of_link(address: IpAddr) -> bool {
 }
 
 /// The first few of a list.
-fn some(list: &[String]) -> String {
+pub(super) fn some(list: &[String]) -> String {
     const MOST: usize = 4;
     let more = list.len().saturating_sub(MOST);
     let first = list.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");

@@ -1,0 +1,84 @@
+//! Interfaces and sockets of this machine that a port may take packets from: read, never written.
+
+use super::tables::{rewriting, sessions};
+use crate::config::model::{Configuration, Port, Role};
+use crate::device::{Way, way};
+use crate::kernel::namespaces::{Elsewhere, stacked_elsewhere};
+use crate::kernel::sockets::{BoundSocket, PacketSocket, bound_sockets, owners, packet_sockets};
+use polder_devices::netlink::Client;
+use polder_devices::netlink::link::{HEADER, Link};
+use std::collections::{BTreeSet, HashMap};
+
+/// The machine, as far as it was found out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host {
+    /// Interfaces of this network namespace.
+    pub(super) links: Vec<Link>,
+    /// Interfaces of other namespaces that are on one of this.
+    pub(super) elsewhere: Elsewhere,
+    /// Packet sockets that receive.
+    pub(super) packet_sockets: Vec<PacketSocket>,
+    /// Sockets that are bound to a device.
+    pub(super) bound_sockets: Vec<BoundSocket>,
+    /// Processes of the sockets on ports, by inode: name and number.
+    pub(super) owners: HashMap<u32, (String, u32)>,
+    /// Interfaces of ports that packets go through in the mode `skb`.
+    pub(super) in_skb_mode: BTreeSet<String>,
+    /// Services of IPVS that rewrite addresses.
+    pub(super) services: Vec<String>,
+    /// Sessions of PPPoE, by device.
+    pub(super) sessions: Vec<(String, String)>,
+}
+
+/// Ports that take more of an interface's packets than those of tunnels, with the interface.
+pub(super) fn ports(configuration: &Configuration) -> impl Iterator<Item = (&Port, &str)> {
+    let ports = configuration.ports.iter().filter(|port| port.role != Role::Underlay);
+    ports.filter_map(|port| Some((port, port.device.interface()?)))
+}
+
+impl Host {
+    /// Looks at the machine. What the kernel does not tell is not there.
+    pub(super) fn look(configuration: &Configuration) -> Self {
+        let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETLINK, &[0; HEADER]));
+        let links = answers.unwrap_or_default().into_iter().filter_map(|(_, body)| Link::parse(&body));
+        let mut host = Self {
+            links: links.collect(),
+            elsewhere: stacked_elsewhere(),
+            packet_sockets: packet_sockets(),
+            bound_sockets: bound_sockets(),
+            services: rewriting(&table("ip_vs")),
+            sessions: sessions(&table("pppoe")),
+            ..Self::default()
+        };
+        let is_skb = |(port, interface): &(&Port, &str)| way(interface, port) == Way::Skb;
+        host.in_skb_mode = ports(configuration).filter(is_skb).map(|(_, name)| name.to_owned()).collect();
+        // Descriptors of all processes are many: they are read for sockets on ports alone.
+        let taken = ports(configuration).filter_map(|(_, name)| host.named(name));
+        let taken = taken.map(|link| link.index).collect::<BTreeSet<_>>();
+        host.packet_sockets.retain(|socket| taken.contains(&socket.interface));
+        host.bound_sockets.retain(|socket| taken.contains(&socket.interface));
+        let packet = host.packet_sockets.iter().map(|socket| socket.inode);
+        let bound = host.bound_sockets.iter().map(|socket| socket.inode);
+        host.owners = owners(&packet.chain(bound).collect());
+        host
+    }
+
+    /// The interface of that name.
+    pub(super) fn named(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// Process of a socket, in words; `None` for a gateway's own.
+    pub(super) fn owner(&self, inode: u32) -> Option<String> {
+        match self.owners.get(&inode) {
+            Some((name, _)) if name.starts_with("polder") => None,
+            Some((name, id)) => Some(format!("{name} ({id})")),
+            None => Some("a process that is not seen here".to_owned()),
+        }
+    }
+}
+
+/// A table of the calling thread's network namespace; empty where the kernel does not have it.
+fn table(name: &str) -> String {
+    std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
+}
