@@ -112,6 +112,10 @@ impl Link {
                 let is_8021q = protocol.is_none_or(|protocol| u16::from_be_bytes(*protocol) == 0x8100);
                 self.vlan = find(data, VLAN_ID).and_then(number16).filter(|_| is_8021q);
             }
+            // The kernel does not say it of a VXLAN interface as of others (`IFLA_LINK`).
+            "vxlan" => {
+                self.peer = self.peer.or(find(data, VXLAN_LINK).and_then(number).filter(|&index| index != 0))
+            }
             "bridge" => self.calls = BRIDGE_CALLS.map(|kind| find(data, kind) == Some(&[1])),
             _ => {}
         }
@@ -139,6 +143,8 @@ const XDP_GENERIC_PROGRAM: u16 = 6;
 /// `IFLA_VLAN_*`.
 const VLAN_ID: u16 = 1;
 const VLAN_PROTOCOL: u16 = 5;
+/// `IFLA_VXLAN_LINK`.
+const VXLAN_LINK: u16 = 3;
 /// `IFLA_BR_NF_CALL_IPTABLES`, `IFLA_BR_NF_CALL_IP6TABLES`.
 const BRIDGE_CALLS: [u16; 2] = [36, 37];
 
@@ -174,6 +180,13 @@ mod tests {
         let moved = of_kind("vlan", &[id], &[below, unknown]);
         assert_eq!((moved.lower(), moved.peer_namespace), (None, None));
         assert_eq!(of_kind("veth", &[id], &[below]).vlan, None);
+    }
+
+    #[test]
+    fn a_vxlan_interface_has_the_interface_that_it_was_bound_to() {
+        let bound = (VXLAN_LINK, &3_u32.to_ne_bytes()[..]);
+        assert_eq!(of_kind("vxlan", &[bound], &[]).lower(), Some(3));
+        assert_eq!(of_kind("vxlan", &[(VXLAN_LINK, &[0; 4])], &[]).lower(), None);
     }
 
     #[test]

@@ -10,7 +10,12 @@ const WIRES: &str = "ip link set lo up
         ip link add pdeth$wire type veth peer name pdpeer$wire
         ip link set pdeth$wire up; ip link set pdpeer$wire up
     done
-    trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n";
+    namespaces=
+    clean() {
+        for job in $(jobs -p); do kill -KILL $job 2>/dev/null || true; done; wait || true
+        for name in $namespaces; do ip netns del $name 2>/dev/null || true; done
+    }
+    trap clean EXIT\n";
 const ADDRESSES: &str = "ip address add 192.0.2.1/24 dev pdeth0; ip address add 198.51.100.1/24 dev pdeth1
     ip address add 2001:db8::1/64 dev pdeth0 nodad
     for key in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 > /proc/sys/net/$key; done\n";
@@ -76,8 +81,11 @@ fn interfaces_on_a_bridge_port_are_named_in_every_namespace() {
     }
     let here = "ip link add pdmv0 link pdeth0 type macvlan; ip link add pdmt0 link pdeth1 type macvtap
         ip link add pdvx0 type vxlan id 5 dev pdeth0 dstport 4789\n";
-    let elsewhere = "ns=pd-web-$$; ip netns add $ns; trap 'ip netns del $ns; kill $(jobs -p)' EXIT
-        unshare --net sleep 60 & box=$!; sleep 0.2
+    let elsewhere = "ns=pd-web-$$; namespaces=$ns; ip netns add $ns
+        unshare --net sleep 60 > /dev/null 2>&1 & box=$!
+        for i in $(seq 50); do
+            [ $(readlink /proc/$box/ns/net) = $(readlink /proc/$$/ns/net) ] || break; sleep 0.1
+        done
         ip link add pdmv1 link pdeth0 type macvlan; ip link set pdmv1 netns $ns
         ip link add pdmv2 link pdeth1 type macvlan; ip link set pdmv2 netns $box
         ip link add pdmv3 link pdpeer0 type macvlan; ip link set pdmv3 netns $ns\n";
@@ -129,8 +137,9 @@ fn packet_sockets_are_named_by_their_process_and_what_they_would_hear() {
     if !can_run(test, &["tcpdump", "udhcpc", "lldpd", "awk"]) {
         return;
     }
-    let discovery = format!("tcpdump -i pdeth0 -w /dev/null ether proto 0x8863 2>/dev/null & {}", sockets(1));
-    let sniffer = format!("tcpdump -i pdeth0 -w /dev/null 2>/dev/null & {}", sockets(1));
+    let discovery =
+        format!("tcpdump -i pdeth0 -w /dev/null ether proto 0x8863 > /dev/null 2>&1 & {}", sockets(1));
+    let sniffer = format!("tcpdump -i pdeth0 -w /dev/null > /dev/null 2>&1 & {}", sockets(1));
     let client = format!("udhcpc -i pdeth0 -n -t 20 -f >/dev/null 2>&1 & {}", sockets(1));
     let neighbours =
         format!("lldpd -d -u $(dirname $FILE)/lldpd.sock -I pdeth0 >/dev/null 2>&1 & {}", sockets(1));
@@ -223,8 +232,8 @@ fn namespaces_that_come_and_go_and_processes_that_are_closed_are_no_failure() {
         return;
     }
     let bridge = file("bridge", "skb");
-    let flapping = "trap 'kill $(jobs -p); wait; ip netns del pd-flap-$$ 2>/dev/null || true' EXIT
-        while true; do ip netns add pd-flap-$$; ip netns del pd-flap-$$; done 2>/dev/null &
+    let flapping = "namespaces=pd-flap-$$
+        while true; do ip netns add pd-flap-$$; ip netns del pd-flap-$$; done > /dev/null 2>&1 &
         for i in 1 2 3 4 5; do $POLDER check --json $FILE > /dev/null; done\n";
     assert_eq!(starved("flap", &bridge, flapping), [] as [&str; 0]);
     // Somebody who may not look says so.
@@ -239,11 +248,11 @@ fn default_router(name: &str, forwarding: u8) -> String {
     let script = format!(
         "{WIRES}{ADDRESSES}echo {forwarding} > /proc/sys/net/ipv6/conf/all/forwarding
         ns=pd-host-$$; dir=$(dirname $FILE)
-        ip netns add $ns; trap 'kill $(jobs -p); wait; ip netns del $ns' EXIT
+        namespaces=$ns; ip netns add $ns
         ip link set pdpeer0 netns $ns
         ip netns exec $ns sh -c 'echo 0 > /proc/sys/net/ipv6/conf/pdpeer0/accept_dad'
         ip -n $ns link set pdpeer0 up
-        $POLDER run --yes $FILE 2>/dev/null & $POLDER check $FILE > /dev/null
+        $POLDER run --yes $FILE > /dev/null 2>&1 &
         echo 'interface pdeth0 {{ AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; }};' > $dir/radvd.conf
         chmod 600 $dir/radvd.conf
         radvd -n -C $dir/radvd.conf -p $dir/radvd.pid > /dev/null 2>&1 &
@@ -253,8 +262,7 @@ fn default_router(name: &str, forwarding: u8) -> String {
         set -- $(ip -n $ns -6 route | grep '^default'); router=$3
         ip -n $ns -6 neigh change $router dev pdpeer0 lladdr $(ip -br link show pdeth0 | awk '{{print $3}}') router nud probe
         for i in $(seq 100); do ip -n $ns -6 neigh | grep \"^$router\" | grep -q REACHABLE && break; sleep 0.1; done
-        ip -n $ns -6 route | grep -q '^default' && echo 'keeps it' || echo 'drops it'
-        kill -CONT $!"
+        ip -n $ns -6 route | grep -q '^default' && echo 'keeps it' || echo 'drops it'"
     );
     inside(name, &file("router", "skb").replace("version = 1\n", &control(name)), &script).1
 }

@@ -5,6 +5,7 @@ use crate::config::model::{Configuration, Port, Role};
 use crate::device::{Way, way};
 use crate::kernel::namespaces::{Elsewhere, stacked_elsewhere};
 use crate::kernel::sockets::{BoundSocket, PacketSocket, bound_sockets, owners, packet_sockets};
+use caps::{CapSet, Capability};
 use polder_devices::netlink::Client;
 use polder_devices::netlink::link::{HEADER, Link};
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +17,8 @@ pub(super) struct Host {
     pub(super) links: Vec<Link>,
     /// Interfaces of other namespaces that are on one of this.
     pub(super) elsewhere: Elsewhere,
+    /// True if this process has the rights to look at all namespaces.
+    pub(super) may_look: bool,
     /// Packet sockets that receive.
     pub(super) packet_sockets: Vec<PacketSocket>,
     /// Sockets that are bound to a device.
@@ -44,6 +47,7 @@ impl Host {
         let mut host = Self {
             links: links.collect(),
             elsewhere: stacked_elsewhere(),
+            may_look: [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_PTRACE].into_iter().all(has),
             packet_sockets: packet_sockets(),
             bound_sockets: bound_sockets(),
             services: rewriting(&table("ip_vs")),
@@ -76,6 +80,10 @@ impl Host {
             None => Some("a process that is not seen here".to_owned()),
         }
     }
+}
+
+fn has(capability: Capability) -> bool {
+    caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
 /// A table of the calling thread's network namespace; empty where the kernel does not have it.

@@ -168,8 +168,11 @@ fn namespaces_that_cannot_be_read_are_told_where_that_matters() {
     let mut host = host();
     host.elsewhere.unread = 3;
     assert_eq!(found(ROUTER, &host), []);
+    let closed = Host { may_look: true, ..host.clone() };
+    assert_eq!(found(BRIDGE, &closed).into_iter().map(|seen| seen.1).collect::<Vec<_>>(), [Severity::Fine]);
     let found = found(BRIDGE, &host);
     assert!(found.len() == 1 && found[0].2.contains("run as root"), "{found:?}");
+    assert_eq!(found[0].1, Severity::Warning);
 }
 
 #[test]
