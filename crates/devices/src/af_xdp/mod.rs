@@ -69,7 +69,9 @@ mod carried;
 #[cfg(test)]
 mod model;
 
-pub use crate::bpf::{FailedRedirects, Ingress, LocalPrefixes, Take, TraceError, TunnelEndpoint};
+pub use crate::bpf::{
+    FailedRedirects, Ingress, LocalPrefixes, Take, TraceError, TunnelEndpoint, TunnelFields,
+};
 pub use close::Closer;
 pub use drive::restore;
 pub use error::{OpenError, PinError};

@@ -19,4 +19,4 @@ pub(crate) mod window;
 
 pub use failures::{FailedRedirects, TraceError};
 pub use flows::{Carried, Entry, FlowTable, Reached};
-pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
+pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint, TunnelFields};
