@@ -88,6 +88,7 @@ reasons! {
     NotForUs, "decapsulate", "not-for-us", "On an underlay port, but no tunnel packet of ours.";
     NoTunnel, "decapsulate", "no-tunnel", "Encapsulated between addresses, with a key or with a VNI that no tunnel has.";
     TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "GRE payload is not transparent Ethernet.";
+    KeepaliveLimit, "decapsulate", "keepalive-limit", "A keepalive of a tunnel's other end came faster than they are answered.";
     TunnelMissingChecksum, "decapsulate", "tunnel-missing-checksum", "The tunnel requires a checksum, the packet has none.";
     TunnelMissingSequence, "decapsulate", "tunnel-missing-sequence", "The tunnel requires sequence numbers, the packet has none.";
     TunnelOutOfSequence, "decapsulate", "tunnel-out-of-sequence", "Sequence number is older than one already seen (RFC 2890, 2.2).";

@@ -81,6 +81,9 @@ impl DropReason {
             Self::TunnelBadProtocol => {
                 "The other end sends IP without Ethernet: make it `gretap`, not `gre`."
             }
+            Self::KeepaliveLimit => {
+                "Twenty a second are answered: raise the interval at the other end; `polder capture PORT --drops` shows if somebody forges them."
+            }
             Self::TunnelMissingChecksum | Self::TunnelMissingSequence => OTHER_END,
             Self::TunnelOutOfSequence => {
                 "The path reorders packets. If it does so as a rule, set `sequence = false` on both ends."

@@ -62,7 +62,9 @@ impl Lane<'_> {
         let (opened, payload) = self.bare.take().ok_or(DropReason::TunnelBadProtocol)?;
         let protocol = match payload {
             Payload::Packet(protocol) => protocol,
-            Payload::Keepalive => return keepalive::send_back(self, packet, &opened, context),
+            Payload::Keepalive(length) => {
+                return keepalive::send_back(self, packet, (&opened, length), context);
+            }
             Payload::Answer => {
                 keepalive::take(self, packet, context);
                 return Ok(());

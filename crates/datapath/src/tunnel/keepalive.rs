@@ -5,18 +5,34 @@
 //! forwards it as any other. Polder's router sends nothing by an underlay port, so the packet inside leaves by the
 //! tunnel's own next hop. Its TTL is left alone: no router is crossed, and an answer is not answered.
 //!
+//! Other makers write other addresses into the packet inside: VeloCloud the addresses inside the tunnel, MikroTik its own
+//! address in front of a NAT; and Huawei writes protocol type 4 outside. So over IPv4 a packet of GRE with type 0 is a
+//! keepalive when it is from an address of this end, or to the other end. Its answer is sent from this end to the other
+//! end of the tunnel, whatever it says itself, at most twenty times a second: nothing is reflected to anybody else.
+//!
 //! In a tunnel of frames the question is one of ARP or neighbour discovery, and the answer a frame to
 //! [`TunnelOptions::keepalive`], a station that nothing else has.
 
 use super::decapsulate::{Lane, shape};
 use super::outer::Opened;
-use super::{ETHERNET_BYTES, Ends, TunnelOptions};
+use super::{ETHERNET_BYTES, Ends, TunnelOptions, TunnelState};
 use crate::drops::{Context, DropReason};
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6};
+use crate::units::Nanos;
+use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6};
+use core::sync::atomic::Ordering;
 use polder_buffers::{ChecksumState, Packet, Segmentation};
 
 /// Protocol type of the GRE header inside a keepalive: it carries nothing.
 const NOTHING: EtherType = EtherType(0);
+/// Protocol type of a GRE header outside a keepalive of Huawei's: an IPv4 packet.
+const OTHER_KEEPALIVE: EtherType = EtherType(4);
+/// Protocol types of GRE that a tunnel of packets takes.
+pub const PACKET_PROTOCOLS: [EtherType; 4] = [EtherType::IPV4, EtherType::IPV6, NOTHING, OTHER_KEEPALIVE];
+/// Length of the packet inside a keepalive at most, IP header included.
+const MOST_BYTES: u16 = 128;
+/// Time in which an answer is earned, and answers that can be saved: keepalives come once a second, or a few times.
+const INTERVAL: Nanos = Nanos::from_millis(50);
+const BURST: u64 = 20;
 /// Offsets of the field that names the protocol in IPv4, and of the next header in IPv6.
 const PROTOCOL_V4: usize = 9;
 const PROTOCOL_V6: usize = 6;
@@ -25,8 +41,8 @@ const PROTOCOL_V6: usize = 6;
 pub(super) enum Payload {
     /// A packet of this family.
     Packet(EtherType),
-    /// A keepalive of the other end.
-    Keepalive,
+    /// A keepalive of the other end, with a packet of so many bytes inside.
+    Keepalive(u16),
     /// An answer to a keepalive of this end.
     Answer,
 }
@@ -36,35 +52,46 @@ impl Payload {
     pub(super) fn of(gre: &Gre<'_>, options: &TunnelOptions) -> Option<Self> {
         match gre.protocol() {
             NOTHING => options.keepalive.map(|_| Self::Answer),
-            EtherType::IPV4 | EtherType::IPV6 if is_keepalive(gre, options.ends) => Some(Self::Keepalive),
-            protocol @ (EtherType::IPV4 | EtherType::IPV6) => Some(Self::Packet(protocol)),
+            protocol @ (EtherType::IPV4 | EtherType::IPV6) => {
+                Some(keepalive(gre, options).map_or(Self::Packet(protocol), Self::Keepalive))
+            }
+            OTHER_KEEPALIVE => keepalive(gre, options).map(Self::Keepalive),
             _ => None,
         }
     }
 }
 
-fn is_keepalive(gre: &Gre<'_>, ends: Ends) -> bool {
-    let at = if ends.is_v6() { PROTOCOL_V6 } else { PROTOCOL_V4 };
-    gre.payload().get(at) == Some(&IpProtocol::GRE.0) && leads_back(gre, ends).unwrap_or(false)
+/// Length of the packet inside, if this is a keepalive of the other end.
+fn keepalive(gre: &Gre<'_>, options: &TunnelOptions) -> Option<u16> {
+    let at = if options.ends.is_v6() { PROTOCOL_V6 } else { PROTOCOL_V4 };
+    let is_gre = gre.payload().get(at) == Some(&IpProtocol::GRE.0);
+    if is_gre { leading_back(gre, options) } else { None }
 }
 
-/// True if the packet inside is from this end to the other one, with nothing in its GRE header.
+/// Length of the packet inside, if that is short, of GRE with nothing in it, and leads back to the other end.
 #[cold]
-fn leads_back(gre: &Gre<'_>, ends: Ends) -> Option<bool> {
+fn leading_back(gre: &Gre<'_>, options: &TunnelOptions) -> Option<u16> {
     let bytes = gre.payload();
-    let (own, protocol, payload) = match (ends, gre.protocol()) {
-        (Ends::V4 { .. }, EtherType::IPV4) => {
+    let (leads_back, protocol, length, payload) = match (options.ends, gre.protocol()) {
+        (Ends::V4 { local, remote }, EtherType::IPV4 | OTHER_KEEPALIVE) => {
             let ip = Ipv4::parse(bytes).ok().filter(|ip| ip.verify().is_ok() && !ip.is_fragment())?;
-            (Ends::V4 { local: ip.source(), remote: ip.destination() }, ip.protocol(), ip.payload())
+            // A source route in options would lead elsewhere.
+            let is_plain = ip.header_bytes() == Ipv4::HEADER_BYTES;
+            let is_own = ip.source() == local || options.addresses.contains(&ip.source());
+            let leads_back = is_plain && (is_own || ip.destination() == remote);
+            (leads_back, ip.protocol(), ip.total_length(), ip.payload())
         }
-        (Ends::V6 { .. }, EtherType::IPV6) => {
+        (ends @ Ends::V6 { .. }, EtherType::IPV6) => {
             let ip = Ipv6::parse(bytes).ok()?;
-            (Ends::V6 { local: ip.source(), remote: ip.destination() }, ip.next_header(), ip.payload())
+            let leads_back = ends == Ends::V6 { local: ip.source(), remote: ip.destination() };
+            let length = u16::try_from(Ipv6::HEADER_BYTES).ok()?.saturating_add(ip.payload_length());
+            (leads_back, ip.next_header(), length, ip.payload())
         }
         _ => return None,
     };
     let inner = Gre::parse(payload).ok()?;
-    Some(own == ends && protocol == IpProtocol::GRE && inner.protocol() == NOTHING)
+    let is_keepalive = leads_back && protocol == IpProtocol::GRE && inner.protocol() == NOTHING;
+    (is_keepalive && length <= MOST_BYTES).then_some(length)
 }
 
 /// Sends the packet inside a keepalive of the other end to that end.
@@ -72,19 +99,27 @@ fn leads_back(gre: &Gre<'_>, ends: Ends) -> Option<bool> {
 pub(super) fn send_back(
     lane: &Lane<'_>,
     packet: &mut Packet,
-    opened: &Opened,
+    (opened, length): (&Opened, u16),
     context: &mut Context<'_>,
 ) -> Result<(), DropReason> {
     let tunnel = lane.tunnel;
     let next_hop = tunnel.state().next_hop.address().ok_or(DropReason::TunnelNoNeighbour)?;
+    if !tunnel.state().may_answer(context.now) {
+        return Err(DropReason::KeepaliveLimit);
+    }
     // Here `strip` leaves room for an Ethernet header without a tag.
-    shape(packet, opened.strip, opened.end, context)?;
+    let end = usize::from(opened.strip + ETHERNET_BYTES + length).min(opened.end);
+    shape(packet, opened.strip, end, context)?;
     let template = tunnel.template.addressed(next_hop);
     let link = template.link();
     packet.trim_front(opened.strip + ETHERNET_BYTES - link).map_err(|_| DropReason::NoBuffer)?;
     let (headers, ..) = template.parts();
     let bytes = packet.bytes_mut().iter_mut().zip(headers).take(usize::from(link));
     bytes.for_each(|(byte, &header)| *byte = header);
+    if let Ends::V4 { local, remote } = tunnel.options().ends {
+        let ip = packet.bytes_mut().get_mut(usize::from(link)..).unwrap_or_default();
+        Ipv4Mut::parse(ip)?.set_addresses(local, remote);
+    }
     (packet.network_offset, packet.transport_offset) = (link, 0);
     (packet.vlan, packet.flags, packet.flow_hash) = (0, 0, 0);
     (packet.segmentation, packet.checksum) = (Segmentation::default(), ChecksumState::Unknown);
@@ -92,6 +127,20 @@ pub(super) fn send_back(
     lane.counters.keepalives_answered.add(1);
     lane.counters.last_received.set(lane.now.0);
     Ok(())
+}
+
+impl TunnelState {
+    /// Takes a token for an answer, if there is one: the generic cell rate algorithm, on the time at which all of
+    /// them will have been earned again.
+    fn may_answer(&self, now: Nanos) -> bool {
+        let next = |full_at| Nanos(full_at).max(now) + INTERVAL;
+        let take = |full_at| {
+            let next = next(full_at);
+            (next.since(now) <= Nanos(INTERVAL.0 * BURST)).then_some(next.0)
+        };
+        // Relaxed: the word is complete in itself and orders nothing.
+        self.answers_full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
 }
 
 /// Takes an answer to a keepalive of this end.

@@ -51,6 +51,7 @@ pub use decapsulate::{DecapsulateState, decapsulate};
 pub use encapsulate::{EncapsulateState, encapsulate};
 pub use encapsulation::{Carrier, Encapsulation, OuterHeader, TunnelId, TunnelLabel};
 pub use ends::Ends;
+pub use keepalive::PACKET_PROTOCOLS;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use published::{OuterKey, OuterTemplate};
 pub use reassemble::ReassemblyLimits;

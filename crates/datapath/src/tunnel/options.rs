@@ -4,6 +4,7 @@ use super::{ETHERNET_BYTES, Encapsulation, Ends, OPTIONS_BYTES, TunnelState};
 use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// A device port that carries outer packets.
@@ -67,6 +68,8 @@ pub struct TunnelOptions {
     /// Station that sends this end's keepalives; none for a tunnel that has none. Frames for it are answers and go no
     /// further. In a tunnel of packets, GRE with protocol type 0 is an answer, and the station has no other meaning.
     pub keepalive: Option<MacAddress>,
+    /// This end's IPv4 addresses inside. A keepalive of the other end may have one of them as the source of its answer.
+    pub addresses: Box<[Ipv4Addr]>,
 }
 
 /// Payload of a tunnel.
@@ -116,6 +119,7 @@ impl TunnelOptions {
             state,
             carries: Carries::Frames,
             keepalive: None,
+            addresses: Box::default(),
         }
     }
 

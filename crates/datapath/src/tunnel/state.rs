@@ -20,6 +20,8 @@ pub struct TunnelState {
     pub sequence: Sequence,
     /// Counters of what programs have carried into and out of it; written by the control thread.
     pub carried: TunnelCounters,
+    /// Time at which the bucket of answers to keepalives is full again, in nanoseconds.
+    pub(super) answers_full_at: AtomicU64,
 }
 
 impl TunnelState {
@@ -30,6 +32,7 @@ impl TunnelState {
             sequence: Sequence::default(),
             counters: (0..workers.max(1)).map(|_| TunnelCounters::default()).collect(),
             carried: TunnelCounters::default(),
+            answers_full_at: AtomicU64::default(),
         }
     }
 

@@ -305,6 +305,21 @@ impl<'a> Ipv4Mut<'a> {
         self.update(old, u16_at::<{ field::TIME_TO_LIVE }, _>(self.header));
     }
 
+    /// Sets both addresses.
+    pub fn set_addresses(&mut self, source: Ipv4Addr, destination: Ipv4Addr) {
+        let [[a, b, c, d], [e, f, g, h]] = [source, destination].map(|address| address.octets());
+        let words = [[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes);
+        let old = [
+            u16_at::<{ field::SOURCE }, _>(self.header),
+            u16_at::<{ field::SOURCE + 2 }, _>(self.header),
+            u16_at::<{ field::DESTINATION }, _>(self.header),
+            u16_at::<{ field::DESTINATION + 2 }, _>(self.header),
+        ];
+        put::<{ field::SOURCE }, _, _>(self.header, source.octets());
+        put::<{ field::DESTINATION }, _, _>(self.header, destination.octets());
+        old.into_iter().zip(words).for_each(|(old, new)| self.update(old, new));
+    }
+
     #[inline(always)]
     fn update(&mut self, old: u16, new: u16) {
         let checksum = update_u16(u16_at::<{ field::CHECKSUM }, _>(self.header), old, new);

@@ -70,8 +70,8 @@ mod carried;
 mod model;
 
 pub use crate::bpf::{
-    FailedRedirects, Families, Ingress, LocalPrefixes, Take, TraceError, TunnelEndpoint, YieldCause,
-    YieldWord,
+    FailedRedirects, Families, Ingress, LocalPrefixes, Take, TraceError, TunnelEndpoint, TunnelFields,
+    YieldCause, YieldWord,
 };
 pub use close::Closer;
 pub use drive::restore;

@@ -67,10 +67,11 @@ pub(super) const CONTEXT_QUEUE: i16 = 16;
 mod tests {
     use super::*;
     use crate::af_xdp::hook::XdpHook;
+    use crate::bpf::Take;
     use crate::bpf::admit::cases::{self, Bench};
+    use crate::bpf::classify::cases as tunnels;
     use crate::bpf::port_frames::cases::{MAC, left};
-    use crate::bpf::sys::test_run;
-    use crate::bpf::sys::{Map, MapKind, ProgramKind, load};
+    use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run};
     use crate::bpf::taken::TakenMaps;
     use crate::bpf::window::{CHARGE, Windows};
     use crate::bpf::{FlowTable, Take};
@@ -145,5 +146,27 @@ mod tests {
     fn a_limit_holds_while_the_worker_reads() {
         let Some(bench) = bench() else { return };
         cases::limit(&bench);
+    }
+
+    #[test]
+    fn the_packets_of_claimed_tunnels_are_taken_and_no_others() {
+        for take in [Take::Tunnels(tunnels::endpoints()), Take::Routed(tunnels::endpoints())] {
+            // Without the right to make maps there is no table; the namespace tests say so.
+            let (Ok(maps), Ok(map)) =
+                (TakenMaps::new(&take), Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1))
+            else {
+                return;
+            };
+            // There is no socket: a packet that is taken is dropped.
+            let sockets = Sockets { map: map.as_fd(), action: Action::Drop, counting: None };
+            let program = maps.taken().program(&sockets, None::<(&XdpHook<'_>, _)>);
+            let program = load(ProgramKind::Xdp, "polder_tunnels", &program).expect("the verifier takes it");
+            tunnels::tunnels(|frame| {
+                let answer = test_run(program.as_fd(), frame).expect("root runs programs");
+                let answers = [Action::Drop, Action::Pass].map(|action| (action as i32).cast_unsigned());
+                assert!(answers.contains(&answer), "{answer}");
+                answer == answers[0]
+            });
+        }
     }
 }

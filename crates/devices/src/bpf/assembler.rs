@@ -112,8 +112,13 @@ pub(crate) enum Helper {
     HashRecalculate = 34,
     /// `bpf_skb_pull_data(context, bytes)`; not at the XDP hook.
     PullData = 39,
+    /// `bpf_set_hash_invalid(context)`; not at the XDP hook.
+    HashInvalid = 41,
     /// `bpf_xdp_adjust_head(context, bytes)`; at the XDP hook alone.
     AdjustHead = 44,
+    /// `bpf_set_hash(context, hash)`: it counts as one of addresses and ports; not at the XDP hook.
+    #[cfg(feature = "models")]
+    SetHash = 48,
     /// `bpf_skb_adjust_room(context, bytes, mode, flags)`; not at the XDP hook.
     AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.

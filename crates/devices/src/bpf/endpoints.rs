@@ -1,27 +1,27 @@
 //! The tables of tunnels that the program reads for each packet, one for each family.
 
 use super::sys::{Map, MapKind};
-use super::take::TunnelEndpoint;
-use polder_datapath::tunnel::{Carrier, Ends};
+use super::take::{TunnelEndpoint, TunnelFields};
+use polder_datapath::tunnel::Ends;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// The endpoints of one port, here and in the kernel.
+/// The tunnels of one port, here and in the kernel.
 #[derive(Debug)]
 pub(crate) struct TunnelEndpointMap {
     v4: Map,
     v6: Map,
     /// Content of the maps.
-    entered: Mutex<BTreeSet<TunnelEndpoint>>,
+    entered: Mutex<BTreeSet<Key>>,
 }
 
 impl TunnelEndpointMap {
     /// Empty tables.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let v4 = Map::new(MapKind::Hash, "polder_claims", 12, 4, MOST_ENDPOINTS)?;
-        let v6 = Map::new(MapKind::Hash, "polder_claims6", 36, 4, MOST_ENDPOINTS_V6)?;
+        let v4 = Map::new(MapKind::Hash, "polder_claims", 16, 4, MOST_ENDPOINTS)?;
+        let v6 = Map::new(MapKind::Hash, "polder_claims6", 40, 4, MOST_ENDPOINTS_V6)?;
         Ok(Self { v4, v6, entered: Mutex::default() })
     }
 
@@ -32,43 +32,73 @@ impl TunnelEndpointMap {
 
     /// Makes `endpoints` the content of the table. New ones come in before old ones go.
     pub(crate) fn replace(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
-        let wanted = endpoints.iter().copied().collect::<BTreeSet<_>>();
+        let wanted = endpoints.iter().flat_map(keys).collect::<BTreeSet<_>>();
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        for &endpoint in wanted.difference(&entered.clone()) {
-            let (map, key) = self.place(endpoint);
-            map.set(&key, &[1, 0, 0, 0])?;
-            entered.insert(endpoint);
+        for key in wanted.difference(&entered.clone()) {
+            let (map, bytes) = self.place(key);
+            map.set(bytes, &[1, 0, 0, 0])?;
+            entered.insert(*key);
         }
-        for endpoint in entered.difference(&wanted).copied().collect::<Vec<_>>() {
-            let (map, key) = self.place(endpoint);
-            match map.remove(&key) {
-                Ok(()) | Err(Errno::NOENT) => entered.remove(&endpoint),
+        for key in entered.difference(&wanted).copied().collect::<Vec<_>>() {
+            let (map, bytes) = self.place(&key);
+            match map.remove(bytes) {
+                Ok(()) | Err(Errno::NOENT) => entered.remove(&key),
                 Err(errno) => return Err(errno),
             };
         }
         Ok(())
     }
 
-    /// The table that an endpoint is in, and its key there: selector, local address, remote address, as in the packet.
-    fn place(&self, endpoint: TunnelEndpoint) -> (&Map, Vec<u8>) {
-        let selector = selector(endpoint.carrier).to_ne_bytes();
-        match endpoint.ends {
-            Ends::V4 { local, remote } => (&self.v4, [selector, local.octets(), remote.octets()].concat()),
-            Ends::V6 { local, remote } => {
-                (&self.v6, [&selector[..], &local.octets(), &remote.octets()].concat())
-            }
+    /// The table that a key is in, and its bytes.
+    fn place<'k>(&self, key: &'k Key) -> (&Map, &'k [u8]) {
+        match key {
+            Key::V4(bytes) => (&self.v4, bytes),
+            Key::V6(bytes) => (&self.v6, bytes),
         }
     }
 }
 
-/// The first word of a key: which packets between the two addresses are a tunnel's. A UDP port stands there as a
-/// program loads it from a packet; GRE is a number beyond all ports.
-pub(crate) const fn selector(carrier: Carrier) -> u32 {
-    match carrier {
-        Carrier::Gre => 1 << 16,
-        Carrier::Udp(port) => port.to_be() as u32,
-    }
+/// Key of a table, as the program makes it from a packet: local address, remote address, selector, number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    V4([u8; 16]),
+    V6([u8; 40]),
 }
+
+/// Keys of the packets of a tunnel: its own, and for GRE that of fragments, which tunnels between two ends share.
+fn keys(endpoint: &TunnelEndpoint) -> impl Iterator<Item = Key> {
+    let (selector, number, fragment) = match endpoint.fields {
+        TunnelFields::Gre { has_frames, key } => {
+            let kind = if has_frames { SELECTOR_FRAMES } else { SELECTOR_PACKETS };
+            let selector = if key.is_some() { kind | KEYED } else { kind };
+            (selector, key.unwrap_or(0), Some((SELECTOR_FRAGMENT, 0)))
+        }
+        TunnelFields::Vxlan { port, vni } => (i32::from(port.to_be()), vni << 8, None),
+    };
+    let ends = endpoint.ends;
+    [Some((selector, number)), fragment].into_iter().flatten().map(move |(selector, number): (i32, u32)| {
+        let fields = [selector.to_ne_bytes(), number.to_be_bytes()].concat();
+        match ends {
+            Ends::V4 { local, remote } => Key::V4(joined(&[&local.octets(), &remote.octets(), &fields])),
+            Ends::V6 { local, remote } => Key::V6(joined(&[&local.octets(), &remote.octets(), &fields])),
+        }
+    })
+}
+
+fn joined<const BYTES: usize>(parts: &[&[u8]]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes.iter_mut().zip(parts.iter().copied().flatten()).for_each(|(byte, &part)| *byte = part);
+    bytes
+}
+
+/// Selectors of a key. That of UDP is the destination port, as a program loads it from a packet; those of GRE are
+/// numbers beyond all ports.
+pub(crate) const SELECTOR_FRAMES: i32 = 1 << 16;
+pub(crate) const SELECTOR_PACKETS: i32 = 2 << 16;
+/// Selector of fragments of GRE, which have no number.
+pub(crate) const SELECTOR_FRAGMENT: i32 = 3 << 16;
+/// Bit of a selector: the number is a GRE key.
+pub(crate) const KEYED: i32 = 1 << 24;
 
 /// The tables of one port for its program.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +107,8 @@ pub(crate) struct Tables<'f> {
     pub(crate) v6: BorrowedFd<'f>,
 }
 
-/// Tunnels over IPv4 that a port can have.
+/// Keys over IPv4 that a port can have: two for each tunnel that a gateway can have, and some more.
 const MOST_ENDPOINTS: u32 = 65_536;
-/// Tunnels over IPv6 that a port can have; a kernel that sets memory aside for all of them takes about a
+/// Keys over IPv6 that a port can have; a kernel that sets memory aside for all of them takes about a
 /// hundred bytes for each.
-const MOST_ENDPOINTS_V6: u32 = 16_384;
+const MOST_ENDPOINTS_V6: u32 = 32_768;

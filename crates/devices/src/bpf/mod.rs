@@ -21,5 +21,5 @@ pub(crate) mod yielded;
 
 pub use failures::{FailedRedirects, TraceError};
 pub use flows::{Carried, Entry, FlowTable, Reached};
-pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
+pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint, TunnelFields};
 pub use yielded::{Families, YieldCause, YieldWord};

@@ -160,7 +160,10 @@ impl Hook for ToTap<'_> {
         if self.queues == 1 {
             return program.set(R0, 0);
         }
-        // What the TAP's choice of a queue reads is what is computed here.
+        // A driver may have set a hash that is the same for all flows and says that it covers their ports. What the TAP's
+        // choice of a queue reads is what the kernel computes here.
+        program.copy(R1, R6);
+        program.call(Helper::HashInvalid);
         program.copy(R1, R6);
         program.call(Helper::HashRecalculate);
         program.modulo(R0, i32::from(self.queues));

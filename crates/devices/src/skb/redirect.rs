@@ -1,10 +1,12 @@
-//! A bare redirect between two interfaces: the least that a TCX program can do for a packet, to be measured beside.
+//! TCX programs of tests and measurements: a bare redirect between two interfaces, the least that a program can do for a
+//! packet, and a driver that gives all packets one hash.
 
 use super::attach;
 use super::error::{Hook, OpenError};
 use super::program;
 use crate::af_xdp;
 use crate::af_xdp::link::{self, LinkInfo, Which};
+use crate::bpf::assembler::{Assembler, Helper, Register};
 use crate::bpf::sys::Side;
 use std::os::fd::OwnedFd;
 
@@ -16,6 +18,21 @@ use std::os::fd::OwnedFd;
 pub fn redirect(from: &str, to: &str) -> Result<OwnedFd, OpenError> {
     let (from, to) = (named(from)?, named(to)?);
     attach::to_tap((&from, from.index, Hook::Tcx), Side::Ingress, "polder_bare", &program::onward(to.index))
+}
+
+/// Gives each packet that comes in by `interface` this hash, as one of its addresses and ports, in front of all programs
+/// that are there; until the link that is returned is closed.
+///
+/// # Errors
+/// As [`redirect`].
+pub fn set_hash(interface: &str, hash: i32) -> Result<OwnedFd, OpenError> {
+    let link = named(interface)?;
+    let mut program = Assembler::new();
+    program.set(Register::R2, hash);
+    program.call(Helper::SetHash);
+    program.set(Register::R0, program::NEXT);
+    program.exit();
+    attach::to_tap((&link, link.index, Hook::Tcx), Side::Ingress, "driver_hash", &program.finish())
 }
 
 fn named(interface: &str) -> Result<LinkInfo, OpenError> {

@@ -168,6 +168,41 @@ fn links_and_speeds_are_told_and_followed() {
     assert!(!silent.port.status.facts().link.up, "nothing was told of a link");
 }
 
+/// Some adapters repeat speed and link every 32 ms for as long as they run. That is no news, and takes nothing from packets.
+#[test]
+fn repeated_notifications_change_nothing() {
+    const INTERVAL: Nanos = Nanos::from_millis(32);
+    for splits_notifications in [false, true] {
+        let model = Model { splits_notifications, repeats: Some(INTERVAL), ..Model::default() };
+        let mut stand = Stand::new(model, &Options::default());
+        let _ = stand.settle();
+        let before = stand.port.status.facts().link;
+        assert_eq!((before.up, before.speed), (true, 425));
+        for number in 0..100 {
+            let told = stand.side.lock().bench.adapter.notified();
+            stand.side.pass(INTERVAL);
+            // All of its notifications, one after another, change the link at no time.
+            for _ in 0..8 {
+                let (_, frames) = stand.receive(64);
+                assert!(frames.is_empty());
+                assert_eq!(stand.port.status.facts().link, before);
+            }
+            let all = if splits_notifications { 3 } else { 2 };
+            assert!(stand.side.lock().bench.adapter.notified() >= told + all, "{number}");
+            assert!(stand.side.inject(&frame(number, 60)));
+            assert_eq!(stand.settle(), [frame(number, 60)]);
+            stand.send(&[frame(number, 61)]);
+            assert_eq!(stand.sent().len(), 1);
+        }
+        let status = &stand.port.status;
+        assert_eq!((status.bad_requests.get(), status.bad_transfers.get()), (0, 0));
+        // One that is different is still heard.
+        stand.side.lock().bench.adapter.set_link(false);
+        let _ = stand.settle();
+        assert!(!stand.port.status.facts().link.up);
+    }
+}
+
 #[test]
 fn blocks_leave_full_under_load_and_at_once_without() {
     let mut stand = Stand::new(Model::default(), &Options::default());

@@ -428,6 +428,44 @@ fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
     assert_eq!(taken[0] + taken[1], 96);
 }
 
+/// A driver may say of every packet that its hash is one of addresses and ports, and always the same.
+#[test]
+fn flows_spread_over_queues_whatever_hash_the_driver_sets() {
+    const NAME: &str = "skb::flows_spread_over_queues_whatever_hash_the_driver_sets";
+    if !common::is_root(NAME) {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkh0", "pdkh1", "");
+    let region = memory();
+    let mut pool = region.pool();
+    let mut opened = open(&Options { queues: 4, ..whole("pdkh0") }, &region).expect("root opens a veth");
+    assert_eq!(opened.queues.len(), 4, "{:?}", opened.port.report);
+    let driver = skb::set_hash("pdkh0", 1);
+    let Ok(_driver) = driver else { return common::skip(NAME, "the kernel has no TCX") };
+    let peer = RawPeer::open("pdkh1");
+    let mut taken = [0; 4];
+    for port in 0..64_u8 {
+        let mut udp = datagram();
+        udp[35] = port;
+        assert!(peer.send(&udp));
+    }
+    for _ in 0..2000 {
+        for (taken, queue) in taken.iter_mut().zip(&mut opened.queues) {
+            let mut batch = Batch::new();
+            let _ = queue.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+            *taken += batch.len();
+            pool.release(&mut batch);
+        }
+        if taken.iter().sum::<usize>() == 64 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(taken.iter().sum::<usize>(), 64, "{taken:?}");
+    assert!(taken.iter().all(|&taken| taken > 4), "{taken:?}");
+}
+
 /// UDP over IPv4 from 10.9.1.2 to 10.9.1.1, to all stations of the link.
 fn datagram() -> Vec<u8> {
     let mut datagram = vec![0xff; 6];

@@ -4,7 +4,7 @@
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
-pub use super::bridge::{Bridge, FloodLimit, Member, MemberVlan, StaticEntry};
+pub use super::bridge::{Bridge, FloodLimit, ForwardGroup, Member, MemberVlan, StaticEntry};
 use super::buffers::Buffers;
 pub use super::device::Device;
 use super::filters::Filter;

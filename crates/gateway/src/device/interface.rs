@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
-use polder_datapath::tunnel::Ends;
+use polder_datapath::tunnel::{Encapsulation, Ends, VxlanOptions};
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
-    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
-    YieldWord,
+    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, TunnelFields,
+    XdpVerdict, YieldWord,
 };
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
@@ -292,7 +292,11 @@ pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<Tunn
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
     over.filter_map(|tunnel| {
         let ends = Ends::of(tunnel.local, tunnel.remote)?;
-        Some(TunnelEndpoint { ends, carrier: tunnel.carrier() })
+        let fields = match tunnel.encapsulation() {
+            Encapsulation::Gre => TunnelFields::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key },
+            Encapsulation::Vxlan(VxlanOptions { vni, port, .. }) => TunnelFields::Vxlan { port, vni },
+        };
+        Some(TunnelEndpoint { ends, fields })
     })
     .collect()
 }

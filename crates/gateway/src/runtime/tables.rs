@@ -24,6 +24,7 @@ use polder_datapath::tunnel::{
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// State that outlives a configuration, by name.
@@ -248,7 +249,12 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
         ConfiguredLabel::Fixed(label) => FlowLabel::Fixed(label),
     };
     let ends = Ends::of(tunnel.local, tunnel.remote).context("ends of two families")?;
+    let addresses = tunnel.addresses.iter().filter_map(|own| match own.address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    });
     Ok(TunnelOptions {
+        addresses: addresses.collect(),
         encapsulation: tunnel.encapsulation(),
         key: tunnel.key,
         checksum: tunnel.vxlan.map_or(tunnel.checksum, |vxlan| vxlan.udp_checksum),

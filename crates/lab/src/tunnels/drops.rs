@@ -25,13 +25,9 @@ enum Where {
 }
 
 /// Drop reason, change, and the tunnels that it applies to.
-const REFUSALS: [(&str, Change, Where); 11] = [
+const REFUSALS: [(&str, Change, Where); 7] = [
     ("gre-bad-checksum", bad_checksum, Where::Everywhere),
-    ("no-tunnel", wrong_key, Where::Everywhere),
     ("gre-truncated", truncated, Where::Everywhere),
-    ("gre-bad-version", |frame, outer| patched(frame, outer.payload + 1, 1), Where::Everywhere),
-    ("gre-bad-flags", |frame, outer| patched(frame, outer.payload, 0x40), Where::Everywhere),
-    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x88cc), Where::Everywhere),
     ("tunnel-missing-checksum", |frame, outer| outer.without(frame, CHECKSUM), Where::Everywhere),
     ("tunnel-missing-sequence", |frame, outer| outer.without(frame, SEQUENCE), Where::Everywhere),
     ("tunnel-out-of-sequence", |frame, _| Some(frame.to_vec()), Where::Everywhere),
@@ -39,11 +35,17 @@ const REFUSALS: [(&str, Change, Where); 11] = [
     ("ipv6-bad-extension", unknown_option, Where::OverIpv6),
 ];
 
-/// Further drops of a tunnel that carries packets, without options: keepalives, frames, nothing,
-/// another family.
-const OF_PACKETS: [(&str, Change); 4] = [
+/// Changes that make a packet of no tunnel of Polder's, which the kernel has, and drop reasons that it would have here.
+const LEFT: [(&str, Change); 4] = [
+    ("no-tunnel", wrong_key),
+    ("gre-bad-version", |frame, outer| patched(frame, outer.payload + 1, 1)),
+    ("gre-bad-flags", |frame, outer| patched(frame, outer.payload, 0x40)),
+    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x88cc)),
+];
+
+/// Further drops of a tunnel that carries packets, without options: answers to keepalives, nothing, another family.
+const OF_PACKETS: [(&str, Change); 3] = [
     ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0)),
-    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x6558)),
     ("ipv4-truncated", headers_alone),
     ("ipv6-bad-version", |frame, outer| of_type(frame, outer, 0x86dd)),
 ];
@@ -116,6 +118,7 @@ impl Judge {
             let fitting = REFUSALS.iter().filter(|refusal| fits(refusal.2));
             let fitting = fitting.map(|&(reason, change, _)| (reason, change)).collect::<Vec<_>>();
             self.spoils(tunnel, &fitting)?;
+            self.leaves(tunnel)?;
             let looped = self.refuses("tunnel-recursion", || self.send_round(tunnel));
             self.note(format!("{}: dropped as tunnel-recursion", tunnel.name), looped);
         }
@@ -132,6 +135,25 @@ impl Judge {
                 .and_then(|frame| self.refuses(reason, || self.wire.inject(&frame)));
             interrupt::check()?;
             self.note(format!("{}: dropped as {reason}", tunnel.name), result);
+        }
+        Ok(())
+    }
+
+    /// Makes packets of one of the guest's that Polder has to leave to the kernel.
+    fn leaves(&mut self, tunnel: &Tunnel) -> anyhow::Result<()> {
+        let template = self.packet_of(tunnel)?;
+        let outer = Outer::read(&template).context("the guest's packet is none of a tunnel")?;
+        for (reason, change) in LEFT {
+            let before = self.gateway.dropped(reason)?;
+            let frame = change(&template, &outer).context("cannot be made of the guest's packet")?;
+            self.wire.inject(&frame)?;
+            // What has come before a ping that is answered has been counted.
+            let result = checks::reaches(self, tunnel).and_then(|()| {
+                let after = self.gateway.dropped(reason)?;
+                ensure!(after == before, "it was taken and dropped as {reason}");
+                Ok(())
+            });
+            self.note(format!("{}: not taken to be dropped as {reason}", tunnel.name), result);
         }
         Ok(())
     }

@@ -154,7 +154,12 @@ fn a_reload_does_not_go_round_hooks_by_a_new_port() {
     let error = format!("{:#}", polder.reload(PORTS).unwrap_err());
     assert!(error.contains("[port.east]") && error.contains("`inet own forw`"), "{error}");
     assert!(!error.contains("[port.west]"), "what runs is not asked again: {error}");
-    let names = polder.show("ports")["ports"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect::<Vec<_>>();
+    let names = polder.show("ports")["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].clone())
+        .collect::<Vec<_>>();
     assert_eq!(names, ["west", "kernel"]);
     polder.reload(&PORTS.replace("[port.east]", "[port.east]\nkernel_hooks = \"bypass\"")).unwrap();
     assert_eq!(bypassed(&polder, "east").len(), 1);

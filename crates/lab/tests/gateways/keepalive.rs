@@ -101,8 +101,13 @@ impl FarEnd {
 
     /// Sends a keepalive of this end.
     fn ask(&self) {
-        let inside = ip(NEAR, FAR, &gre(EtherType(0), &[]));
-        put(&self.sender, &ip(FAR, NEAR, &gre(EtherType::IPV4, &inside)), NEAR);
+        self.ask_as(EtherType::IPV4, [NEAR, FAR]);
+    }
+
+    /// Sends a keepalive of this protocol type with such addresses inside.
+    fn ask_as(&self, protocol: EtherType, [source, destination]: [Ipv4Addr; 2]) {
+        let inside = ip(source, destination, &gre(EtherType(0), &[]));
+        put(&self.sender, &ip(FAR, NEAR, &gre(protocol, &inside)), NEAR);
     }
 }
 
@@ -257,4 +262,47 @@ fn keepalives_of_the_other_end_are_answered() {
     assert_eq!(far.count(0), 0, "it sends none");
     assert_eq!(tunnel(&gateway, "/keepalive"), Value::Null);
     gateway.stop();
+}
+
+/// The far end asserts that all that comes is from this end, to it.
+#[test]
+fn keepalives_of_other_makers_are_answered_to_the_far_end_alone() {
+    if !root_or_skip("keepalives_of_other_makers_are_answered_to_the_far_end_alone") {
+        return;
+    }
+    let net = Net::new();
+    let far = FarEnd::start(&net.far);
+    let text = configuration().replace("keepalive = {", "# keepalive = {");
+    for mode in ["skb", "native"] {
+        let underlay = "role = \"underlay\"\n";
+        let text = text.replace(underlay, &format!("{underlay}mode = \"{mode}\"\n"));
+        let gateway = Gateway::start(&net.topology, &net.near, &text);
+        let before = far.count(1);
+        until("an answer comes", || {
+            far.ask();
+            thread::sleep(Duration::from_millis(100));
+            far.count(1) > before
+        });
+        let other = EtherType(4);
+        let [inside, behind_nat, third]: [[Ipv4Addr; 2]; 3] = [
+            [Ipv4Addr::new(10, 89, 8, 0), Ipv4Addr::new(10, 89, 8, 1)],
+            [NEAR, Ipv4Addr::new(192, 168, 5, 15)],
+            [NEAR, Ipv4Addr::new(10, 89, 1, 1)],
+        ];
+        for (protocol, addresses) in [
+            (other, [NEAR, FAR]),
+            (EtherType::IPV4, inside),
+            (other, inside),
+            (EtherType::IPV4, behind_nat),
+            (EtherType::IPV4, third),
+        ] {
+            thread::sleep(Duration::from_millis(100));
+            let before = far.count(1);
+            far.ask_as(protocol, addresses);
+            until(&format!("{mode}: {protocol:?} with {addresses:?} is answered"), || far.count(1) > before);
+        }
+        assert_eq!(gateway.drops("own-source"), 0, "{mode}");
+        assert_eq!(gateway.drops("tunnel-bad-protocol"), 0, "{mode}");
+        gateway.stop();
+    }
 }

@@ -23,6 +23,7 @@ mod hooks;
 mod host;
 mod host_end;
 mod keepalive;
+mod kernel_tunnels;
 mod land;
 mod left_to_kernel;
 mod liveness;

@@ -2,10 +2,11 @@
 
 use super::{PATH, ends, receive};
 use crate::frames::{STATIONS, other, v4};
-use crate::oracle::ends::{ADDRESSES_V6, End, MACS, Path, UNDERLAY, bytes_of, outer_frame};
+use crate::oracle::ends::{ADDRESSES, ADDRESSES_V6, End, MACS, Path, UNDERLAY, bytes_of, outer_frame};
 use polder_datapath::drops::DropReason;
 use polder_datapath::tunnel::{Carries, ReassemblyLimits, Stations, TunnelOptions};
-use polder_datapath::wire::{MacAddress, VlanId};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::{Checksum, MacAddress, VlanId};
 
 fn bare(options: &mut TunnelOptions) {
     let [far, near] = STATIONS.map(MacAddress);
@@ -72,7 +73,7 @@ fn a_keepalive_is_sent_back() {
 fn a_keepalive_over_ipv6_and_one_in_a_vlan_are_sent_back() {
     let (left, mut right) = ends(|options| {
         bare(options);
-        let ends = if options.ends.local() == crate::oracle::ends::ADDRESSES[0] { [0, 1] } else { [1, 0] };
+        let ends = if options.ends.local() == ADDRESSES[0] { [0, 1] } else { [1, 0] };
         let [near, far] = ends.map(|end| ADDRESSES_V6[end]);
         options.ends = (near, far).into();
     });
@@ -88,7 +89,84 @@ fn a_keepalive_over_ipv6_and_one_in_a_vlan_are_sent_back() {
     end.close();
 }
 
-/// The packet inside has to be an empty one of GRE from this end to the other; all else is carried.
+/// The same frame with other addresses, source first, in the IPv4 packet at `at`.
+fn between(mut frame: Vec<u8>, at: usize, addresses: [[u8; 4]; 2]) -> Vec<u8> {
+    let header = &mut frame[at..at + 20];
+    header[12..].copy_from_slice(&addresses.concat());
+    header[10..12].fill(0);
+    let sum = Checksum::new().with(header).finish();
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// Offset of the packet inside a keepalive without a key.
+const INSIDE: usize = 14 + 20 + 4;
+
+/// Other makers write other addresses and another protocol type; the answer goes to the tunnel's other end in any case, and
+/// nowhere else.
+#[test]
+fn keepalives_of_other_makers_are_answered_to_the_other_end_alone() {
+    let [left, right] = ADDRESSES.map(|address| address.octets());
+    let (natted, inside, third) =
+        ([192, 168, 5, 15], [[172, 22, 74, 137], [172, 22, 74, 138]], [203, 0, 113, 9]);
+    let (peer, mut end) = ends(|options| {
+        bare(options);
+        options.addresses = [inside[0].into()].into();
+    });
+    let huawei = |mut frame: Vec<u8>| {
+        frame[36..38].copy_from_slice(&[0, 4]);
+        frame
+    };
+    let long = |bytes: usize| {
+        let back = outer_frame(1, 0, 0, 0, &[gre(0, None), vec![0x55; bytes - 24]].concat());
+        (outer_frame(0, 0, 0, 0, &[gre(0x0800, None), back[14..].to_vec()].concat()), back)
+    };
+    for (name, wire, answer) in [
+        ("type 4", huawei(keepalive(None)), answer(1, None)),
+        ("behind NAT", between(keepalive(None), INSIDE, [right, natted]), answer(1, None)),
+        ("we behind NAT", between(keepalive(None), INSIDE, [natted, left]), answer(1, None)),
+        ("addresses inside", between(keepalive(None), INSIDE, inside), answer(1, None)),
+        ("type 4, inside", huawei(between(keepalive(None), INSIDE, inside)), answer(1, None)),
+        ("a third party", between(keepalive(None), INSIDE, [right, third]), answer(1, None)),
+        ("a group", between(keepalive(None), INSIDE, [right, [224, 0, 0, 5]]), answer(1, None)),
+        ("128 bytes", long(128).0, long(128).1),
+    ] {
+        assert_eq!(sent_back(&mut end, &wire, &[]), [answer], "{name}");
+    }
+    assert_eq!(end.state.total(|counters| &counters.keepalives_answered), 8);
+    // Nothing that is too long, from others to others, or with a route of its own is answered.
+    let mut routed = keepalive(None);
+    routed.splice(INSIDE + 20..INSIDE + 20, [131, 4, 4, 0]);
+    (routed[17], routed[INSIDE], routed[INSIDE + 3]) = (routed[17] + 4, 0x46, routed[INSIDE + 3] + 4);
+    let transit = between(keepalive(None), INSIDE, [inside[1], third]);
+    let not_ours = between(keepalive(None), INSIDE, [third, right]);
+    for wire in [long(129).0, transit, not_ours, between(routed, 14, [left, right])] {
+        assert_eq!(receive(&mut end, &[wire]).len(), 1, "it is carried");
+    }
+    assert!(receive(&mut end, &[huawei(between(keepalive(None), INSIDE, [third, third]))]).is_empty());
+    assert_eq!(end.dropped(DropReason::TunnelBadProtocol), 1);
+    let stranger = between(keepalive(None), 14, [third, right]);
+    assert!(receive(&mut end, &[stranger]).is_empty());
+    assert_eq!(end.dropped(DropReason::NoTunnel), 1, "it is not from the tunnel's other end");
+    assert_eq!(end.state.total(|counters| &counters.keepalives_answered), 8);
+    [peer, end].into_iter().for_each(End::close);
+}
+
+#[test]
+fn no_more_than_twenty_keepalives_a_second_are_answered() {
+    let (peer, mut end) = ends(bare);
+    let mut answered = |millis: u64, wanted: usize| {
+        end.now = end.now + Nanos::from_millis(millis);
+        (0..wanted).filter(|_| !sent_back(&mut end, &keepalive(None), &[]).is_empty()).count()
+    };
+    assert_eq!([answered(0, 30), answered(49, 1), answered(1, 5), answered(150, 5)], [20, 0, 1, 3]);
+    assert_eq!(answered(60_000, 30), 20);
+    let counted = end.state.total(|counters| &counters.keepalives_answered);
+    assert_eq!((counted, end.dropped(DropReason::KeepaliveLimit)), (44, 71 - 44));
+    [peer, end].into_iter().for_each(End::close);
+}
+
+/// The packet inside has to be an empty one of GRE that leads back; all else is carried.
 #[test]
 fn what_only_looks_like_a_keepalive_is_carried() {
     let (left, mut right) = ends(bare);

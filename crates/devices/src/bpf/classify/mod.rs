@@ -1,9 +1,11 @@
 //! Classification of an interface's packets, the same at every hook.
 //!
-//! [`claim`] takes the tunnel packets whose end points are in a table, for a port that the kernel goes on using.
+//! [`claim`] takes the packets of tunnels that are in a table, for a port that the kernel goes on using.
 //! [`route`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
 //! or left, is the [`Target`]'s. [`control`] tells packets of control protocols from others.
 
+#[cfg(test)]
+pub(crate) mod cases;
 mod control;
 mod routed;
 
@@ -11,9 +13,10 @@ pub(crate) use control::{RESERVED_GROUPS, control};
 pub(crate) use routed::{RouterMaps, route};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use super::endpoints::{Tables, selector};
-use Register::{R0, R1, R2, R3, R4, R5, R8, R9, R10};
-use polder_datapath::tunnel::Carrier;
+use super::endpoints::{KEYED, SELECTOR_FRAGMENT, SELECTOR_FRAMES, SELECTOR_PACKETS, Tables};
+use Register::{R0, R1, R2, R3, R4, R5, R7, R8, R9, R10};
+use polder_datapath::tunnel::PACKET_PROTOCOLS;
+use polder_datapath::wire::EtherType;
 use std::os::fd::BorrowedFd;
 
 /// The hook that a program is written for.
@@ -45,15 +48,19 @@ pub(crate) trait Target {
     fn pass(&self, program: &mut Assembler);
 }
 
-/// Hands tunnel packets from a claimed remote to a claimed local address to user space, below at most
-/// one 802.1Q tag, and everything else to the kernel.
+/// Hands the packets of claimed tunnels to user space, below at most one 802.1Q tag, and everything else to the kernel.
 ///
-/// In IPv4 packets of GRE are those of protocol 47, and the header alone decides, so that later fragments follow
-/// the first (RFC 791, section 3.2). In IPv6 the next header is 47, or it stands behind destination options
-/// of eight bytes (as Linux sends them), a fragment header, or one behind the other in this order.
-/// Packets over UDP are known by their destination port, which later fragments do not have: fragments of UDP stay with
-/// the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
+/// A tunnel is known by its two ends and by what tells it from others between them ([`TunnelFields`]): packets of other
+/// tunnels between the same ends are the kernel's. In IPv4 packets of GRE are those of protocol 47. In IPv6 the next
+/// header is 47, or it stands behind destination options of eight bytes (as Linux sends them), a fragment header, or one
+/// behind the other in this order. Packets of GRE of another version or with routing are the kernel's.
+///
+/// Later fragments have no GRE header, so all fragments of GRE between two ends are taken when one tunnel is (RFC 791,
+/// section 3.2). Packets over UDP are known by their destination port, which later fragments do not have: fragments of
+/// UDP stay with the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
 /// headers' lengths and checksums are the datapath's business.
+///
+/// [`TunnelFields`]: crate::bpf::TunnelFields
 pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Tables<'_>) {
     let [ipv4, pass] = [(); 2].map(|()| program.label());
     target.open(program);
@@ -61,13 +68,14 @@ pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Ta
     target.untag(program, pass);
     program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
-    is_claimed_v6(program, endpoints.v6, -32, pass);
+    is_claimed_v6(program, endpoints.v6, -40, pass);
     target.take(program);
 
     program.place(ipv4);
-    select_v4(program, -8, pass);
-    ends(program, R2, -8);
-    look_up(program, endpoints.v4, -12, pass);
+    program.copy(R7, R2);
+    select_v4(program, -16, pass);
+    ends(program, R7, -16);
+    look_up(program, endpoints.v4, -16, pass);
     target.take(program);
 
     program.place(pass);
@@ -88,36 +96,48 @@ pub(crate) fn untag_bytes(program: &mut Assembler, pass: Label) {
     program.place(untagged);
 }
 
-/// Puts the selector of the IPv4 packet at R2 in front of a place of the stack, and jumps to `otherwise` when no tunnel
-/// can have such packets.
+/// Puts selector and number of the IPv4 packet at R2 behind the ends of the key at this place of the stack, and jumps to
+/// `otherwise` when no tunnel can have such packets. R2 changes.
 fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
-    let [gre, selected] = [(); 2].map(|()| program.label());
+    let [gre, whole, fragment, selected] = [(); 4].map(|()| program.label());
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_UDP, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, otherwise);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
-    program.and(R5, network_order(0x3fff));
-    program.jump_value(Condition::NotEqual, R5, 0, otherwise);
-    need(program, ETHERNET + IPV4 + UDP, otherwise);
-    program.load(Width::Half, R5, R2, ETHERNET + IPV4 + UDP_DESTINATION);
+    program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), otherwise);
+    vxlan_fields(program, ETHERNET + IPV4, otherwise);
     program.go(selected);
 
     program.place(gre);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    program.and(R5, 0xf0);
-    program.jump_value(Condition::NotEqual, R5, 0x40, otherwise);
-    program.set(R5, SELECTOR_GRE);
+    program.copy(R1, R5);
+    program.and(R1, 0xf0);
+    program.jump_value(Condition::NotEqual, R1, 0x40, otherwise);
+    program.load(Width::Half, R1, R2, ETHERNET + 6);
+    program.jump_value(Condition::AnyBit, R1, network_order(0x3fff), fragment);
+    program.and(R5, 0x0f);
+    // Verifiers take no offset that is not known to them without CAP_PERFMON.
+    for words in 5..=15 {
+        program.jump_value(Condition::Equal, R5, words, whole);
+        program.add(R2, 4);
+    }
+    program.go(otherwise);
+    program.place(whole);
+    gre_fields(program, ETHERNET + IPV4, otherwise, selected);
+
+    program.place(fragment);
+    fragment_fields(program);
 
     program.place(selected);
-    program.store(Width::Word, R10, key - 4, R5);
+    enter(program, key + 8);
 }
 
-/// Goes on when the IPv6 packet at R2 is claimed, and jumps to `otherwise` when it is not. The addresses of the key are
-/// at this place of the stack, the selector in front of them.
+/// Goes on when the IPv6 packet at R2 is claimed, and jumps to `otherwise` when it is not. The key is at this place of
+/// the stack. R2 changes.
 fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
-    let [fragment, gre, udp, selected] = [(); 4].map(|()| program.label());
+    let [fragment, whole, gre, udp, selected] = [(); 5].map(|()| program.label());
     need(program, ETHERNET + IPV6, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
@@ -133,33 +153,99 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6 + 1);
     program.jump_value(Condition::NotEqual, R5, 0, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
+    program.add(R2, i32::from(EXTENSION));
     program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_FRAGMENT, otherwise);
-    program.add(R2, i32::from(EXTENSION));
 
     program.place(fragment);
     // Every fragment says what the first one begins with.
     need(program, ETHERNET + IPV6 + EXTENSION, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
-
-    program.place(gre);
-    program.set(R5, SELECTOR_GRE);
+    program.load(Width::Half, R5, R2, ETHERNET + IPV6 + 2);
+    program.and(R5, network_order(0xfff9));
+    // An atomic fragment is a whole packet (RFC 6946).
+    program.jump_value(Condition::Equal, R5, 0, whole);
+    fragment_fields(program);
     program.go(selected);
 
     program.place(udp);
-    need(program, ETHERNET + IPV6 + UDP, otherwise);
-    program.load(Width::Half, R5, R2, ETHERNET + IPV6 + UDP_DESTINATION);
+    vxlan_fields(program, ETHERNET + IPV6, otherwise);
+    program.go(selected);
+
+    program.place(whole);
+    program.add(R2, i32::from(EXTENSION));
+    program.place(gre);
+    gre_fields(program, ETHERNET + IPV6, otherwise, selected);
 
     program.place(selected);
-    program.store(Width::Word, R10, key - 4, R5);
-    look_up(program, endpoints, key - 4, otherwise);
+    enter(program, key + 32);
+    look_up(program, endpoints, key, otherwise);
 }
 
-/// Copies destination and source of an IPv4 packet to the stack.
+/// Puts the selector of the packet with a GRE header at this offset from R2 into R0, and its key, or 0, into R5, and goes
+/// on to `selected`. Jumps to `otherwise` for a header that no tunnel has.
+fn gre_fields(program: &mut Assembler, at: i16, otherwise: Label, selected: Label) {
+    let [packets, typed, keyed, summed] = [(); 4].map(|()| program.label());
+    need(program, at + GRE, otherwise);
+    program.load(Width::Half, R1, R2, at);
+    program.jump_value(Condition::AnyBit, R1, network_order(GRE_REFUSED), otherwise);
+    program.load(Width::Half, R5, R2, at + 2);
+    program.set(R0, SELECTOR_FRAMES);
+    program.jump_value(Condition::Equal, R5, network_order(EtherType::TRANSPARENT_ETHERNET.0), typed);
+    for protocol in PACKET_PROTOCOLS {
+        program.jump_value(Condition::Equal, R5, network_order(protocol.0), packets);
+    }
+    program.go(otherwise);
+    program.place(packets);
+    program.set(R0, SELECTOR_PACKETS);
+    program.place(typed);
+    program.set(R5, 0);
+    program.jump_value(Condition::AnyBit, R1, network_order(GRE_KEY), keyed);
+    program.go(selected);
+
+    program.place(keyed);
+    program.or(R0, KEYED);
+    program.jump_value(Condition::AnyBit, R1, network_order(GRE_CHECKSUM), summed);
+    need(program, at + 2 * GRE, otherwise);
+    program.load(Width::Word, R5, R2, at + GRE);
+    program.go(selected);
+    program.place(summed);
+    need(program, at + 3 * GRE, otherwise);
+    program.load(Width::Word, R5, R2, at + 2 * GRE);
+    program.go(selected);
+}
+
+/// The same of a fragment of GRE.
+fn fragment_fields(program: &mut Assembler) {
+    program.set(R0, SELECTOR_FRAGMENT);
+    program.set(R5, 0);
+}
+
+/// The same of a UDP header with VXLAN behind it: its number is the VNI, as it stands in the packet. All flags but that of
+/// the VNI are ignored, as in the datapath (RFC 7348, 5).
+fn vxlan_fields(program: &mut Assembler, at: i16, otherwise: Label) {
+    let is_vxlan = program.label();
+    need(program, at + UDP + VXLAN, otherwise);
+    program.load(Width::Byte, R5, R2, at + UDP);
+    program.jump_value(Condition::AnyBit, R5, VXLAN_VALID, is_vxlan);
+    program.go(otherwise);
+    program.place(is_vxlan);
+    program.load(Width::Half, R0, R2, at + UDP_DESTINATION);
+    program.load(Width::Word, R5, R2, at + UDP + 4);
+    program.and(R5, 0xffff_ff00_u32.to_be().cast_signed());
+}
+
+/// Puts R0 and R5 on the stack.
 ///
 /// The upper half of a stack's eight bytes comes first here and elsewhere: verifiers before Linux 6.8 take a word in
 /// the lower half for a register that was put aside, into which nothing may be written without CAP_PERFMON.
+fn enter(program: &mut Assembler, to: i16) {
+    program.store(Width::Word, R10, to + 4, R5);
+    program.store(Width::Word, R10, to, R0);
+}
+
+/// Copies destination and source of an IPv4 packet to the stack, the upper half first as in [`enter`].
 fn ends(program: &mut Assembler, packet: Register, to: i16) {
     for (from, to) in [(ETHERNET + 12, to + 4), (ETHERNET + 16, to)] {
         program.load(Width::Word, R5, packet, from);
@@ -205,9 +291,18 @@ const EXTENSION: i16 = 8;
 const UDP: i16 = 8;
 /// Offset of the destination port in a UDP header.
 const UDP_DESTINATION: i16 = 2;
+/// A GRE header without optional fields, and each of these.
+const GRE: i16 = 4;
+/// Flags of a GRE header: a checksum, a key.
+const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_KEY: u16 = 0x2000;
+/// Flags and version of headers that the datapath refuses (RFC 2784, 2.3 and 2.3.1).
+const GRE_REFUSED: u16 = 0x4c07;
+const VXLAN: i16 = 8;
+/// Flag of a VXLAN header: there is a VNI.
+const VXLAN_VALID: i32 = 0x08;
 const PROTOCOL_GRE: i32 = 47;
 const PROTOCOL_UDP: i32 = 17;
-const SELECTOR_GRE: i32 = selector(Carrier::Gre).cast_signed();
 const PROTOCOL_FRAGMENT: i32 = 44;
 const PROTOCOL_OPTIONS: i32 = 60;
 
@@ -248,7 +343,7 @@ mod tests {
         claim(&mut programs[0], &Bytes, tables);
         route(&mut programs[1], &Bytes, maps);
         for program in programs.map(Assembler::finish) {
-            assert!(program.len() < 208, "{} instructions", program.len());
+            assert!(program.len() < 320, "{} instructions", program.len());
             assert_eq!(program.last(), Some(&EXIT));
         }
     }

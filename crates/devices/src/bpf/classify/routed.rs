@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 /// The tables that the program reads for each packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouterMaps<'a> {
-    /// Tunnels: selector, local address, remote address.
+    /// Tunnels: local address, remote address, selector, number.
     pub(crate) endpoints: Tables<'a>,
     /// Doors: link-layer address, VLAN in network order, 0 for none.
     pub(crate) ingresses: BorrowedFd<'a>,
@@ -32,11 +32,11 @@ pub(crate) struct RouterMaps<'a> {
     pub(crate) land6: BorrowedFd<'a>,
 }
 
-/// The stack, from its end: the ingress's key, IPv4 destination and source, IPv6 destination, and behind it the
-/// ends of a tunnel over IPv6. In front of a destination there is room for its length as a network's, and for the
-/// selector of a tunnel's key.
+/// The stack, from its end: the ingress's key, the key of a tunnel over IPv4, which begins with the destination, IPv6
+/// destination, and the key of a tunnel over IPv6, which ends where that destination is put afterwards. In front of a
+/// destination there is room for its length as a network's.
 const DOOR: i16 = -8;
-const ENDS: i16 = -16;
+const ENDS: i16 = -24;
 const TARGET6: i16 = -32;
 const ENDS6: i16 = -64;
 
@@ -91,7 +91,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
     program.load(Width::Word, R9, R7, ETHERNET + 16);
     select_v4(program, ENDS, unclaimed);
-    lookup(program, maps.endpoints.v4, ENDS - 4);
+    lookup(program, maps.endpoints.v4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
     // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).

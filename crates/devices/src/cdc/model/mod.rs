@@ -66,6 +66,8 @@ pub struct Options {
     pub splits_notifications: bool,
     /// True if it sends no notifications.
     pub is_silent: bool,
+    /// Interval at which it repeats them, if it does.
+    pub repeats: Option<Nanos>,
     /// Modem of an MBIM function.
     pub modem: ModemOptions,
     /// Permanent fault, if it is broken.
@@ -100,6 +102,7 @@ impl Default for Options {
             bits_per_second: 425_984_000,
             splits_notifications: false,
             is_silent: false,
+            repeats: None,
             modem: ModemOptions::default(),
             faulty: None,
         }
@@ -158,6 +161,10 @@ pub struct Device {
     receiving: VecDeque<Urb>,
     interrupts: VecDeque<Urb>,
     notifications: VecDeque<Vec<u8>>,
+    /// Notifications that the host has taken.
+    notified: u64,
+    /// Time at which they are repeated.
+    repeats_at: Nanos,
     to_host: VecDeque<Vec<u8>>,
     to_wire: VecDeque<Vec<u8>>,
     lost: u64,
@@ -190,6 +197,8 @@ impl Device {
             receiving: VecDeque::new(),
             interrupts: VecDeque::new(),
             notifications: VecDeque::new(),
+            notified: 0,
+            repeats_at: Nanos(0),
             to_host: VecDeque::new(),
             to_wire: VecDeque::new(),
             lost: 0,
@@ -243,6 +252,11 @@ impl Device {
     /// Blocks, or frames of ECM, to the host.
     pub fn blocks_to_host(&self) -> u64 {
         self.blocks_to_host
+    }
+
+    /// Notifications that the host has taken.
+    pub fn notified(&self) -> u64 {
+        self.notified
     }
 
     /// Frames from the wire for which there was no room.
@@ -318,7 +332,17 @@ impl Device {
             };
             let count = bytes.len().min(urb.length);
             urb.buffer.bytes_mut()[..count].copy_from_slice(&bytes[..count]);
+            self.notified += 1;
             self.finish(urb, Status::Done, count);
+        }
+    }
+
+    /// Queues the notifications of the link again, if that is due and the host has taken the last ones.
+    fn repeat(&mut self, now: Nanos) {
+        let Some(interval) = self.options.repeats.filter(|_| now >= self.repeats_at) else { return };
+        self.repeats_at = now + interval;
+        if self.notifications.is_empty() {
+            self.notify();
         }
     }
 
@@ -585,8 +609,9 @@ impl Model for Device {
         self.completions.pop_front()
     }
 
-    fn advance(&mut self, _now: Nanos) {
+    fn advance(&mut self, now: Nanos) {
         if self.plugged {
+            self.repeat(now);
             self.announce();
             self.run_interrupts();
             self.run_bulk_in();
@@ -594,7 +619,7 @@ impl Model for Device {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        None
+        self.options.repeats.map(|_| self.repeats_at)
     }
 
     fn is_plugged(&self) -> bool {

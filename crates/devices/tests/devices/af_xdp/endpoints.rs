@@ -5,8 +5,8 @@ use crate::common::{self, RawPeer};
 use polder_buffers::Batch;
 use polder_datapath::port::Budget;
 use polder_datapath::port::Turn;
-use polder_datapath::tunnel::{Carrier, Ends};
-use polder_devices::af_xdp::{Mode, Options, Take, TunnelEndpoint, open};
+use polder_datapath::tunnel::Ends;
+use polder_devices::af_xdp::{Mode, Options, Take, TunnelEndpoint, TunnelFields, open};
 use polder_devices::skb;
 use rustix::io::Errno;
 
@@ -15,8 +15,13 @@ pub(super) const THEIRS: [u8; 4] = [192, 168, 20, 1];
 
 pub(super) fn endpoint(local: [u8; 4], remote: [u8; 4]) -> TunnelEndpoint {
     let ends = Ends::V4 { local: local.into(), remote: remote.into() };
-    TunnelEndpoint { ends, carrier: Carrier::Gre }
+    TunnelEndpoint { ends, fields: FRAMES }
 }
+
+/// Fields of a tunnel of frames in GRE.
+const FRAMES: TunnelFields = TunnelFields::Gre { has_frames: true, key: None };
+/// The GRE header of its packets.
+const GRE: [u8; 4] = [0, 0, 0x65, 0x58];
 
 /// Fields that vary in a packet that may match an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +49,9 @@ pub(super) fn packet(outer: Outer) -> Vec<u8> {
     packet.extend([64, outer.protocol, 0, 0]);
     packet.extend(outer.source);
     packet.extend(outer.destination);
-    packet.resize(packet.len() + 4 * usize::from(outer.words.saturating_sub(5)) + 44, 0x55);
+    packet.resize(packet.len() + 4 * usize::from(outer.words.saturating_sub(5)), 0x55);
+    packet.extend(GRE);
+    packet.resize(packet.len() + 40, 0x55);
     packet
 }
 
@@ -114,10 +121,10 @@ fn the_header_alone_decides_who_gets_a_packet() {
             let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), &tagged);
             assert_eq!(to_us, ours, "{mode:?}: tags {tags:x?}");
         }
-        for length in [14, 15, 33, 34] {
+        for length in [14, 15, 33, 37, 38] {
             let short = &packet(PLAIN)[..length];
             let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), short);
-            assert_eq!(to_us, usize::from(length == 34), "{mode:?}: {length} bytes");
+            assert_eq!(to_us, usize::from(length == 38), "{mode:?}: {length} bytes");
         }
         drop((port, pool));
         all_home(&region);
@@ -168,8 +175,8 @@ fn the_tcx_hook_takes_the_same() {
     ] {
         assert_eq!(taken(&packet(outer)), ours, "{outer:?}");
     }
-    for length in [33, 34] {
-        assert_eq!(taken(&packet(PLAIN)[..length]), length == 34, "{length} bytes");
+    for length in [37, 38] {
+        assert_eq!(taken(&packet(PLAIN)[..length]), length == 38, "{length} bytes");
     }
 }
 
@@ -186,7 +193,8 @@ fn packet_v6(headers: &[(u8, &[u8])], next: u8, (source, destination): ([u8; 16]
         packet.push(next);
         packet.extend(&bytes[1..]);
     }
-    packet.resize(packet.len() + 44, 0x55);
+    packet.extend(GRE);
+    packet.resize(packet.len() + 40, 0x55);
     packet
 }
 
@@ -213,7 +221,7 @@ fn ipv6_headers_decide_as_those_of_ipv4() {
     let region = memory(2048);
     let mut pool = region.pool();
     let tunnel = Ends::V6 { local: ours.into(), remote: theirs.into() };
-    let endpoint = TunnelEndpoint { ends: tunnel, carrier: Carrier::Gre };
+    let endpoint = TunnelEndpoint { ends: tunnel, fields: FRAMES };
     let mut port = open(&Options::tunnels("pdxg0", [endpoint]), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     let (sender, kernel) = (RawPeer::open("pdxg1"), RawPeer::open("pdxg0"));

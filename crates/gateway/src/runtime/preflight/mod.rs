@@ -1,6 +1,7 @@
 //! Obstacles on this machine to a configuration, found without touching anything.
 
 mod beside;
+mod kernel_tunnels;
 mod machine;
 mod router;
 
@@ -70,6 +71,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     for tunnel in configuration.tunnels.iter().filter(is_kernels) {
         seen.extend(inspect_tunnel(tunnel));
     }
+    seen.extend(kernel_tunnels::inspect(configuration));
     seen.extend(silence::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
