@@ -74,14 +74,14 @@ mod tests {
     use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run};
     use crate::bpf::taken::TakenMaps;
     use crate::bpf::window::{CHARGE, Windows};
-    use crate::bpf::{FlowTable, Take};
+    use crate::bpf::FlowTable;
     use std::os::fd::AsFd as _;
 
     /// A program whose windows are of [`cases::WINDOW`] bytes; `None` without the right to load programs, and the namespace
     /// tests say so.
     fn bench() -> Option<Bench> {
         let windows = Windows::new(1, cases::WINDOW).ok()?;
-        let taken = TakenMaps::new(&Take::Whole, (cases::MAC, cases::all_groups())).ok()?;
+        let taken = TakenMaps::new(&Take::Whole, (MAC, cases::all_groups())).ok()?;
         let map = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1).ok()?;
         // The kernel runs programs on frames as if the loopback interface had brought them; there is no socket.
         let counting = Counting {
@@ -153,7 +153,7 @@ mod tests {
         for take in [Take::Tunnels(tunnels::endpoints()), Take::Routed(tunnels::endpoints())] {
             // Without the right to make maps there is no table; the namespace tests say so.
             let (Ok(maps), Ok(map)) =
-                (TakenMaps::new(&take), Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1))
+                (TakenMaps::new(&take, Default::default()), Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1))
             else {
                 return;
             };

@@ -160,9 +160,9 @@ const GENERATION_SHIFT: u32 = 8;
 pub(crate) mod cases {
     use super::*;
     use crate::bpf::flows::packets::{plain, v4};
-    use crate::bpf::take::{Ingress, Take, TunnelEndpoint};
+    use crate::bpf::take::{Ingress, Take, TunnelEndpoint, TunnelFields};
     use crate::bpf::taken::TakenMaps;
-    use polder_datapath::tunnel::{Carrier, Ends};
+    use polder_datapath::tunnel::Ends;
 
     /// What a program does with a packet.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,8 @@ pub(crate) mod cases {
     /// A port with a tunnel whose packets are those of [`tunnelled`].
     pub(crate) fn take() -> Take {
         let ends = Ends::of("20.0.0.1".parse().expect("an address"), "10.0.0.6".parse().expect("an address"));
-        Take::Routed(vec![TunnelEndpoint { ends: ends.expect("one family"), carrier: Carrier::Gre }])
+        let fields = TunnelFields::Gre { has_frames: true, key: None };
+        Take::Routed(vec![TunnelEndpoint { ends: ends.expect("one family"), fields }])
     }
 
     /// Packets of both families that entries have, packets that they have not, and one of the tunnel.
@@ -188,7 +189,10 @@ pub(crate) mod cases {
         };
         let others = [unknown(&v4(&[(19, 9)]), 13 + 14), unknown(&of_v6, 53)];
         let [other_v4, other_v6] = others;
-        [of_v4, of_v6, other_v4, other_v6, v4(&[(9, 47), (15, 6)])]
+        let mut tunnelled = v4(&[(9, 47), (15, 6)]);
+        // A GRE header without options in front of a frame.
+        tunnelled[34..38].copy_from_slice(&[0, 0, 0x65, 0x58]);
+        [of_v4, of_v6, other_v4, other_v6, tunnelled]
     }
 
     /// A word that is set leaves what the router takes and what the program carries to the kernel, of its families alone;
