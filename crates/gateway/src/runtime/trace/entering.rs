@@ -36,7 +36,7 @@ impl Teller<'_> {
             }
             Some(Ok(XdpVerdict::Kernel)) => (
                 format!(
-                    "; its {hook} program leaves the packet to the kernel: it is none that a tunnel or the router endpoints"
+                    "; its {hook} program leaves the packet to the kernel: no tunnel and no interface of the router takes it"
                 ),
                 false,
             ),
