@@ -37,7 +37,7 @@ impl Teller<'_> {
             Some(Ok(XdpVerdict::Kernel)) => {
                 let why = match port.role {
                     Role::Bridge => "it is for the interface itself, or for a link-local group",
-                    Role::Underlay | Role::Router => "it is none that a tunnel or the router takes",
+                    Role::Underlay | Role::Router => "no tunnel and no interface of the router takes it",
                 };
                 (format!("; its {hook} program leaves the packet to the kernel: {why}"), false)
             }
