@@ -120,7 +120,8 @@ impl Site {
             &site.gateway,
             "ip address add 10.83.1.1/24 dev west; ip address add 10.83.2.1/24 dev east
              ip route add default via 10.83.2.2; ip route add blackhole default table 77
-             ip link add away type dummy; ip link set away up; ip route add default dev away table 51820",
+             ip link add away type veth peer name there; ip link set away up; ip link set there up
+             ip route add default dev away table 51820",
         )?;
         site.shell(&site.left, "ip address add 10.83.1.2/24 dev eth0; ip route add default via 10.83.1.1")?;
         site.shell(

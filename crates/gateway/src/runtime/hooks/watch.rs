@@ -479,11 +479,8 @@ impl State {
         }
         for bypassed in gone {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());
-            tracing::info!(
-                "port {port}: a kernel hook that was bypassed has gone: {} {}",
-                bypassed.by,
-                bypassed.name
-            );
+            let was = if self.is_held(&port) { "" } else { " that was bypassed" };
+            tracing::info!("port {port}: a kernel hook{was} has gone: {} {}", bypassed.by, bypassed.name);
             self.events.push(EventKind::HookGone { port, hook });
         }
         self.appeared.retain(|one| has(&found.bypassed, one));
