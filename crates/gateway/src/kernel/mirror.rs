@@ -3,6 +3,7 @@
 use super::message::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use super::request::Kind;
 use polder_datapath::route::Prefix;
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -39,16 +40,34 @@ impl Key {
     }
 }
 
-/// Routes of one table to one prefix, the one that counts first.
+/// Routes of one table to one prefix, in the order in which the kernel tries them.
 type Routes = Vec<Route>;
 
 /// A route to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Route {
-    metric: u32,
+pub struct Route {
+    /// Sources that it covers; `None` for all.
+    pub source: Option<Prefix>,
+    /// Of several routes for a source, that with the lowest is taken.
+    pub metric: u32,
     /// Origin: `RTPROT_*` of linux/rtnetlink.h.
-    protocol: u8,
-    target: Arc<Target>,
+    pub protocol: u8,
+    /// Effect on packets.
+    pub target: Arc<Target>,
+}
+
+impl Route {
+    /// Place among the routes to its prefix: the longest source prefix first, then the lowest metric.
+    fn place(&self) -> Place {
+        place(self.source, self.metric)
+    }
+}
+
+/// Value by which routes to one prefix are ordered.
+type Place = (Reverse<u8>, Option<Prefix>, u32);
+
+fn place(source: Option<Prefix>, metric: u32) -> Place {
+    (Reverse(source.map_or(0, |source| source.bits())), source, metric)
 }
 
 /// All that the kernel has.
@@ -153,10 +172,15 @@ impl Mirror {
         self.neighbours.get(&(index, address)).copied()
     }
 
-    /// All routes to a prefix in a table, with their metrics; the one that counts first comes first.
-    pub fn routes_to(&self, table: u32, prefix: Prefix) -> impl Iterator<Item = (u32, &Arc<Target>)> {
-        let routes = self.routes.get(&(table, prefix));
-        routes.into_iter().flatten().map(|route| (route.metric, &route.target))
+    /// All routes to a prefix in a table, in the order in which the kernel tries them: the first whose source
+    /// prefix contains a packet's source counts for the packet.
+    pub fn routes_to(&self, table: u32, prefix: Prefix) -> impl Iterator<Item = &Route> {
+        self.routes.get(&(table, prefix)).into_iter().flatten()
+    }
+
+    /// Prefixes that tables have routes to, once for each table.
+    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        self.routes.keys().map(|(_, prefix)| *prefix)
     }
 
     /// Prefixes that a table has routes to.
@@ -164,10 +188,11 @@ impl Mirror {
         self.sizes.get(&table).copied().unwrap_or(0)
     }
 
-    /// All that routes lead to: tables, prefixes, metrics of those that count.
+    /// All that routes of any source lead to: tables, prefixes, metrics of those that count.
     pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
         self.routes.iter().filter_map(|(&(table, prefix), routes)| {
-            routes.first().map(|route| (table, prefix, route.metric, &route.target))
+            let route = routes.iter().find(|route| route.source.is_none())?;
+            Some((table, prefix, route.metric, &route.target))
         })
     }
 
@@ -223,7 +248,7 @@ impl Mirror {
             *self.sizes.entry(key.table).or_default() += 1;
         }
         *self.protocols.entry(protocol).or_default() += 1;
-        match routes.binary_search_by_key(&key.metric, |route| route.metric) {
+        match routes.binary_search_by_key(&place(key.source, key.metric), Route::place) {
             Ok(at) => {
                 let known = &mut routes[at];
                 let before = core::mem::replace(&mut known.protocol, protocol);
@@ -234,7 +259,10 @@ impl Mirror {
                 let old = core::mem::replace(&mut known.target, target);
                 forget(&mut self.targets, &old);
             }
-            Err(at) => routes.insert(at, Route { metric: key.metric, protocol, target }),
+            Err(at) => {
+                let RouteKey { source, metric, .. } = key;
+                routes.insert(at, Route { source, metric, protocol, target });
+            }
         }
         self.changes.routes.insert((key.table, key.prefix));
     }
@@ -279,7 +307,7 @@ impl Mirror {
 
     fn route(&self, key: RouteKey) -> Option<&Route> {
         let routes = self.routes.get(&(key.table, key.prefix))?;
-        let at = routes.binary_search_by_key(&key.metric, |route| route.metric).ok()?;
+        let at = routes.binary_search_by_key(&place(key.source, key.metric), Route::place).ok()?;
         routes.get(at)
     }
 
@@ -301,7 +329,8 @@ impl Mirror {
 
     fn remove_route(&mut self, key: RouteKey) {
         let Entry::Occupied(mut routes) = self.routes.entry((key.table, key.prefix)) else { return };
-        let Ok(at) = routes.get().binary_search_by_key(&key.metric, |route| route.metric) else { return };
+        let place = place(key.source, key.metric);
+        let Ok(at) = routes.get().binary_search_by_key(&place, Route::place) else { return };
         let Route { protocol, target, .. } = routes.get_mut().remove(at);
         *self.protocols.entry(protocol).or_insert(1) -= 1;
         if routes.get().is_empty() {
@@ -327,9 +356,9 @@ impl Mirror {
                 let of_kind =
                     self.routes.iter().filter(|((_, prefix), _)| prefix.address().is_ipv6() == is_v6);
                 let key = |(&(table, prefix), routes): (&(u32, Prefix), &Routes)| {
-                    let metrics = routes.iter().map(|route| route.metric);
-                    let routes = metrics.map(move |metric| RouteKey { table, prefix, metric });
-                    routes.map(Key::Route).collect::<Vec<_>>()
+                    let key =
+                        |&Route { source, metric, .. }: &Route| RouteKey { table, prefix, source, metric };
+                    routes.iter().map(key).map(Key::Route).collect::<Vec<_>>()
                 };
                 of_kind.flat_map(key).collect()
             }

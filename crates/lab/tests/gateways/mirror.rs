@@ -4,10 +4,12 @@ use crate::machines::{addresses, machine, until};
 use crate::support::{root_or_skip, skip, wire};
 use polder::kernel::Mirror;
 use polder::kernel::socket::Follow;
+use polder_datapath::route::Prefix;
 use polder_datapath::units::Nanos;
 use polder_lab::clock;
 use polder_lab::command;
 use polder_lab::topology::{Namespace, Topology};
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 /// Follows until everything is known and nothing more comes.
@@ -77,6 +79,9 @@ fn what_was_followed_is_what_is_there() {
                  nexthop add id 3 group 1/2,3\nroute add 10.2.0.0/16 nhid 3\n",
                 "route add 2001:db8::/32 nexthop via fd84:1::2 nexthop via fd84:2::2\n",
                 "route del 2001:db8::/32 nexthop via fd84:1::2\n",
+                "route add default from 2001:db8:1::/48 via fd84:2::2\n\
+                 route add default from 2001:db8:2::/48 via fd84:1::2\nroute add default via fd84:1::2\n",
+                "route del default from 2001:db8:1::/48 via fd84:2::2\n",
                 "neigh add 10.84.1.9 lladdr 02:00:00:00:00:09 dev va\nrule add from 10.9.0.0/16 lookup 77\n",
                 "link add link va name va.10 type vlan id 10\nlink set va.10 up\naddress add 10.84.10.1/24 dev va.10\n",
                 "route add 10.3.0.0/16 via 10.84.10.2\nroute add blackhole 10.4.0.0/16\n",
@@ -95,6 +100,10 @@ fn what_was_followed_is_what_is_there() {
             }
             assert_eq!(follow.restarts(), 0, "nothing was lost");
             assert!(follow.mirror().routes().count() > 10);
+            let default = Prefix::new(Ipv6Addr::UNSPECIFIED.into(), 0).unwrap();
+            let sources = follow.mirror().routes_to(254, default).map(|route| route.source).collect::<Vec<_>>();
+            let network = Prefix::new("2001:db8:2::".parse().unwrap(), 48).unwrap();
+            assert_eq!(sources, [Some(network), None]);
         })
         .unwrap();
 }

@@ -6,15 +6,15 @@ use crate::kernel::message::{Link, Neighbour, Object, RouteKey};
 use polder_datapath::route::Prefix;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Steps of the kernel, as its follower sees them.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A route comes, or is led elsewhere.
-    Put(u8, u8, u8),
+    /// A route of a destination, a source and a metric comes, or is led elsewhere.
+    Put(u8, u8, u8, u8),
     /// A route goes.
-    Remove(u8, u8),
+    Remove(u8, u8, u8),
     /// All routes by a hop go, without a notice; then their link is reported as down.
     Down(u8),
     /// A neighbour changes.
@@ -29,8 +29,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0_u8..12, 0_u8..3, 0_u8..4).prop_map(|(to, metric, hop)| Step::Put(to, metric, hop)),
-        5 => (0_u8..12, 0_u8..3).prop_map(|(to, metric)| Step::Remove(to, metric)),
+        6 => (0_u8..12, 0_u8..3, 0_u8..3, 0_u8..4)
+            .prop_map(|(to, from, metric, hop)| Step::Put(to, from, metric, hop)),
+        5 => (0_u8..12, 0_u8..3, 0_u8..3).prop_map(|(to, from, metric)| Step::Remove(to, from, metric)),
         1 => (0_u8..4).prop_map(Step::Down),
         2 => (0_u8..6, 0_u8..3).prop_map(|(address, state)| Step::Neighbour(address, state)),
         8 => (1_u8..5).prop_map(Step::Read),
@@ -44,7 +45,25 @@ const PROTOCOLS: [u8; 3] = [2, 186, 188];
 
 fn route(to: u8, metric: u8) -> RouteKey {
     let address = IpAddr::V4(Ipv4Addr::new(10, to, 0, 0));
-    RouteKey { table: 254, prefix: Prefix::new(address, 16).unwrap(), metric: u32::from(metric) }
+    RouteKey {
+        table: 254,
+        prefix: Prefix::new(address, 16).unwrap(),
+        source: None,
+        metric: u32::from(metric),
+    }
+}
+
+/// A route of IPv6 from 2001:db8:`from`::/48, or one of IPv4 if `from` is 0.
+fn route_from(to: u8, from: u8, metric: u8) -> RouteKey {
+    let network = |part| Prefix::new(Ipv6Addr::new(0x2001, 0xdb8, part, 0, 0, 0, 0, 0).into(), 48).unwrap();
+    match from {
+        0 => route(to, metric),
+        _ => RouteKey {
+            prefix: network(0x100 + u16::from(to)),
+            source: Some(network(u16::from(from))),
+            ..route(to, metric)
+        },
+    }
 }
 
 fn by(hop: u8) -> Target {
@@ -113,11 +132,12 @@ impl Kernel {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Put(to, metric, hop) => {
-                self.put(Item::Route(route(to, metric), PROTOCOLS[usize::from(to % 3)], by(hop)))
+            Step::Put(to, from, metric, hop) => {
+                let protocol = PROTOCOLS[usize::from(to % 3)];
+                self.put(Item::Route(route_from(to, from, metric), protocol, by(hop)));
             }
-            Step::Remove(to, metric) => {
-                let key = route(to, metric);
+            Step::Remove(to, from, metric) => {
+                let key = route_from(to, from, metric);
                 if let Some(item) = self.has.item(Key::Route(key)) {
                     self.has.remove(Key::Route(key));
                     self.notice(Said::Gone(item));
@@ -132,6 +152,7 @@ impl Kernel {
                     }
                 };
                 let mut gone = self.has.keys(Kind::Routes4);
+                gone.extend(self.has.keys(Kind::Routes6));
                 gone.retain(|key| by_it(&self.has, key));
                 gone.into_iter().for_each(|key| self.has.remove(key));
                 self.put(link(hop, false));

@@ -30,18 +30,18 @@ pub(super) fn address(body: &[u8]) -> Option<Item> {
 pub(super) fn route(body: &[u8]) -> Option<Item> {
     let &[family, bits, source_bits, tos, table, protocol, _, kind] = body.first_chunk()?;
     let flags = number(body.get(8..)?)?;
-    // Routes by source or type of service are no part of a table of destinations; what was only looked up
-    // is no route.
-    if source_bits != 0 || tos != 0 || flags & RTM_F_CLONED != 0 {
+    // Routes by type of service are no part of a table of destinations; the result of a look-up is no route.
+    if tos != 0 || flags & RTM_F_CLONED != 0 {
         return None;
     }
-    let mut key =
-        RouteKey { table: u32::from(table), prefix: Prefix::new(unspecified(family)?, 0).ok()?, metric: 0 };
+    let all = Prefix::new(unspecified(family)?, 0).ok()?;
+    let mut key = RouteKey { table: u32::from(table), prefix: all, source: None, metric: 0 };
     let mut hop = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
     let (mut several, mut object, mut mtu) = (None, None, 0);
     for (kind, value) in attributes(body.get(12..)?) {
         match kind {
             libc::RTA_DST => key.prefix = Prefix::new(ip(family, value)?, bits).ok()?,
+            libc::RTA_SRC => key.source = Some(Prefix::new(ip(family, value)?, source_bits).ok()?),
             libc::RTA_TABLE => key.table = number(value)?,
             libc::RTA_PRIORITY => key.metric = number(value)?,
             libc::RTA_MULTIPATH => several = Some(hops(family, value)),
@@ -49,6 +49,11 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
             libc::RTA_METRICS => mtu = mtu_of(family, value),
             _ => read_hop(&mut hop, family, kind, value),
         }
+    }
+    // A source of no bits is every source; bits without an address are none.
+    key.source = key.source.filter(|source| source.bits() > 0);
+    if source_bits != 0 && key.source.is_none() {
+        return None;
     }
     let target = match kind {
         libc::RTN_UNICAST => match (object, several) {
@@ -223,3 +228,41 @@ const FRA_TABLE: u16 = 15;
 const FRA_PROTOCOL: u16 = 21;
 /// linux/neighbour.h.
 const NTF_PROXY: u8 = 0x08;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_devices::netlink::put;
+
+    const DEFAULT_FROM: [u8; 12] = [10, 0, 48, 0, 254, 3, 0, libc::RTN_UNICAST, 0, 0, 0, 0];
+    const SOURCE: [u8; 16] = [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+
+    fn source(header: [u8; 12], source: Option<&[u8]>) -> Option<Option<Prefix>> {
+        let mut body = header.to_vec();
+        source.iter().for_each(|source| put(&mut body, libc::RTA_SRC, source));
+        match route(&body)? {
+            Item::Route(key, ..) => Some(key.source),
+            Item::Link(_) | Item::Address(_) | Item::Object(..) | Item::Rule(_) | Item::Neighbour(..) => None,
+        }
+    }
+
+    #[test]
+    fn a_route_has_its_source_prefix() {
+        let network = Prefix::new("2001:db8:1::".parse().unwrap(), 48).unwrap();
+        assert_eq!(source(DEFAULT_FROM, Some(&SOURCE)), Some(Some(network)));
+        let mut any = DEFAULT_FROM;
+        any[2] = 0;
+        assert_eq!(source(any, None), Some(None));
+        assert_eq!(source(any, Some(&[0; 16])), Some(None));
+    }
+
+    /// A route whose source cannot be read must not pass for one of every source.
+    #[test]
+    fn a_route_with_half_a_source_is_left_out() {
+        let mut too_long = DEFAULT_FROM;
+        too_long[2] = 129;
+        assert_eq!(source(DEFAULT_FROM, None), None);
+        assert_eq!(source(DEFAULT_FROM, Some(&SOURCE[..4])), None);
+        assert_eq!(source(too_long, Some(&SOURCE)), None);
+    }
+}

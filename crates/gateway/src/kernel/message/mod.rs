@@ -92,13 +92,15 @@ pub enum Target {
     Throw,
 }
 
-/// Key of a route in a table: routes with other metrics are other routes.
+/// Key of a route in a table: routes with other sources or metrics are other routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteKey {
     /// The number of its table.
     pub table: u32,
     /// Destinations that it covers.
     pub prefix: Prefix,
+    /// Sources that it covers; `None` for all. Only IPv6 has routes by source.
+    pub source: Option<Prefix>,
     /// Of several routes, that with the lowest is taken.
     pub metric: u32,
 }

@@ -262,8 +262,7 @@ impl Routing {
                 self.sources.hides(table, prefix.is_v6(), mirror)
             };
             if hides {
-                let all = mirror.routes().map(|(_, covered, ..)| covered);
-                dirty.extend(all.filter(|covered| is_below(*covered, prefix)));
+                dirty.extend(mirror.prefixes().filter(|covered| is_below(*covered, prefix)));
             }
         }
         dirty
@@ -296,8 +295,7 @@ impl Routing {
     /// Any route may be another one.
     fn all_anew(&self, dirty: &mut HashSet<Prefix>) {
         dirty.extend(self.installed.keys());
-        let all = self.kernel.iter().flat_map(|kernel| kernel.mirror().routes());
-        dirty.extend(all.map(|(_, prefix, ..)| prefix));
+        dirty.extend(self.kernel.iter().flat_map(|kernel| kernel.mirror().prefixes()));
     }
 
     fn look_at_rules(&mut self, configuration: &Configuration, dirty: &mut HashSet<Prefix>) {

@@ -49,7 +49,7 @@ impl Routing {
             Origin::Address => ("address", None, None),
             Origin::Kernel(table, metric) => ("kernel", Some(table), Some(metric)),
         };
-        let key = table.zip(metric).map(|(table, metric)| RouteKey { table, prefix, metric });
+        let key = table.zip(metric).map(|(table, metric)| RouteKey { table, prefix, source: None, metric });
         let is_held = |key| self.kernel.as_ref().is_some_and(|kernel| kernel.hold().is_held(key));
         RouteRow {
             to: format!("{}/{}", prefix.address(), prefix.bits()),

@@ -115,7 +115,9 @@ impl Sources {
 
     /// The route of a table to a prefix that counts there.
     fn first<'a>(&self, mirror: &'a Mirror, table: u32, prefix: Prefix) -> Option<(u32, &'a Arc<Target>)> {
-        mirror.routes_to(table, prefix).find(|(_, target)| !self.back.takes(target))
+        let mut routes = mirror.routes_to(table, prefix).filter(|route| route.source.is_none());
+        let route = routes.find(|route| !self.back.takes(&route.target))?;
+        Some((route.metric, &route.target))
     }
 
     /// True if a table has a route that covers a prefix.
