@@ -30,6 +30,8 @@ pub struct Link {
     pub peer_elsewhere: bool,
     /// VLAN of a VLAN interface (802.1Q alone).
     pub vlan: Option<u16>,
+    /// Mode of a macvlan: `MACVLAN_MODE_*` of linux/if_link.h.
+    pub macvlan_mode: Option<u32>,
     /// True if, as a bridge, it calls iptables, ip6tables by an option of its own.
     pub calls: [bool; 2],
     /// Number of receive queues.
@@ -106,6 +108,7 @@ impl Link {
                 let is_8021q = protocol.is_none_or(|protocol| u16::from_be_bytes(*protocol) == 0x8100);
                 self.vlan = find(data, VLAN_ID).and_then(number16).filter(|_| is_8021q);
             }
+            "macvlan" => self.macvlan_mode = find(data, MACVLAN_MODE).and_then(number),
             "bridge" => self.calls = BRIDGE_CALLS.map(|kind| find(data, kind) == Some(&[1])),
             _ => {}
         }
@@ -133,6 +136,8 @@ const XDP_GENERIC_PROGRAM: u16 = 6;
 /// `IFLA_VLAN_*`.
 const VLAN_ID: u16 = 1;
 const VLAN_PROTOCOL: u16 = 5;
+/// `IFLA_MACVLAN_MODE`.
+const MACVLAN_MODE: u16 = 1;
 /// `IFLA_BR_NF_CALL_IPTABLES`, `IFLA_BR_NF_CALL_IP6TABLES`.
 const BRIDGE_CALLS: [u16; 2] = [36, 37];
 
@@ -164,6 +169,15 @@ mod tests {
         let elsewhere = (libc::IFLA_LINK_NETNSID, &[0; 4][..]);
         assert_eq!(of_kind("vlan", &[id], &[below, elsewhere]).lower(), None);
         assert_eq!(of_kind("veth", &[id], &[below]).vlan, None);
+    }
+
+    #[test]
+    fn a_macvlan_has_its_mode_and_the_interface_below() {
+        let below = (libc::IFLA_LINK, &3_u32.to_ne_bytes()[..]);
+        let mode = (MACVLAN_MODE, &4_u32.to_ne_bytes()[..]);
+        let link = of_kind("macvlan", &[mode], &[below]);
+        assert_eq!((link.macvlan_mode, link.lower()), (Some(4), Some(3)));
+        assert_eq!(of_kind("macvtap", &[mode], &[below]).macvlan_mode, None);
     }
 
     #[test]
