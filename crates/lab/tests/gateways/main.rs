@@ -39,6 +39,7 @@ mod routed_tunnel;
 mod router;
 mod routing;
 mod segments;
+mod several_routes;
 mod silent;
 mod supervise;
 mod top;
