@@ -163,11 +163,6 @@ impl Mirror {
         self.links.get(&index)
     }
 
-    /// The interface of that name.
-    pub fn link_named(&self, name: &str) -> Option<&Link> {
-        self.links.values().find(|link| link.name == name)
-    }
-
     /// Addresses of this machine, by interface.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.addresses.iter()

@@ -35,6 +35,7 @@ mod order;
 mod overload;
 mod parity;
 mod reload;
+mod rename;
 mod routed_tunnel;
 mod router;
 mod routing;

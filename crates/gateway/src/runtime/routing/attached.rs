@@ -121,7 +121,7 @@ fn kernels(
     (mirror, settings): (&Mirror, &Settings),
     all: &mut Vec<Attached>,
 ) {
-    let Some(link) = mirror.link_named(&seen.facts.interface) else { return };
+    let Some(link) = seen.facts.index.and_then(|index| mirror.link(index)) else { return };
     let below = seen.up && link.carries();
     let make = |link: &Link, id: InterfaceId, name: String| {
         let addresses = mirror.addresses().filter(|address| address.index == link.index);
@@ -159,7 +159,7 @@ fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
     let (mac, link) = match port.device.capabilities().has_kernel_peer {
         // The address that the port was given is that of the machine, which is the station at the other end.
         true => {
-            let link = mirror.and_then(|mirror| mirror.link_named(&seen.facts.interface));
+            let link = seen.facts.index.and_then(|index| mirror?.link(index));
             (beside(seen.facts.mac), link)
         }
         false => (seen.facts.mac, None),
