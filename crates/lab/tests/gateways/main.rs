@@ -25,6 +25,7 @@ mod host_end;
 mod keepalive;
 mod land;
 mod liveness;
+mod macvlan;
 mod memory;
 mod metadata;
 mod mirror;

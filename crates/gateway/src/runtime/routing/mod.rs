@@ -273,7 +273,7 @@ impl Routing {
 
     fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
         self.news.ingresses = true;
-        let now = attached(configuration, ports, self.mirror(), &self.settings);
+        let now = attached(configuration, ports, self.mirror(), &self.settings, &self.attached);
         if now != self.attached {
             self.news.interfaces = true;
             let before = core::mem::replace(&mut self.attached, now);

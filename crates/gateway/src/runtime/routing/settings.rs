@@ -74,6 +74,7 @@ fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> Hash
         let number = |port: &Port| ports.get(&port.id).and_then(|seen| seen.facts.index);
         let is_link = |port: &Port| number(port) == Some(link.index);
         link.vlan.is_some()
+            || link.macvlan.is_some()
             || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(port))
     };
     let all = Interface::read("all");
