@@ -135,6 +135,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
         let facts = Facts {
             interface: port.name.clone(),
+            index: None,
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
             mtu: 1600,
             takes: Takes { partial_checksums: true, ..Takes::default() },

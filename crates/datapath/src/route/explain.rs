@@ -79,7 +79,7 @@ impl Lookup {
             (Some(tag), None) => tag.id()?,
             (Some(_), Some(_)) => return None,
         };
-        let interface = routers.interface(InterfaceId { port: packet.ingress, vlan })?;
+        let interface = routers.arrival(packet.ingress, vlan, link.ethernet.destination())?;
         if link.ethernet.destination() != interface.mac {
             return None;
         }

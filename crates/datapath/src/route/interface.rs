@@ -4,7 +4,7 @@ use super::router::RouterAccess;
 use super::sources::{SourceCheck, Special, Specials};
 use crate::wire::{MacAddress, VlanId};
 use core::fmt;
-use polder_buffers::{BATCH, PortId};
+use polder_buffers::{BATCH, NO_PORT, PortId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The least MTU of an interface: what every IPv4 host takes (RFC 791).
@@ -19,30 +19,43 @@ const LEAST_FRAGMENT: usize = 68 - 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouterId(pub u16);
 
-/// An interface's name: a port, or one VLAN of a port. Ports keep their numbers over a reload, so this does.
+/// An interface's name: a port, one VLAN of a port, or a macvlan on either. Ports keep their numbers over a reload, so
+/// this does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InterfaceId {
     /// The port.
     pub port: PortId,
     /// The VLAN whose tag its frames have; [`VlanId::PRIORITY`] for frames without a tag.
     pub vlan: VlanId,
+    /// Number of the macvlan, which has the frames for its own link-layer address; 0 for the port or VLAN itself.
+    pub macvlan: u16,
 }
 
 impl InterfaceId {
     /// A port's frames without a tag.
     pub const fn untagged(port: PortId) -> Self {
-        Self { port, vlan: VlanId::PRIORITY }
+        Self::tagged(port, VlanId::PRIORITY)
     }
 
     /// A port's frames with the tag of a VLAN.
     pub const fn tagged(port: PortId, vlan: VlanId) -> Self {
-        Self { port, vlan }
+        Self { port, vlan, macvlan: 0 }
+    }
+
+    /// The macvlan of a number on this interface.
+    #[must_use]
+    pub const fn macvlan(self, macvlan: u16) -> Self {
+        Self { macvlan, ..self }
     }
 }
 
 impl fmt::Debug for InterfaceId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.port.0, self.vlan)
+        write!(formatter, "{}.{}", self.port.0, self.vlan)?;
+        if self.macvlan != 0 {
+            write!(formatter, ":{}", self.macvlan)?;
+        }
+        Ok(())
     }
 }
 
@@ -144,6 +157,17 @@ struct Lane {
     untagged: u16,
     /// By VLAN, sorted.
     tagged: Box<[(u16, u16)]>,
+    /// Mostly none.
+    macvlans: Box<[Macvlan]>,
+}
+
+/// A macvlan on an interface.
+#[derive(Clone, Copy, Debug)]
+struct Macvlan {
+    vlan: u16,
+    number: u16,
+    mac: MacAddress,
+    position: u16,
 }
 
 /// All routers of a configuration and their interfaces; immutable, part of
@@ -177,16 +201,15 @@ impl Routers {
         let mut lanes: Vec<Option<Lane>> = Vec::new();
         for (position, interface) in (0..).zip(&interfaces) {
             check(interface, routers.len())?;
-            let InterfaceId { port, vlan } = interface.id;
+            let port = interface.id.port;
             if lanes.len() <= usize::from(port.0) {
                 lanes.resize(usize::from(port.0) + 1, None);
             }
-            let lane = lanes[usize::from(port.0)]
-                .get_or_insert_with(|| Lane { untagged: NONE, tagged: Box::default() });
-            if lane.find(vlan.get()).is_some() {
+            let lane = lanes[usize::from(port.0)].get_or_insert_with(Lane::empty);
+            if lane.find(interface.id).is_some() {
                 return Err(RoutersError::Twice(interface.id));
             }
-            lane.put(vlan.get(), position);
+            lane.put(interface, position);
         }
         let specials = Specials::new(own_addresses(&interfaces));
         let looks_up_sources = interfaces.iter().any(|interface| interface.sources.looks_up());
@@ -227,7 +250,13 @@ impl Routers {
     #[inline]
     pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(id.port.0))?.as_ref()?;
-        self.interfaces.get(usize::from(lane.find(id.vlan.get())?))
+        self.interfaces.get(usize::from(lane.find(id)?))
+    }
+
+    /// The interface that frames for `station` come in by: the macvlan that has the address, else the port or VLAN.
+    pub(super) fn arrival(&self, port: PortId, vlan: VlanId, station: MacAddress) -> Option<&Interface> {
+        let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
+        self.interfaces.get(usize::from(lane.arrival(vlan, station)?))
     }
 
     /// The interface of a port's frames without a tag.
@@ -235,6 +264,14 @@ impl Routers {
     pub(super) fn untagged(&self, port: PortId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.untagged))
+    }
+
+    /// The interface of a port's frames without a tag that are for the same station as `frame`.
+    #[inline(always)]
+    pub(super) fn untagged_like(&self, port: PortId, frame: &[u8]) -> Option<&Interface> {
+        let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
+        let position = if lane.macvlans.is_empty() { lane.untagged } else { lane.untagged_like(frame) };
+        self.interfaces.get(usize::from(position))
     }
 
     /// Packets that a batch of frames of at most `longest_frame` bytes can become at most, cut into fragments by the
@@ -273,8 +310,17 @@ impl Routers {
 }
 
 impl Lane {
+    fn empty() -> Self {
+        Self { untagged: NONE, tagged: Box::default(), macvlans: Box::default() }
+    }
+
     #[inline]
-    fn find(&self, vlan: u16) -> Option<u16> {
+    fn find(&self, id: InterfaceId) -> Option<u16> {
+        let vlan = id.vlan.get();
+        if id.macvlan != 0 {
+            let is_wanted = |known: &&Macvlan| (known.vlan, known.number) == (vlan, id.macvlan);
+            return self.macvlans.iter().find(is_wanted).map(|known| known.position);
+        }
         if vlan == 0 {
             return (self.untagged != NONE).then_some(self.untagged);
         }
@@ -282,7 +328,28 @@ impl Lane {
         Some(self.tagged[place].1)
     }
 
-    fn put(&mut self, vlan: u16, position: u16) {
+    fn arrival(&self, vlan: VlanId, station: MacAddress) -> Option<u16> {
+        let is_wanted = |known: &&Macvlan| (known.vlan, known.mac) == (vlan.get(), station);
+        match self.macvlans.iter().find(is_wanted) {
+            Some(known) => Some(known.position),
+            None => self.find(InterfaceId { port: NO_PORT, vlan, macvlan: 0 }),
+        }
+    }
+
+    #[cold]
+    fn untagged_like(&self, frame: &[u8]) -> u16 {
+        let station = frame.first_chunk().map_or(MacAddress::BROADCAST, |station| MacAddress(*station));
+        self.arrival(VlanId::PRIORITY, station).unwrap_or(NONE)
+    }
+
+    fn put(&mut self, interface: &Interface, position: u16) {
+        let InterfaceId { vlan, macvlan: number, .. } = interface.id;
+        let vlan = vlan.get();
+        if number != 0 {
+            let new = Macvlan { vlan, number, mac: interface.mac, position };
+            self.macvlans = self.macvlans.iter().copied().chain([new]).collect();
+            return;
+        }
         if vlan == 0 {
             self.untagged = position;
             return;
@@ -327,7 +394,7 @@ mod tests {
     fn interface(port: u16, vlan: u16) -> Interface {
         let vlan = VlanId::new(vlan).expect("a VLAN");
         Interface {
-            id: InterfaceId { port: PortId(port), vlan },
+            id: InterfaceId::tagged(PortId(port), vlan),
             router: RouterId(0),
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
@@ -347,6 +414,35 @@ mod tests {
         assert!(routers.has(PortId(9)) && routers.untagged(PortId(9)).is_none());
         assert!(!routers.has(PortId(4)) && !routers.has(PortId(400)) && Routers::none().is_empty());
         assert!(routers.interface(InterfaceId::tagged(PortId(3), VlanId::HIGHEST)).is_none());
+    }
+
+    #[test]
+    fn a_macvlan_has_the_frames_for_its_address() {
+        let mac = |last| MacAddress([0, 0, 0x5e, 0, 1, last]);
+        let on = |below: Interface, number| Interface {
+            id: below.id.macvlan(number),
+            mac: mac(number.to_be_bytes()[1]),
+            ..below
+        };
+        let all = [interface(3, 0), interface(3, 7)];
+        let all = all.iter().cloned().chain([on(interface(3, 0), 1), on(interface(3, 7), 2)]);
+        let routers = Routers::new([Router::new().access()], all).expect("they fit");
+        let (port, vlan) = (PortId(3), VlanId::new(7).expect("a VLAN"));
+        let by = |vlan, station| routers.arrival(port, vlan, station).expect("an interface").id;
+        let [untagged, tagged] = [InterfaceId::untagged(port), InterfaceId::tagged(port, vlan)];
+        assert_eq!(by(VlanId::PRIORITY, mac(1)), untagged.macvlan(1));
+        assert_eq!(by(vlan, mac(2)), tagged.macvlan(2));
+        assert_eq!(by(vlan, mac(1)), tagged, "that of another VLAN");
+        assert_eq!(by(VlanId::PRIORITY, MacAddress::BROADCAST), untagged);
+        for id in [untagged, tagged, untagged.macvlan(1), tagged.macvlan(2)] {
+            assert_eq!(routers.interface(id).expect("it is there").id, id);
+        }
+        assert!(routers.interface(untagged.macvlan(2)).is_none());
+        let frame = |station: MacAddress| [&station.0[..], &[0; 8]].concat();
+        let like = |frame: &[u8]| routers.untagged_like(port, frame).expect("an interface").id;
+        assert_eq!(like(&frame(mac(1))), untagged.macvlan(1));
+        assert_eq!(like(&frame(mac(2))), untagged);
+        assert_eq!(like(&[0, 0, 0x5e]), untagged);
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl RouteState {
         routers: &Routers,
         context: &mut Context<'_>,
     ) -> (u64, Option<Sent>) {
-        let first = batch.first().and_then(|packet| Some((packet, routers.untagged(packet.ingress)?)));
+        let first = batch.first();
+        let first =
+            first.and_then(|packet| Some((packet, routers.untagged_like(packet.ingress, packet.bytes())?)));
         let Some((packet, interface)) = first else { return (u64::MAX, None) };
         let is_v6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
         let Self { lanes, work, moves, waiting, output, .. } = self;

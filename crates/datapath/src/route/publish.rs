@@ -96,7 +96,7 @@ impl<'a> PairTables<'a> {
     /// The interface that packets of a pair come in by, if it routes them.
     fn arrival(&self, from: PortId, pair: &AddressPair) -> Option<&'a Interface> {
         let vlan = pair.tag.map_or(Some(VlanId::PRIORITY), VlanId::new)?;
-        let arrival = self.routers.interface(InterfaceId { port: from, vlan })?;
+        let arrival = self.routers.arrival(from, vlan, pair.station)?;
         let ends = Ends::of(pair.destination, pair.source);
         let is_tunnels = self.tunnels.underlay(from).is_some()
             && self.tunnels.iter().any(|tunnel| Some(tunnel.options().ends) == ends);
@@ -147,7 +147,7 @@ impl<'a> PairTables<'a> {
         hop: &Hop,
         destination: MacAddress,
     ) -> Option<Forwarding> {
-        let InterfaceId { port, vlan } = hop.interface;
+        let InterfaceId { port, vlan, .. } = hop.interface;
         let tag = match (pair.tag, vlan) {
             (None, VlanId::PRIORITY) => TagChange::Keep,
             (Some(_), VlanId::PRIORITY) => TagChange::Pop,

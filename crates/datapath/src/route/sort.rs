@@ -6,7 +6,7 @@ use super::onward::trim;
 use super::plain::{Station, look_v4, look_v6};
 use super::send::ETHERNET;
 use super::stage::RouteState;
-use super::{FibReader, Interface, InterfaceId, NextHopId, Owner, RouterId, Routers, discover, options};
+use super::{FibReader, Interface, NextHopId, Owner, RouterId, Routers, discover, options};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::wire::{Arp, EtherType, Link, VlanId};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
@@ -191,7 +191,8 @@ fn find<'a>(packet: &Packet, routers: &'a Routers) -> Result<&'a Interface, Drop
         (Some(tag), None) => tag.id().ok_or(DropReason::NoInterface)?,
         (Some(_), Some(_)) => return Err(DropReason::NoInterface),
     };
-    routers.interface(InterfaceId { port: packet.ingress, vlan }).ok_or(DropReason::NoInterface)
+    let station = link.ethernet.destination();
+    routers.arrival(packet.ingress, vlan, station).ok_or(DropReason::NoInterface)
 }
 
 /// The same for a packet that was found before.

@@ -45,7 +45,7 @@ fn interfaces() -> Vec<Interface> {
         let bits = |address: &IpAddr| if address.is_ipv4() { 24 } else { 64 };
         let all = own(network).map(|address| OwnAddress { address, bits: bits(&address) });
         Interface {
-            id: InterfaceId { port: PortId(port), vlan: VlanId::new(vlan).expect("a VLAN") },
+            id: InterfaceId::tagged(PortId(port), VlanId::new(vlan).expect("a VLAN")),
             router: RouterId(0),
             mac: mac(PortId(port)),
             mtu,

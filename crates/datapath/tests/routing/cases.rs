@@ -4,7 +4,7 @@ use crate::frames::{Frame, echo, message, sum};
 use crate::stand::{A, B, HOST, KERNEL, Stand, TRUNK, mac, prefix, station};
 use etherparse::IpNumber;
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::{Hop, NextHopEntry, NextHopGroup, Routers};
+use polder_datapath::route::{Hop, Interface, NextHopEntry, NextHopGroup, Routers};
 use polder_datapath::wire::MacAddress;
 
 /// A frame from a station on port A for us, to be routed.
@@ -55,6 +55,47 @@ fn tags_are_taken_off_and_put_on() {
     }
     let frame = Frame { vlan: Some(8), ..from_a(V4.0, V4.1) };
     assert_eq!(stand.refused(A, frame.bytes()), DropReason::NoInterface);
+}
+
+/// A macvlan on port A, of a virtual router: what is sent to its address comes in by it, and what leaves by it has its
+/// address.
+#[test]
+fn a_macvlan_has_an_address_of_its_own() {
+    let mut stand = stand();
+    let shared = MacAddress([0, 0, 0x5e, 0, 1, 5]);
+    let below = stand.interface(A, 0);
+    let macvlan = Interface { id: below.id.macvlan(1), mac: shared, addresses: Vec::new(), ..below };
+    let to_macvlan = |(source, destination)| Frame { to: shared, ..from_a(source, destination) };
+    assert_eq!(stand.refused(A, to_macvlan(V4).bytes()), DropReason::OtherStation);
+    stand.interfaces.push(macvlan.clone());
+    stand.renew([]);
+    for addresses in [V4, V6] {
+        let frames = [to_macvlan(addresses), from_a(addresses.0, addresses.1), to_macvlan(addresses)];
+        let bytes = |frames: &[Frame]| frames.iter().map(Frame::bytes).collect::<Vec<_>>();
+        let routed = |frames: &[Frame]| {
+            let routed = frames.iter().map(|frame| frame.routed(mac(B), station(B, 9), None));
+            routed.collect::<Vec<_>>()
+        };
+        for order in [&frames[..], &frames[..1], &frames[1..]] {
+            stand.receive(A, &bytes(order));
+            assert_eq!(stand.take(B), routed(order));
+        }
+        let long = Frame { options: vec![1; 4], ..to_macvlan(V4) };
+        stand.receive(A, &[long.bytes()]);
+        assert_eq!(stand.take(B), routed(&[long]));
+    }
+    let (near, there) = (station(A, 5), crate::stand::ip("10.0.50.9"));
+    stand.neighbours.set(&mut stand.router, &macvlan, there, near, (stand.now, true));
+    let back = Frame::new(mac(B), station(B, 9), "10.0.1.9", "10.0.50.9");
+    stand.receive(B, &[back.bytes()]);
+    assert_eq!(stand.take(A), [back.routed(shared, near, None)]);
+    let other = Frame { to: MacAddress([0, 0, 0x5e, 0, 1, 6]), ..from_a(V4.0, V4.1) };
+    assert_eq!(stand.refused(A, other.bytes()), DropReason::OtherStation);
+    // It is switched off: another router has the address.
+    stand.interfaces.pop();
+    stand.renew([]);
+    assert_eq!(stand.refused(A, to_macvlan(V4).bytes()), DropReason::OtherStation);
+    stand.check();
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn interface(port: PortId, vlan: u16, mtu: u16, addresses: &[&str], owner: Owner
         OwnAddress { address: ip(address), bits: bits.parse().expect("bits") }
     });
     Interface {
-        id: InterfaceId { port, vlan: VlanId::new(vlan).expect("a VLAN") },
+        id: InterfaceId::tagged(port, VlanId::new(vlan).expect("a VLAN")),
         router: RouterId(0),
         mac: mac(port),
         mtu,

@@ -49,8 +49,10 @@ pub struct Port {
 }
 
 /// Properties of an interface that may change while it is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
+    /// Its name.
+    pub name: String,
     /// Its link-layer address.
     pub mac: [u8; 6],
     /// Its largest network packet in bytes, Ethernet header excluded.
@@ -69,8 +71,9 @@ impl LinkState {
 }
 
 impl From<&LinkInfo> for LinkState {
-    fn from(&LinkInfo { mac, mtu, up, carrier, .. }: &LinkInfo) -> Self {
-        Self { mac, mtu, up, carrier }
+    fn from(link: &LinkInfo) -> Self {
+        let &LinkInfo { mac, mtu, up, carrier, .. } = link;
+        Self { name: link.name.clone(), mac, mtu, up, carrier }
     }
 }
 

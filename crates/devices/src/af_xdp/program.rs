@@ -67,6 +67,7 @@ pub(super) const CONTEXT_QUEUE: i16 = 16;
 mod tests {
     use super::*;
     use crate::af_xdp::hook::XdpHook;
+    use crate::bpf::FlowTable;
     use crate::bpf::Take;
     use crate::bpf::admit::cases::{self, Bench};
     use crate::bpf::classify::cases as tunnels;
@@ -74,7 +75,6 @@ mod tests {
     use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run};
     use crate::bpf::taken::TakenMaps;
     use crate::bpf::window::{CHARGE, Windows};
-    use crate::bpf::FlowTable;
     use std::os::fd::AsFd as _;
 
     /// A program whose windows are of [`cases::WINDOW`] bytes; `None` without the right to load programs, and the namespace
@@ -152,9 +152,10 @@ mod tests {
     fn the_packets_of_claimed_tunnels_are_taken_and_no_others() {
         for take in [Take::Tunnels(tunnels::endpoints()), Take::Routed(tunnels::endpoints())] {
             // Without the right to make maps there is no table; the namespace tests say so.
-            let (Ok(maps), Ok(map)) =
-                (TakenMaps::new(&take, Default::default()), Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1))
-            else {
+            let (Ok(maps), Ok(map)) = (
+                TakenMaps::new(&take, Default::default()),
+                Map::new(MapKind::XskMap, "polder_sockets", 4, 4, 1),
+            ) else {
                 return;
             };
             // There is no socket: a packet that is taken is dropped.

@@ -162,8 +162,8 @@ impl<const BYTES: usize> AsFd for Table<BYTES> {
     }
 }
 
-/// VLANs that a port can have, and itself.
-const MOST_DOORS: u32 = 4096;
+/// VLANs that a port can have, itself, and as many macvlans.
+const MOST_DOORS: u32 = 8192;
 /// Addresses that a machine can have, each family.
 const MOST_ADDRESSES: u32 = 65_536;
 

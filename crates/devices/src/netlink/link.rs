@@ -32,6 +32,8 @@ pub struct Link {
     pub peer_namespace: Option<u32>,
     /// VLAN of a VLAN interface (802.1Q alone).
     pub vlan: Option<u16>,
+    /// Mode of a macvlan: `MACVLAN_MODE_*` of linux/if_link.h.
+    pub macvlan_mode: Option<u32>,
     /// True if, as a bridge, it calls iptables, ip6tables by an option of its own.
     pub calls: [bool; 2],
     /// Number of receive queues.
@@ -116,6 +118,7 @@ impl Link {
             "vxlan" => {
                 self.peer = self.peer.or(find(data, VXLAN_LINK).and_then(number).filter(|&index| index != 0))
             }
+            "macvlan" => self.macvlan_mode = find(data, MACVLAN_MODE).and_then(number),
             "bridge" => self.calls = BRIDGE_CALLS.map(|kind| find(data, kind) == Some(&[1])),
             _ => {}
         }
@@ -145,6 +148,8 @@ const VLAN_ID: u16 = 1;
 const VLAN_PROTOCOL: u16 = 5;
 /// `IFLA_VXLAN_LINK`.
 const VXLAN_LINK: u16 = 3;
+/// `IFLA_MACVLAN_MODE`.
+const MACVLAN_MODE: u16 = 1;
 /// `IFLA_BR_NF_CALL_IPTABLES`, `IFLA_BR_NF_CALL_IP6TABLES`.
 const BRIDGE_CALLS: [u16; 2] = [36, 37];
 
@@ -187,6 +192,15 @@ mod tests {
         let bound = (VXLAN_LINK, &3_u32.to_ne_bytes()[..]);
         assert_eq!(of_kind("vxlan", &[bound], &[]).lower(), Some(3));
         assert_eq!(of_kind("vxlan", &[(VXLAN_LINK, &[0; 4])], &[]).lower(), None);
+    }
+
+    #[test]
+    fn a_macvlan_has_its_mode_and_the_interface_below() {
+        let below = (libc::IFLA_LINK, &3_u32.to_ne_bytes()[..]);
+        let mode = (MACVLAN_MODE, &4_u32.to_ne_bytes()[..]);
+        let link = of_kind("macvlan", &[mode], &[below]);
+        assert_eq!((link.macvlan_mode, link.lower()), (Some(4), Some(3)));
+        assert_eq!(of_kind("macvtap", &[mode], &[below]).macvlan_mode, None);
     }
 
     #[test]

@@ -304,7 +304,11 @@ mod tests {
     fn the_packets_of_claimed_tunnels_are_taken_and_no_others() {
         for take in [Take::Tunnels(tunnels::endpoints()), Take::Routed(tunnels::endpoints())] {
             // Without the right to make maps there is no table; the namespace tests say so.
-            let (Ok(windows), Ok(maps)) = (Windows::new(1, 1 << 20), TakenMaps::new(&take, Default::default())) else { return };
+            let (Ok(windows), Ok(maps)) =
+                (Windows::new(1, 1 << 20), TakenMaps::new(&take, Default::default()))
+            else {
+                return;
+            };
             let flows = FlowTable::new(1, 1, maps.taken().frames()).expect("maps can be made");
             let target = ToTap {
                 interface: 1,

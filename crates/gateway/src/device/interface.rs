@@ -17,6 +17,8 @@ use polder_devices::af_xdp::{
 };
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
+use rustix::net::netdevice::index_to_name;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
 /// An interface of that name.
@@ -153,6 +155,7 @@ fn open(
     let interface = &opened.interface;
     let facts = Facts {
         interface: interface.name.clone(),
+        index: Some(interface.index),
         mac: MacAddress(interface.mac),
         mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
         takes: Takes::default(),
@@ -193,9 +196,10 @@ pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
     }
 }
 
-/// Takes address and MTU of an interface over into `facts`; answers the state of its link.
+/// Takes name, address and MTU of an interface over into `facts`; answers the state of its link.
 pub(super) fn link_facts(link: LinkState, facts: &mut Facts, most_mtu: Option<u32>) -> Link {
-    let LinkState { mac, mtu, up, carrier } = link;
+    let LinkState { name, mac, mtu, up, carrier } = link;
+    facts.interface = name;
     facts.mac = MacAddress(mac);
     facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
     Link::new(up, carrier)
@@ -363,6 +367,13 @@ const BATCH_PACKETS: u32 = 64;
 const BUSY_POLL_TIMER: u32 = 200;
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
 const EMPTY_POLLS: u32 = 2;
+
+/// The name of the interface with a number.
+pub(super) fn interface_name(index: u32) -> Result<String, Errno> {
+    // Any socket will do to ask by.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|_| Errno::NODEV)?;
+    index_to_name(&socket, index)
+}
 
 /// Message about an interface that is not there, with names that look like it.
 fn absent(name: &str) -> String {

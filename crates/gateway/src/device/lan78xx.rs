@@ -69,6 +69,7 @@ pub(super) fn open_over(
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let facts = Facts {
         interface: place,
+        index: None,
         mac: MacAddress(opened.mac),
         mtu: u32::from(opened.mtu),
         takes: Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() },

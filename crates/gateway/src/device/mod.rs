@@ -44,6 +44,8 @@ use std::sync::Arc;
 pub struct Facts {
     /// The interface's name.
     pub interface: String,
+    /// The kernel's number of the interface; `None` for a device that the kernel does not have.
+    pub index: Option<u32>,
     /// Its link-layer address.
     pub mac: MacAddress,
     /// Its longest network packet, in bytes, Ethernet header excluded.
@@ -211,8 +213,8 @@ trait Driver {
 
 /// Handle that keeps a device open, and reports on it.
 pub trait Handle: Send {
-    /// Looks at the device again: takes its address and MTU over into `facts`, or `most_mtu` where that is less. Answers
-    /// the state of its link; `None` for a device that has none.
+    /// Looks at the device again: takes its name, address and MTU over into `facts`, or `most_mtu` where that is less.
+    /// Answers the state of its link; `None` for a device that has none.
     ///
     /// # Errors
     /// When the device is gone.

@@ -56,6 +56,7 @@ pub(super) fn open(
     let neighbour = MacAddress(opened.neighbour);
     let facts = Facts {
         interface: place,
+        index: None,
         mac: MacAddress(opened.mac),
         mtu: u32::from(opened.mtu),
         takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },

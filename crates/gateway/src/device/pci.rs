@@ -37,6 +37,7 @@ impl Driver for PciDevice {
         let abilities = E1000::ABILITIES;
         let facts = Facts {
             interface: address.to_string(),
+            index: None,
             mac: MacAddress(opened.mac),
             mtu: u32::from(opened.mtu),
             takes: Takes {

@@ -20,6 +20,7 @@ impl Driver for PuntPath {
         let punt = opened.port;
         let facts = Facts {
             interface: punt.interface.name.clone(),
+            index: Some(punt.interface.index),
             mac: MacAddress(punt.interface.mac),
             mtu: punt.interface.mtu,
             takes: Takes {

@@ -49,6 +49,7 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
     let interface = &opened.interface;
     let facts = Facts {
         interface: interface.name.clone(),
+        index: Some(interface.index),
         mac: MacAddress(interface.mac),
         mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
         // What the kernel takes from us it may also give to us.

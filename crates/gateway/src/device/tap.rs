@@ -1,5 +1,6 @@
 //! TAPs: the kernel's own stack at the other end.
 
+use super::interface::interface_name;
 use super::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
 use crate::config::model::{Configuration, Port, Queues};
 use anyhow::Result;
@@ -16,6 +17,8 @@ pub(super) struct Tap<'a>(pub(super) &'a str);
 
 /// An open TAP.
 struct OpenTap {
+    /// The kernel's number of its interface.
+    index: u32,
     /// Longest packet that its buffers hold, in bytes, Ethernet header excluded.
     longest: u32,
     files: Vec<Arc<OwnedFd>>,
@@ -61,6 +64,7 @@ impl Tap<'_> {
 fn described(tap: tap::Tap, port: &Port) -> OpenPort {
     let facts = Facts {
         interface: tap.interface.name,
+        index: Some(tap.interface.index),
         mac: MacAddress(tap.interface.mac),
         mtu: tap.interface.mtu,
         // What the kernel takes from us it may also give to us.
@@ -77,7 +81,8 @@ fn described(tap: tap::Tap, port: &Port) -> OpenPort {
         link_addresses: None,
     };
     let queues = tap.queues.into_iter().map(Queue::boxed).collect();
-    let handle: Box<dyn Handle> = Box::new(OpenTap { longest: facts.mtu, files: tap.files });
+    let handle: Box<dyn Handle> =
+        Box::new(OpenTap { index: tap.interface.index, longest: facts.mtu, files: tap.files });
     OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) }
 }
 
@@ -91,6 +96,9 @@ impl Handle for OpenTap {
     fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
         if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
             facts.mac = MacAddress(mac);
+        }
+        if let Ok(name) = interface_name(self.index) {
+            facts.interface = name;
         }
         facts.mtu = tap::mtu(&facts.interface).map_or(facts.mtu, |mtu| mtu.min(self.longest));
         Ok(None)

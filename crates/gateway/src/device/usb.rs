@@ -116,6 +116,7 @@ fn open_function(
     let opened = cdc::open(transport, function, identity, &options)?;
     let facts = Facts {
         interface: place,
+        index: None,
         mac: MacAddress(opened.mac),
         mtu: u32::from(opened.mtu),
         takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },

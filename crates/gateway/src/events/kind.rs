@@ -42,6 +42,15 @@ pub enum EventKind {
         /// Its state.
         state: LinkState,
     },
+    /// The interface of an open port has another name.
+    Renamed {
+        /// The port.
+        port: String,
+        /// Name until now.
+        from: String,
+        /// Name from now on.
+        to: String,
+    },
     /// A modem is at another step, or has failed.
     Modem {
         /// The port.
@@ -285,6 +294,7 @@ impl EventKind {
             | Self::Started { .. }
             | Self::Stopping { .. } => Level::Info,
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
+            | Self::Renamed { .. }
             | Self::PortClosed { .. }
             | Self::Yielded { .. }
             | Self::HookAppeared { .. }
@@ -302,6 +312,11 @@ impl EventKind {
     pub fn text(&self) -> String {
         match self {
             Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),
+            Self::Renamed { port, from, to } => {
+                format!(
+                    "port {port}: its interface {from} is named {to}, and stays the port's; write the new name to the file"
+                )
+            }
             Self::Modem { port, state, .. } => format!("port {port}: {state}"),
             Self::PortOpened { port, how } => format!("port {port}: {how}"),
             Self::Yielded { port, hooks } => {

@@ -1,12 +1,13 @@
 //! Known state of the kernel's tables.
 
-use super::message::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
+use super::message::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use super::request::Kind;
 use polder_datapath::route::Prefix;
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The name of one thing.
@@ -20,7 +21,7 @@ pub enum Key {
     Object(u32),
     /// A rule.
     Rule(Rule),
-    /// A route.
+    /// The routes with a key.
     Route(RouteKey),
     /// A neighbour on an interface.
     Neighbour(u32, IpAddr),
@@ -52,22 +53,47 @@ pub struct Route {
     pub metric: u32,
     /// Origin: `RTPROT_*` of linux/rtnetlink.h.
     pub protocol: u8,
+    /// Of several routes with one metric, that with the highest is taken.
+    pub preference: Preference,
     /// Effect on packets.
     pub target: Arc<Target>,
+    /// Place in the kernel's list of the routes with this key.
+    pub(super) rank: u32,
 }
 
 impl Route {
-    /// Place among the routes to its prefix: the longest source prefix first, then the lowest metric.
-    fn place(&self) -> Place {
-        place(self.source, self.metric)
+    /// A route with a key.
+    pub(super) fn new(key: RouteKey, protocol: u8, preference: Preference, target: Target) -> Self {
+        let RouteKey { source, metric, .. } = key;
+        Self { source, metric, protocol, preference, target: Arc::new(target), rank: 0 }
+    }
+
+    /// True if both are the same route to the kernel, wherever in its list.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let parts = |route: &Self| (route.source, route.metric, route.protocol, route.preference);
+        parts(self) == parts(other) && self.target == other.target
+    }
+
+    /// Place among the routes to its prefix: the longest source prefix first, then the lowest metric, and of
+    /// routes with one key the highest preference, then the first of the kernel's list.
+    fn place(&self) -> (Place, Reverse<Preference>, u32) {
+        (place(self.source, self.metric), Reverse(self.preference), self.rank)
     }
 }
 
-/// Value by which routes to one prefix are ordered.
+/// Value by which keys of one prefix are ordered.
 type Place = (Reverse<u8>, Option<Prefix>, u32);
 
 fn place(source: Option<Prefix>, metric: u32) -> Place {
     (Reverse(source.map_or(0, |source| source.bits())), source, metric)
+}
+
+/// Range of the routes with a key among those to its prefix.
+fn range(routes: &[Route], key: RouteKey) -> Range<usize> {
+    let wanted = place(key.source, key.metric);
+    let start = routes.partition_point(|route| place(route.source, route.metric) < wanted);
+    let length = routes[start..].partition_point(|route| place(route.source, route.metric) == wanted);
+    start..start + length
 }
 
 /// All that the kernel has.
@@ -137,11 +163,6 @@ impl Mirror {
     /// The interface of that number.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.get(&index)
-    }
-
-    /// The interface of that name.
-    pub fn link_named(&self, name: &str) -> Option<&Link> {
-        self.links.values().find(|link| link.name == name)
     }
 
     /// Addresses of this machine, by interface.
@@ -218,7 +239,7 @@ impl Mirror {
         !self.changes.is_empty()
     }
 
-    /// Adds or replaces an item.
+    /// Adds or replaces an item; of a route, all that have its key.
     pub fn put(&mut self, item: Item) {
         match item {
             Item::Link(link) => {
@@ -232,7 +253,9 @@ impl Mirror {
                 self.changes.objects |= old.as_ref() != self.objects.get(&id);
             }
             Item::Rule(rule) => self.changes.rules |= self.rules.insert(rule),
-            Item::Route(key, protocol, target) => self.put_route(key, protocol, target),
+            Item::Route(key, protocol, preference, target) => {
+                self.put_routes(key, vec![Route::new(key, protocol, preference, target)]);
+            }
             Item::Neighbour(index, address, neighbour) => {
                 if self.neighbours.insert((index, address), neighbour) != Some(neighbour) {
                     self.changes.neighbours.insert((index, address));
@@ -241,48 +264,67 @@ impl Mirror {
         }
     }
 
-    fn put_route(&mut self, key: RouteKey, protocol: u8, target: Target) {
-        let target = match self.targets.get(&target) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let target = Arc::new(target);
-                self.targets.insert(Arc::clone(&target));
-                target
-            }
-        };
-        let routes = self.routes.entry((key.table, key.prefix)).or_default();
-        if routes.is_empty() {
-            *self.sizes.entry(key.table).or_default() += 1;
+    /// Replaces the routes with a key by those of a list in the kernel's order.
+    pub(super) fn put_routes(&mut self, key: RouteKey, mut list: Vec<Route>) {
+        for (rank, route) in (0..).zip(&mut list) {
+            route.rank = rank;
         }
-        *self.protocols.entry(protocol).or_default() += 1;
-        match routes.binary_search_by_key(&place(key.source, key.metric), Route::place) {
-            Ok(at) => {
-                let known = &mut routes[at];
-                let before = core::mem::replace(&mut known.protocol, protocol);
-                *self.protocols.entry(before).or_insert(1) -= 1;
-                if known.target == target {
-                    return;
+        list.sort_by_key(Route::place);
+        let mut entry = match self.routes.entry((key.table, key.prefix)) {
+            Entry::Vacant(_) if list.is_empty() => return,
+            Entry::Vacant(vacant) => vacant.insert_entry(Vec::with_capacity(1)),
+            Entry::Occupied(entry) => entry,
+        };
+        let routes = entry.get_mut();
+        let range = range(routes, key);
+        if routes[range.clone()] == list[..] {
+            return;
+        }
+        for route in &mut list {
+            *self.protocols.entry(route.protocol).or_default() += 1;
+            self.by_source += usize::from(route.source.is_some());
+            match self.targets.get(&route.target) {
+                Some(known) => route.target = Arc::clone(known),
+                None => {
+                    self.targets.insert(Arc::clone(&route.target));
                 }
-                let old = core::mem::replace(&mut known.target, target);
-                forget(&mut self.targets, &old);
             }
-            Err(at) => {
-                let RouteKey { source, metric, .. } = key;
-                self.by_source += usize::from(source.is_some());
-                routes.insert(at, Route { source, metric, protocol, target });
-            }
+        }
+        let size = self.sizes.entry(key.table).or_default();
+        *size += usize::from(routes.is_empty());
+        for old in routes.splice(range, list) {
+            *self.protocols.entry(old.protocol).or_insert(1) -= 1;
+            self.by_source -= usize::from(old.source.is_some());
+            forget(&mut self.targets, &old.target);
+        }
+        if routes.is_empty() {
+            *size -= 1;
+            entry.remove();
         }
         self.changes.routes.insert((key.table, key.prefix));
     }
 
-    /// Target of a key, if it is a route.
-    pub fn target(&self, key: RouteKey) -> Option<&Target> {
-        self.route(key).map(|route| &*route.target)
+    /// The routes with a key, in the order of the kernel's list.
+    pub(super) fn list(&self, key: RouteKey) -> Vec<Route> {
+        let mut list = self.routes_with(key).to_vec();
+        list.sort_by_key(|route| route.rank);
+        list
     }
 
-    /// Origin of a route: `RTPROT_*` of linux/rtnetlink.h.
+    /// The routes with a key, the one that counts first.
+    pub(super) fn routes_with(&self, key: RouteKey) -> &[Route] {
+        let routes = self.routes.get(&(key.table, key.prefix)).map_or(&[][..], Vec::as_slice);
+        &routes[range(routes, key)]
+    }
+
+    /// Target of the route with a key that counts.
+    pub fn target(&self, key: RouteKey) -> Option<&Target> {
+        self.routes_with(key).first().map(|route| &*route.target)
+    }
+
+    /// Origin of the route with a key that counts: `RTPROT_*` of linux/rtnetlink.h.
     pub fn protocol(&self, key: RouteKey) -> Option<u8> {
-        self.route(key).map(|route| route.protocol)
+        self.routes_with(key).first().map(|route| route.protocol)
     }
 
     /// Number of routes of a protocol.
@@ -313,41 +355,20 @@ impl Mirror {
         })
     }
 
-    fn route(&self, key: RouteKey) -> Option<&Route> {
-        let routes = self.routes.get(&(key.table, key.prefix))?;
-        let at = routes.binary_search_by_key(&place(key.source, key.metric), Route::place).ok()?;
-        routes.get(at)
-    }
-
-    /// Removes an item.
+    /// Removes an item; of routes, all that have the key.
     pub fn remove(&mut self, key: Key) {
         match key {
             Key::Link(index) => self.changes.links |= self.links.remove(&index).is_some(),
             Key::Address(address) => self.changes.addresses |= self.addresses.remove(&address),
             Key::Object(id) => self.changes.objects |= self.objects.remove(&id).is_some(),
             Key::Rule(rule) => self.changes.rules |= self.rules.remove(&rule),
-            Key::Route(key) => self.remove_route(key),
+            Key::Route(key) => self.put_routes(key, Vec::new()),
             Key::Neighbour(index, address) => {
                 if self.neighbours.remove(&(index, address)).is_some() {
                     self.changes.neighbours.insert((index, address));
                 }
             }
         }
-    }
-
-    fn remove_route(&mut self, key: RouteKey) {
-        let Entry::Occupied(mut routes) = self.routes.entry((key.table, key.prefix)) else { return };
-        let place = place(key.source, key.metric);
-        let Ok(at) = routes.get().binary_search_by_key(&place, Route::place) else { return };
-        let Route { source, protocol, target, .. } = routes.get_mut().remove(at);
-        self.by_source -= usize::from(source.is_some());
-        *self.protocols.entry(protocol).or_insert(1) -= 1;
-        if routes.get().is_empty() {
-            routes.remove();
-            *self.sizes.entry(key.table).or_insert(1) -= 1;
-        }
-        forget(&mut self.targets, &target);
-        self.changes.routes.insert((key.table, key.prefix));
     }
 
     /// The names of all that a dump of that kind would bring.
@@ -367,7 +388,9 @@ impl Mirror {
                 let key = |(&(table, prefix), routes): (&(u32, Prefix), &Routes)| {
                     let key =
                         |&Route { source, metric, .. }: &Route| RouteKey { table, prefix, source, metric };
-                    routes.iter().map(key).map(Key::Route).collect::<Vec<_>>()
+                    let mut keys = routes.iter().map(key).map(Key::Route).collect::<Vec<_>>();
+                    keys.dedup();
+                    keys
                 };
                 of_kind.flat_map(key).collect()
             }
@@ -382,18 +405,27 @@ impl Mirror {
 
 #[cfg(test)]
 impl Mirror {
-    /// Item of a key.
-    pub(super) fn item(&self, key: Key) -> Option<Item> {
-        Some(match key {
-            Key::Link(index) => Item::Link(self.links.get(&index)?.clone()),
-            Key::Address(address) => Item::Address(*self.addresses.get(&address)?),
-            Key::Object(id) => Item::Object(id, self.objects.get(&id)?.clone()),
-            Key::Rule(rule) => Item::Rule(*self.rules.get(&rule)?),
-            Key::Route(key) => Item::Route(key, self.protocol(key)?, self.target(key)?.clone()),
+    /// Items of a key, as a dump brings them.
+    pub(super) fn items(&self, key: Key) -> Vec<Item> {
+        let item = match key {
+            Key::Link(index) => self.links.get(&index).cloned().map(Item::Link),
+            Key::Address(address) => self.addresses.get(&address).copied().map(Item::Address),
+            Key::Object(id) => self.objects.get(&id).cloned().map(|object| Item::Object(id, object)),
+            Key::Rule(rule) => self.rules.get(&rule).copied().map(Item::Rule),
+            Key::Route(key) => return self.list(key).into_iter().map(|route| route.item(key)).collect(),
             Key::Neighbour(index, address) => {
-                Item::Neighbour(index, address, self.neighbour(index, address)?)
+                self.neighbour(index, address).map(|known| Item::Neighbour(index, address, known))
             }
-        })
+        };
+        item.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+impl Route {
+    /// The same as an item with that key.
+    pub(super) fn item(self, key: RouteKey) -> Item {
+        Item::Route(key, self.protocol, self.preference, (*self.target).clone())
     }
 }
 

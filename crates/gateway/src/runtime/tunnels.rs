@@ -53,6 +53,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
         let Some(mtu) = mtu(tunnel, carrier.facts.mtu, state) else { continue };
         let facts = Facts {
             interface: tunnel.name.clone(),
+            index: None,
             mac: stations(tunnel).near,
             mtu: u32::from(mtu),
             takes: Takes::default(),

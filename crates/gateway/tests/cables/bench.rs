@@ -163,6 +163,7 @@ pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
         let facts = Facts {
             interface: port.name.clone(),
+            index: None,
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
             mtu: 1600,
             takes: Takes { partial_checksums: true, ..Takes::default() },

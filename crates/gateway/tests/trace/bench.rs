@@ -186,6 +186,7 @@ fn opener(ends: HashMap<String, End>) -> Opener {
         let last = u8::try_from(port.id.0).expect("few ports");
         let facts = Facts {
             interface: port.name.clone(),
+            index: None,
             mac: MacAddress([2, 0, 0, 0, 1, last]),
             mtu: u32::from(port.mtu.unwrap_or(1500)),
             takes: Takes::default(),

@@ -185,6 +185,7 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
         let end = ends.remove(&port.name).ok_or_else(|| anyhow!("no cable is plugged into {}", port.name))?;
         let facts = Facts {
             interface: port.name.clone(),
+            index: None,
             mac: MacAddress(mac),
             mtu: 1600,
             takes: Takes { partial_checksums: true, ..Takes::default() },

@@ -68,6 +68,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
         let queue = taken.context("a service has one port")?;
         let facts = Facts {
             interface: PORT.to_owned(),
+            index: None,
             mac,
             mtu: u32::from(MTU),
             takes: Takes::default(),

@@ -82,6 +82,12 @@ fn what_was_followed_is_what_is_there() {
                 "route add default from 2001:db8:1::/48 via fd84:2::2\n\
                  route add default from 2001:db8:2::/48 via fd84:1::2\nroute add default via fd84:1::2\n",
                 "route del default from 2001:db8:1::/48 via fd84:2::2\n",
+                "route add 10.5.0.0/16 via 10.84.1.2\nroute append 10.5.0.0/16 via 10.84.1.3\n\
+                 route prepend 10.5.0.0/16 via 10.84.2.2\nroute append 10.5.0.0/16 via 10.84.1.2 proto bird\n",
+                "route replace 10.5.0.0/16 via 10.84.1.9\nroute del 10.5.0.0/16 via 10.84.1.3\n",
+                "route add 2001:db8:5::/48 dev va\nroute append 2001:db8:5::/48 via fd84:1::2\n\
+                 route append 2001:db8:5::/48 via fd84:1::3\nroute append 2001:db8:5::/48 dev vb\n",
+                "route replace 2001:db8:5::/48 via fd84:1::9\nroute del 2001:db8:5::/48 dev va\n",
                 "neigh add 10.84.1.9 lladdr 02:00:00:00:00:09 dev va\nrule add from 10.9.0.0/16 lookup 77\n",
                 "link add link va name va.10 type vlan id 10\nlink set va.10 up\naddress add 10.84.10.1/24 dev va.10\n",
                 "route add 10.3.0.0/16 via 10.84.10.2\nroute add blackhole 10.4.0.0/16\n",

@@ -42,6 +42,7 @@ fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
         let (queue, backlog) = queue.context("one queue a port")?;
         let facts = Facts {
             interface: port.name.clone(),
+            index: None,
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
             mtu: 1500,
             takes: Takes::default(),

@@ -6,13 +6,16 @@
 //! * of what a notice has told, the dump's answer is not believed;
 //! * of what neither has told, it is taken at its end that it is gone.
 //!
-//! Then whatever the order, the mirror is right once the dump is complete. Some changes come without a
+//! Then whatever the order, the mirror is right once the dump is complete. Routes are believed by key: a dump that
+//! brings another list of routes than notices left is repeated. Some changes come without a
 //! notice: routes that go with an interface, an address or a next hop object. After such a thing the kinds
 //! that may have changed are dumped again, in bounded frequency. When notices were lost, everything is.
 
+mod list;
+
 use super::hold::Hold;
-use super::message::{HopSpec, Item, Message, RouteKey, Said, Target, messages};
-use super::mirror::{Key, Mirror};
+use super::message::{Item, Message, Placement, RouteKey, Said, messages};
+use super::mirror::{Key, Mirror, Route};
 use super::request::Kind;
 use polder_datapath::units::Nanos;
 use std::collections::{BTreeSet, HashSet};
@@ -47,6 +50,8 @@ struct Dump {
     /// Keys that the dump has brought; `None` when no known key could be gone.
     brought: Option<HashSet<Key>>,
     interrupted: bool,
+    /// Key of the routes that the dump brings at the moment, and those that it has brought.
+    routes: Option<(RouteKey, Vec<Route>)>,
 }
 
 impl Default for Follower {
@@ -137,6 +142,7 @@ impl Follower {
             told: HashSet::new(),
             brought: (known > 0).then(|| HashSet::with_capacity(known)),
             interrupted: false,
+            routes: None,
         });
         Some(kind.dump(self.sequence))
     }
@@ -175,8 +181,8 @@ impl Follower {
             Said::Done | Said::Error(_) => {}
             Said::There(item) if answers && message.multi => self.answer(item, message.interrupted),
             Said::Gone(_) if answers && message.multi => {}
-            Said::There(item) => self.notice(item, message.appended),
-            Said::Gone(item) => self.farewell(&item, now),
+            Said::There(item) => self.notice(item, message.placement),
+            Said::Gone(item) => self.farewell(item, now),
         }
     }
 
@@ -185,6 +191,10 @@ impl Follower {
         let Some(dump) = &mut self.dump else { return };
         dump.interrupted |= interrupted;
         let key = Key::of(&item);
+        if let Item::Route(key, protocol, preference, target) = item {
+            self.answer_route(key, Route::new(key, protocol, preference, target));
+            return;
+        }
         if dump.told.contains(&key) {
             return;
         }
@@ -194,8 +204,36 @@ impl Follower {
         self.put(key, item);
     }
 
+    /// Part of a dump. Routes with one key come one after the other, and are put into the mirror together.
+    fn answer_route(&mut self, key: RouteKey, route: Route) {
+        let Some(dump) = &mut self.dump else { return };
+        if dump.told.contains(&Key::Route(key)) {
+            if !self.mirror.routes_with(key).iter().any(|known| known.is_same(&route)) {
+                self.doubt_routes(key);
+            }
+            return;
+        }
+        if let Some((_, list)) = dump.routes.as_mut().filter(|(known, _)| *known == key) {
+            list.push(route);
+            return;
+        }
+        self.put_answer();
+        let Some(dump) = &mut self.dump else { return };
+        let is_first = dump.brought.as_mut().is_some_and(|brought| brought.insert(Key::Route(key)));
+        let mut list = if is_first { Vec::new() } else { self.mirror.list(key) };
+        list.push(route);
+        dump.routes = Some((key, list));
+    }
+
+    /// Puts the routes that the dump has brought last into the mirror.
+    fn put_answer(&mut self) {
+        if let Some((key, list)) = self.dump.as_mut().and_then(|dump| dump.routes.take()) {
+            self.put_routes(key, list);
+        }
+    }
+
     /// Handles a notice that an item is there, or has changed.
-    fn notice(&mut self, item: Item, appended: bool) {
+    fn notice(&mut self, item: Item, placement: Placement) {
         let key = self.told(&item);
         match &item {
             Item::Link(link) => {
@@ -209,21 +247,38 @@ impl Follower {
                     self.doubted.extend([Kind::Routes4, Kind::Routes6]);
                 }
             }
-            // Behind another, which goes on to count.
-            Item::Route(route, ..) if appended && self.mirror.target(*route).is_some() => {
-                self.doubt_routes(&key);
-                if !route.prefix.address().is_ipv6() {
-                    return;
-                }
-            }
             Item::Route(..) | Item::Address(_) | Item::Rule(_) | Item::Neighbour(..) => {}
         }
-        self.put(key, item);
+        match item {
+            Item::Route(key, protocol, preference, target) => {
+                self.route_notice(key, Route::new(key, protocol, preference, target), placement);
+            }
+            item @ (Item::Link(_)
+            | Item::Object(..)
+            | Item::Address(_)
+            | Item::Rule(_)
+            | Item::Neighbour(..)) => self.put(key, item),
+        }
+    }
+
+    fn route_notice(&mut self, key: RouteKey, route: Route, placement: Placement) {
+        let known = self.mirror.list(key);
+        let list = list::with(&known, key.prefix.is_v6(), route, placement);
+        // Only a route that has its key alone says all about the key.
+        if placement != Placement::Alone && list != known && (list.len() > 1 || known.len() != 1) {
+            self.doubt_routes(key);
+        }
+        self.put_routes(key, list);
     }
 
     fn put(&mut self, key: Key, item: Item) {
         self.hold.returned(&key);
         self.mirror.put(item);
+    }
+
+    fn put_routes(&mut self, key: RouteKey, list: Vec<Route>) {
+        self.hold.returned(&Key::Route(key));
+        self.mirror.put_routes(key, list);
     }
 
     fn remove(&mut self, key: Key, now: Nanos) {
@@ -233,37 +288,47 @@ impl Follower {
     }
 
     /// Handles a notice that an item is gone.
-    fn farewell(&mut self, item: &Item, now: Nanos) {
-        let key = self.told(item);
+    fn farewell(&mut self, item: Item, now: Nanos) {
+        let key = self.told(&item);
         match item {
             Item::Link(_) => self.doubted.extend([Kind::Objects, Kind::Routes4, Kind::Routes6]),
             Item::Address(_) | Item::Object(..) => self.doubted.extend([Kind::Routes4, Kind::Routes6]),
-            Item::Route(route, protocol, target) if self.leave_others(*route, (*protocol, target)) => return,
-            Item::Route(..) | Item::Rule(_) | Item::Neighbour(..) => {}
+            Item::Route(key, protocol, preference, target) => {
+                self.route_farewell(key, &Route::new(key, protocol, preference, target), now);
+                return;
+            }
+            // Another with the same priority and table may be left.
+            Item::Rule(rule) if rule.selects => {
+                self.doubted.insert(if rule.is_v6 { Kind::Rules6 } else { Kind::Rules4 });
+            }
+            Item::Rule(_) | Item::Neighbour(..) => {}
         }
         self.remove(key, now);
     }
 
-    /// Of a route that is not quite the one known, the hops that it names go; whether others are left.
-    fn leave_others(&mut self, route: RouteKey, (protocol, gone): (u8, &Target)) -> bool {
-        let Some(known) = self.mirror.target(route).filter(|&known| known != gone) else { return false };
-        let left = without(known, gone);
-        self.doubt_routes(&Key::Route(route));
-        left.is_some_and(|left| {
-            self.mirror.put(Item::Route(route, protocol, left));
-            true
-        })
+    /// Of routes with one key, the one that is named goes, or the hops that it names.
+    fn route_farewell(&mut self, key: RouteKey, gone: &Route, now: Nanos) {
+        let known = self.mirror.list(key);
+        let left = list::without(&known, key.prefix.is_v6(), gone);
+        let is_clear = known.len() == 1 && known[0].is_same(gone);
+        if !is_clear && !known.is_empty() {
+            self.doubt_routes(key);
+        }
+        // A route that is known as another one is gone all the same.
+        if left.is_empty() || known.len() == 1 && left == known {
+            self.remove(Key::Route(key), now);
+        } else {
+            self.put_routes(key, left);
+        }
     }
 
-    fn doubt_routes(&mut self, key: &Key) {
-        if let Key::Route(route) = key {
-            let is_v6 = route.prefix.address().is_ipv6();
-            self.doubted.insert(if is_v6 { Kind::Routes6 } else { Kind::Routes4 });
-        }
+    fn doubt_routes(&mut self, key: RouteKey) {
+        self.doubted.insert(if key.prefix.is_v6() { Kind::Routes6 } else { Kind::Routes4 });
     }
 
     fn told(&mut self, item: &Item) -> Key {
         let key = Key::of(item);
+        self.put_answer();
         if let Some(dump) = &mut self.dump {
             dump.told.insert(key);
         }
@@ -272,7 +337,16 @@ impl Follower {
 
     /// A dump has ended; `again` if it has to be repeated.
     fn finish(&mut self, again: bool, now: Nanos) {
+        self.put_answer();
         let Some(Dump { kind, told, brought, interrupted, .. }) = self.dump.take() else { return };
+        let mut told_routes = told.iter().filter_map(|key| match key {
+            Key::Route(key) => Some(*key),
+            Key::Link(_) | Key::Address(_) | Key::Object(_) | Key::Rule(_) | Key::Neighbour(..) => None,
+        });
+        // One of them may be what a lost notice would have removed.
+        if let Some(key) = told_routes.find(|key| self.mirror.routes_with(*key).len() > 1) {
+            self.doubt_routes(key);
+        }
         if again || interrupted {
             self.wanted.insert(kind);
         } else if let Some(brought) = brought {
@@ -284,15 +358,6 @@ impl Follower {
         self.calm_from = now + CALM.max(Nanos(4 * now.since(self.begun).0));
         self.settled |= self.wanted.is_empty();
     }
-}
-
-/// Hops of a route without those that are gone; `None` when none is left or that cannot be told.
-fn without(known: &Target, gone: &Target) -> Option<Target> {
-    let (Target::Hops(known), Target::Hops(gone)) = (known, gone) else { return None };
-    let same = |gone: &HopSpec, hop: &HopSpec| (gone.index, gone.gateway) == (hop.index, hop.gateway);
-    let left = known.iter().filter(|hop| !gone.iter().any(|gone| same(gone, hop))).copied();
-    let left = left.collect::<Vec<_>>();
-    (!left.is_empty() && left.len() < known.len()).then_some(Target::Hops(left))
 }
 
 #[cfg(test)]

@@ -2,19 +2,20 @@
 
 use super::*;
 use crate::kernel::hold::HoldNews;
-use crate::kernel::message::{Link, Neighbour, Object, RouteKey};
+use crate::kernel::message::{HopSpec, Link, Neighbour, Object, Preference, Rule, Target};
 use polder_datapath::route::Prefix;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// Steps of the kernel, as its follower sees them.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A route of a destination, a source and a metric comes, or is led elsewhere.
-    Put(u8, u8, u8, u8),
-    /// A route goes.
-    Remove(u8, u8, u8),
+    /// A route by a hop comes, or is led elsewhere.
+    Put(Slot, Verb, u8),
+    /// A route goes: of several, that of a number.
+    Remove(Slot, u8),
     /// All routes by a hop go, without a notice; then their link is reported as down.
     Down(u8),
     /// A neighbour changes.
@@ -27,11 +28,37 @@ enum Step {
     Overrun,
 }
 
+/// Destination, source and metric of a route.
+type Slot = (u8, u8, u8);
+
+/// Ways in which routes come.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    /// `ip route replace`.
+    Replace,
+    /// `ip route append`.
+    Append,
+    /// `ip route prepend`; in IPv6 a router advertisement.
+    Prepend(Preference),
+}
+
+fn slot() -> impl Strategy<Value = Slot> {
+    (0_u8..6, 0_u8..3, 0_u8..2)
+}
+
+fn verb() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        3 => Just(Verb::Replace),
+        2 => Just(Verb::Append),
+        1 => Just(Verb::Prepend(Preference::Low)),
+        1 => Just(Verb::Prepend(Preference::High)),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0_u8..12, 0_u8..3, 0_u8..3, 0_u8..4)
-            .prop_map(|(to, from, metric, hop)| Step::Put(to, from, metric, hop)),
-        5 => (0_u8..12, 0_u8..3, 0_u8..3).prop_map(|(to, from, metric)| Step::Remove(to, from, metric)),
+        8 => (slot(), verb(), 0_u8..4).prop_map(|(slot, verb, hop)| Step::Put(slot, verb, hop)),
+        5 => (slot(), 0_u8..3).prop_map(|(slot, place)| Step::Remove(slot, place)),
         1 => (0_u8..4).prop_map(Step::Down),
         2 => (0_u8..6, 0_u8..3).prop_map(|(address, state)| Step::Neighbour(address, state)),
         8 => (1_u8..5).prop_map(Step::Read),
@@ -99,6 +126,36 @@ impl Kernel {
         self.queue.push_back(message(0, false, said));
     }
 
+    fn put_route(&mut self, (to, from, metric): Slot, verb: Verb, hop: u8) {
+        let key = route_from(to, from, metric);
+        let mut list = self.has.list(key);
+        let was_empty = list.is_empty();
+        let protocol = PROTOCOLS[usize::from(to % 3)];
+        let put = if from == 0 { put_v4 } else { put_v6 };
+        let Some((mut placement, told)) = put(&mut list, (key, protocol), verb, hop) else { return };
+        if was_empty {
+            placement = Placement::Alone;
+        }
+        self.has.put_routes(key, list);
+        self.queue.push_back(Message { placement, ..message(0, false, Said::There(told.item(key))) });
+    }
+
+    fn remove_route(&mut self, (to, from, metric): Slot, place: u8) {
+        let key = route_from(to, from, metric);
+        let mut list = self.has.list(key);
+        let Some(place) = usize::from(place).checked_rem(list.len()) else { return };
+        let mut gone = list[place].clone();
+        let mut hops = hops_of(&gone);
+        if hops.len() > 1 {
+            gone.target = Arc::new(Target::Hops(vec![hops.remove(0)]));
+            list[place].target = Arc::new(Target::Hops(hops));
+        } else {
+            list.remove(place);
+        }
+        self.has.put_routes(key, list);
+        self.notice(Said::Gone(gone.item(key)));
+    }
+
     fn put(&mut self, item: Item) {
         self.has.put(item.clone());
         self.notice(Said::There(item));
@@ -118,11 +175,11 @@ impl Kernel {
         let Some((sequence, rest)) = &mut self.dump else { return };
         for _ in 0..count {
             let said = match rest.pop() {
-                Some(key) => self.has.item(key).map(Said::There),
-                None => Some(Said::Done),
+                Some(key) => self.has.items(key).into_iter().map(Said::There).collect(),
+                None => vec![Said::Done],
             };
-            let done = said == Some(Said::Done);
-            self.filled.extend(said.map(|said| message(*sequence, true, said)));
+            let done = said == [Said::Done];
+            self.filled.extend(said.into_iter().map(|said| message(*sequence, true, said)));
             if done {
                 self.dump = None;
                 return;
@@ -132,29 +189,22 @@ impl Kernel {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Put(to, from, metric, hop) => {
-                let protocol = PROTOCOLS[usize::from(to % 3)];
-                self.put(Item::Route(route_from(to, from, metric), protocol, by(hop)));
-            }
-            Step::Remove(to, from, metric) => {
-                let key = route_from(to, from, metric);
-                if let Some(item) = self.has.item(Key::Route(key)) {
-                    self.has.remove(Key::Route(key));
-                    self.notice(Said::Gone(item));
-                }
-            }
+            Step::Put(slot, verb, hop) => self.put_route(slot, verb, hop),
+            Step::Remove(slot, place) => self.remove_route(slot, place),
             Step::Down(hop) => {
                 self.put(link(hop, true));
-                let by_it = |has: &Mirror, key: &Key| match key {
-                    Key::Route(route) => has.target(*route) == Some(&by(hop)),
-                    Key::Link(_) | Key::Address(_) | Key::Object(_) | Key::Rule(_) | Key::Neighbour(..) => {
-                        false
-                    }
-                };
-                let mut gone = self.has.keys(Kind::Routes4);
-                gone.extend(self.has.keys(Kind::Routes6));
-                gone.retain(|key| by_it(&self.has, key));
-                gone.into_iter().for_each(|key| self.has.remove(key));
+                for key in [self.has.keys(Kind::Routes4), self.has.keys(Kind::Routes6)].concat() {
+                    let Key::Route(key) = key else { continue };
+                    let mut list = self.has.list(key);
+                    list.retain_mut(|route| {
+                        let mut hops = hops_of(route);
+                        hops.retain(|left| left.index != u32::from(hop) + 1);
+                        let stays = !hops.is_empty();
+                        route.target = Arc::new(Target::Hops(hops));
+                        stays
+                    });
+                    self.has.put_routes(key, list);
+                }
                 self.put(link(hop, false));
             }
             Step::Neighbour(address, state) => {
@@ -172,7 +222,85 @@ impl Kernel {
 }
 
 fn message(sequence: u32, multi: bool, said: Said) -> Message {
-    Message { sequence, port: 0, interrupted: false, multi, appended: false, said }
+    Message { sequence, port: 0, interrupted: false, multi, placement: Placement::Alone, said }
+}
+
+fn hops_of(route: &Route) -> Vec<HopSpec> {
+    match &*route.target {
+        Target::Hops(hops) => hops.clone(),
+        other => panic!("{other:?} has no hops"),
+    }
+}
+
+/// Kernel's list after a command, and its notice; `None` if the kernel refuses it.
+type Put = Option<(Placement, Route)>;
+
+fn put_v4(list: &mut Vec<Route>, (key, protocol): (RouteKey, u8), verb: Verb, hop: u8) -> Put {
+    let new = Route::new(key, protocol, Preference::Medium, by(hop));
+    if list.iter().any(|route| route.is_same(&new)) {
+        return None;
+    }
+    let placement = match verb {
+        Verb::Replace => {
+            list.drain(..list.len().min(1));
+            list.insert(0, new.clone());
+            Placement::Replaces
+        }
+        Verb::Append => {
+            list.push(new.clone());
+            Placement::Last
+        }
+        Verb::Prepend(_) => {
+            list.insert(0, new.clone());
+            Placement::Added
+        }
+    };
+    Some((placement, new))
+}
+
+const RA: u8 = 9;
+
+fn put_v6(list: &mut Vec<Route>, (key, protocol): (RouteKey, u8), verb: Verb, hop: u8) -> Put {
+    let gateway = Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, u16::from(hop)).into());
+    let hop = HopSpec { index: u32::from(hop) + 1, gateway, ..HOP };
+    let target = Target::Hops(vec![hop]);
+    let (protocol, preference) = match verb {
+        Verb::Replace | Verb::Append => (protocol, Preference::Medium),
+        Verb::Prepend(preference) => (RA, preference),
+    };
+    let new = Route::new(key, protocol, preference, target);
+    let siblings = list.iter().position(|route| route.protocol != RA);
+    let holder = list.iter().position(|route| hops_of(route).contains(&hop));
+    match (verb, holder) {
+        (Verb::Prepend(_), Some(holder)) if list[holder].protocol == RA => {
+            list[holder] = new.clone();
+            Some((Placement::Replaces, new))
+        }
+        (Verb::Replace, Some(holder)) if Some(holder) == siblings => {
+            list[holder] = new.clone();
+            Some((Placement::Replaces, new))
+        }
+        (_, Some(_)) => None,
+        (Verb::Prepend(_), None) => {
+            list.push(new.clone());
+            Some((Placement::Added, new))
+        }
+        (Verb::Replace, None) => {
+            let place = siblings.unwrap_or(0);
+            list.splice(place..list.len().min(place + 1), [new.clone()]);
+            Some((Placement::Replaces, new))
+        }
+        (Verb::Append, None) => {
+            let Some(siblings) = siblings else {
+                list.push(new.clone());
+                return Some((Placement::Last, new));
+            };
+            let known = hops_of(&list[siblings]);
+            list[siblings].target = Arc::new(Target::Hops([&known[..], &[hop]].concat()));
+            let told = Target::Hops([&[hop], &known[..]].concat());
+            Some((Placement::Last, Route { target: Arc::new(told), ..list[siblings].clone() }))
+        }
+    }
 }
 
 /// A reader that asks as [`Follower`] says.
@@ -234,14 +362,101 @@ proptest! {
     }
 }
 
+/// The kernel's list of the routes to 10.1.0.0/16 or 2001:db8:101::/48, as notices change it.
+struct Notices {
+    follower: Follower,
+    key: RouteKey,
+}
+
+impl Notices {
+    fn of(key: RouteKey) -> Self {
+        Self { follower: Follower::default(), key }
+    }
+
+    fn there(&mut self, placement: Placement, protocol: u8, preference: Preference, hops: &[u8]) {
+        let said = Said::There(Item::Route(self.key, protocol, preference, to_gateways(hops)));
+        self.follower.take(Message { placement, ..message(0, false, said) }, Nanos(0));
+    }
+
+    fn gone(&mut self, protocol: u8, hops: &[u8]) {
+        let said = Said::Gone(Item::Route(self.key, protocol, Preference::Medium, to_gateways(hops)));
+        self.follower.take(message(0, false, said), Nanos(0));
+    }
+
+    /// Hops of the routes in the order in which they count.
+    fn hops(&self) -> Vec<Vec<u32>> {
+        let routes = self.follower.mirror().routes_to(self.key.table, self.key.prefix);
+        routes.map(|route| hops_of(route).iter().map(|hop| hop.index - 1).collect()).collect()
+    }
+}
+
+fn to_gateways(hops: &[u8]) -> Target {
+    let hop = |&hop: &u8| {
+        let gateway = Some(Ipv4Addr::new(10, 0, 0, hop).into());
+        HopSpec { index: u32::from(hop) + 1, gateway, ..HOP }
+    };
+    Target::Hops(hops.iter().map(hop).collect())
+}
+
 #[test]
-fn hops_that_go_leave_the_others() {
-    let hop = |index| HopSpec { index, gateway: None, weight: 1, mtu: 0, wrapped: false };
-    let (both, one) = (Target::Hops(vec![hop(1), hop(2)]), Target::Hops(vec![hop(1)]));
-    assert_eq!(without(&both, &one), Some(Target::Hops(vec![hop(2)])));
-    assert_eq!(without(&both, &both), None);
-    assert_eq!(without(&one, &Target::Hops(vec![hop(7)])), None);
-    assert_eq!(without(&Target::Blackhole, &one), None);
+fn the_first_of_ipv4_routes_with_one_key_counts() {
+    let mut routes = Notices::of(route(1, 0));
+    let add = |routes: &mut Notices, placement, hop| routes.there(placement, BGP, Preference::Medium, &[hop]);
+    add(&mut routes, Placement::Alone, 0);
+    add(&mut routes, Placement::Last, 1);
+    add(&mut routes, Placement::Added, 2);
+    assert_eq!(routes.hops(), [[2], [0], [1]]);
+    add(&mut routes, Placement::Replaces, 3);
+    assert_eq!(routes.hops(), [[3], [0], [1]]);
+    routes.gone(BGP, &[0]);
+    routes.gone(OSPF, &[1]);
+    assert_eq!(routes.hops(), [[3], [1]], "another daemon's route is another route");
+    routes.gone(BGP, &[3]);
+    assert_eq!(routes.hops(), [[1]]);
+    add(&mut routes, Placement::Alone, 2);
+    assert_eq!(routes.hops(), [[2]], "the others went without a notice");
+}
+
+#[test]
+fn of_two_routers_the_preferred_one_counts_and_each_goes_alone() {
+    let mut routes = Notices::of(route_from(1, 1, 0));
+    routes.there(Placement::Alone, RA, Preference::High, &[0]);
+    routes.there(Placement::Added, RA, Preference::Low, &[1]);
+    assert_eq!(routes.hops(), [[0], [1]]);
+    routes.there(Placement::Replaces, RA, Preference::High, &[1]);
+    assert_eq!(routes.hops(), [[0], [1]], "the first in the kernel's list");
+    routes.there(Placement::Replaces, RA, Preference::Medium, &[0]);
+    assert_eq!(routes.hops(), [[1], [0]]);
+    routes.there(Placement::Replaces, RA, Preference::High, &[0]);
+    assert_eq!(routes.hops(), [[0], [1]], "its place in the list is the old one");
+    routes.gone(RA, &[0]);
+    assert_eq!(routes.hops(), [[1]]);
+}
+
+#[test]
+fn siblings_are_one_route_beside_those_of_routers() {
+    let mut routes = Notices::of(route_from(1, 1, 0));
+    routes.there(Placement::Alone, RA, Preference::Medium, &[3]);
+    routes.there(Placement::Last, BGP, Preference::Medium, &[0]);
+    routes.there(Placement::Last, BGP, Preference::Medium, &[1, 0]);
+    assert_eq!(routes.hops(), [vec![3], vec![0, 1]]);
+    routes.gone(BGP, &[0]);
+    assert_eq!(routes.hops(), [[3], [1]]);
+    routes.there(Placement::Replaces, BGP, Preference::Medium, &[2]);
+    assert_eq!(routes.hops(), [[3], [2]]);
+}
+
+/// Rules that differ in what they select alone look alike.
+#[test]
+fn a_rule_that_goes_leaves_others_in_doubt() {
+    let (mut follower, rule) = (Follower { wanted: BTreeSet::new(), ..Follower::default() }, |selects| {
+        Rule { priority: 100, is_v6: false, table: Some(77), selects }
+    });
+    for (selects, asks) in [(true, Some(Kind::Rules4)), (false, None)] {
+        follower.take(message(0, false, Said::There(Item::Rule(rule(selects)))), Nanos(0));
+        follower.take(message(0, false, Said::Gone(Item::Rule(rule(selects)))), Nanos(0));
+        assert_eq!(follower.doubted.pop_first(), asks);
+    }
 }
 
 /// A follower that holds routes for 10 s, of a kernel with two links and the routes of two daemons.
@@ -260,9 +475,9 @@ impl Held {
         held.there(link(0, true));
         held.there(link(1, true));
         held.there(Item::Object(7, Object::Hop(HopSpec { index: 1, ..HOP })));
-        (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(0))));
-        held.there(Item::Route(route(4, 0), BGP, Target::Object(7, 0)));
-        held.there(Item::Route(route(5, 0), OSPF, by(1)));
+        (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, Preference::Medium, by(0))));
+        held.there(Item::Route(route(4, 0), BGP, Preference::Medium, Target::Object(7, 0)));
+        held.there(Item::Route(route(5, 0), OSPF, Preference::Medium, by(1)));
         held
     }
 
@@ -271,8 +486,9 @@ impl Held {
     }
 
     fn gone(&mut self, key: Key) {
-        let item = self.follower.mirror().item(key).unwrap();
-        self.follower.take(message(0, false, Said::Gone(item)), self.now);
+        for item in self.follower.mirror().items(key) {
+            self.follower.take(message(0, false, Said::Gone(item)), self.now);
+        }
     }
 
     fn bgp_ends(&mut self) {
@@ -311,7 +527,7 @@ fn routes_that_a_daemon_withdraws_go() {
     assert_eq!(held.after(199), (vec![], 5));
     assert_eq!(held.after(1), (vec![], 2));
     // One after the other, without a pause: not for ever.
-    (20..80).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(0))));
+    (20..80).for_each(|to| held.there(Item::Route(route(to, 0), BGP, Preference::Medium, by(0))));
     for to in 20..60 {
         held.gone(Key::Route(route(to, 0)));
         assert_eq!(held.after(150).0, vec![]);
@@ -325,12 +541,12 @@ fn a_daemon_that_is_back_has_its_say() {
     let mut held = Held::new();
     held.bgp_ends();
     held.after(200);
-    (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, by(1))));
+    (1..=3).for_each(|to| held.there(Item::Route(route(to, 0), BGP, Preference::Medium, by(1))));
     assert_eq!((held.after(1_000), held.follower.hold().held()), ((vec![], 5), 1));
     // What it withdraws now goes at once.
     held.gone(Key::Route(route(1, 0)));
     assert_eq!(held.after(0), (vec![], 4));
-    held.there(Item::Route(route(4, 0), BGP, by(1)));
+    held.there(Item::Route(route(4, 0), BGP, Preference::Medium, by(1)));
     assert_eq!(held.after(0), (vec![HoldNews::Ended { protocol: BGP, expired: 0 }], 4));
 }
 
@@ -346,7 +562,7 @@ fn nothing_is_held_by_a_link_that_is_down_or_of_other_protocols() {
     held.there(link(0, false));
     assert_eq!(held.after(0), (vec![HoldNews::Ended { protocol: BGP, expired: 0 }], 1));
     let mut held = Held::new();
-    held.there(Item::Route(route(8, 0), PROTOCOLS[0], by(0)));
+    held.there(Item::Route(route(8, 0), PROTOCOLS[0], Preference::Medium, by(0)));
     held.gone(Key::Route(route(8, 0)));
     assert_eq!(held.follower.mirror().routes().count(), 5);
 }

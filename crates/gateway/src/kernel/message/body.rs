@@ -1,6 +1,6 @@
 //! The bodies of messages: a fixed header of each kind, then attributes.
 
-use super::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
+use super::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
 use polder_devices::netlink::{self, attributes, find, number, number16};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +13,11 @@ pub(super) fn link(body: &[u8]) -> Option<Item> {
     }
     let told = netlink::link::Link::parse(body)?;
     let vlan = told.lower().zip(told.vlan);
+    let has_own = told.macvlan_mode.is_some_and(|mode| OWN_ADDRESS.contains(&mode));
+    // A bridge or VRF that a macvlan belongs to decides about its frames.
+    let macvlan = told.lower().filter(|_| has_own && told.master.is_none());
     let netlink::link::Link { index, name, up, carrier, mac, mtu, .. } = told;
-    Some(Item::Link(Link { index, name, up, carrier, mac, mtu, vlan }))
+    Some(Item::Link(Link { index, name, up, carrier, mac, mtu, vlan, macvlan }))
 }
 
 /// `ifaddrmsg`.
@@ -37,7 +40,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
     let all = Prefix::new(unspecified(family)?, 0).ok()?;
     let mut key = RouteKey { table: u32::from(table), prefix: all, source: None, metric: 0 };
     let mut hop = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
-    let (mut several, mut object, mut mtu) = (None, None, 0);
+    let (mut several, mut object, mut mtu, mut preference) = (None, None, 0, Preference::Medium);
     for (kind, value) in attributes(body.get(12..)?) {
         match kind {
             libc::RTA_DST => key.prefix = Prefix::new(ip(family, value)?, bits).ok()?,
@@ -46,6 +49,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
             libc::RTA_PRIORITY => key.metric = number(value)?,
             libc::RTA_MULTIPATH => several = Some(hops(family, value)),
             RTA_NH_ID => object = number(value),
+            RTA_PREF => preference = preference_of(value),
             libc::RTA_METRICS => mtu = mtu_of(family, value),
             _ => read_hop(&mut hop, family, kind, value),
         }
@@ -72,7 +76,16 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
         libc::RTN_THROW => Target::Throw,
         _ => return None,
     };
-    Some(Item::Route(key, protocol, target))
+    Some(Item::Route(key, protocol, preference, target))
+}
+
+/// RFC 4191, 2.1: the reserved value counts as medium.
+fn preference_of(value: &[u8]) -> Preference {
+    match value {
+        [1] => Preference::High,
+        [3] => Preference::Low,
+        _ => Preference::Medium,
+    }
 }
 
 /// The MTU among a route's metrics; 0 if there is none. A router goes by it whether it is locked or not, and IPv6
@@ -204,10 +217,13 @@ fn unspecified(family: u8) -> Option<IpAddr> {
     }
 }
 
+/// `MACVLAN_MODE_PRIVATE`, `_VEPA`, `_BRIDGE`: the others go by the source, or have all frames of the interface below.
+const OWN_ADDRESS: [u32; 3] = [1, 2, 4];
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;
 const RTAX_MTU: u16 = 2;
 const RTA_VIA: u16 = 18;
+const RTA_PREF: u16 = 20;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_NH_ID: u16 = 30;

@@ -25,6 +25,8 @@ pub struct Link {
     pub mtu: u32,
     /// For a VLAN's interface: the interface below, and the VLAN (802.1Q alone).
     pub vlan: Option<(u32, u16)>,
+    /// For a macvlan that has the frames for its own address: the interface below.
+    pub macvlan: Option<u32>,
 }
 
 impl Link {
@@ -92,7 +94,17 @@ pub enum Target {
     Throw,
 }
 
-/// Key of a route in a table: routes with other sources or metrics are other routes.
+impl Target {
+    /// True if packets go nowhere, or to all stations of a link.
+    pub fn is_verdict(&self) -> bool {
+        match self {
+            Self::Hops(_) | Self::Object(..) | Self::Local(_) => false,
+            Self::Broadcast | Self::Blackhole | Self::Unreachable | Self::Prohibit | Self::Throw => true,
+        }
+    }
+}
+
+/// Key of a route in a table. The kernel may have several routes with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteKey {
     /// The number of its table.
@@ -103,6 +115,33 @@ pub struct RouteKey {
     pub source: Option<Prefix>,
     /// Of several routes, that with the lowest is taken.
     pub metric: u32,
+}
+
+/// Preference of a route (RFC 4191): of routes with one key, that with the highest counts. Routes of IPv4 have
+/// the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Preference {
+    /// Taken last.
+    Low,
+    /// Default.
+    #[default]
+    Medium,
+    /// Taken first.
+    High,
+}
+
+/// Place that a route was given among the routes with its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// No other route has the key.
+    #[default]
+    Alone,
+    /// In the place of another route, for whose removal there is no message.
+    Replaces,
+    /// Behind the others.
+    Last,
+    /// In front of the others (IPv4), or behind them (IPv6).
+    Added,
 }
 
 /// A rule: which packets are looked up in which table.
@@ -170,8 +209,8 @@ pub enum Item {
     Object(u32, Object),
     /// A rule.
     Rule(Rule),
-    /// A route, with its origin: `RTPROT_*` of linux/rtnetlink.h.
-    Route(RouteKey, u8, Target),
+    /// A route, with its origin (`RTPROT_*` of linux/rtnetlink.h) and its preference.
+    Route(RouteKey, u8, Preference, Target),
     /// A neighbour on the interface of that number.
     Neighbour(u32, IpAddr, Neighbour),
 }
@@ -204,8 +243,8 @@ pub struct Message {
     pub interrupted: bool,
     /// True if it is one of the answers of a dump.
     pub multi: bool,
-    /// True if a route was put behind one that is the same but for its hops.
-    pub appended: bool,
+    /// Place of a route among those with its key.
+    pub placement: Placement,
     /// Content of the message.
     pub said: Said,
 }
@@ -217,9 +256,22 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> {
         port,
         interrupted: flags & netlink::INTERRUPTED != 0,
         multi: flags & NLM_F_MULTI != 0,
-        appended: flags & NLM_F_APPEND != 0,
+        placement: placement(flags),
         said: said(kind, body),
     })
+}
+
+/// The kernel sets `NLM_F_EXCL` in its notice of a route that is the only one with its key.
+const fn placement(flags: u16) -> Placement {
+    if flags & NLM_F_EXCL != 0 {
+        Placement::Alone
+    } else if flags & NLM_F_REPLACE != 0 {
+        Placement::Replaces
+    } else if flags & NLM_F_APPEND != 0 {
+        Placement::Last
+    } else {
+        Placement::Added
+    }
 }
 
 /// Content of a message of a type.
@@ -249,6 +301,8 @@ pub fn said(kind: u16, body: &[u8]) -> Said {
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_MULTI: u16 = 0x02;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_APPEND: u16 = 0x800;
 /// linux/rtnetlink.h.
 const RTM_NEWNETCONF: u16 = 80;

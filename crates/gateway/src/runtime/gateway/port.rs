@@ -115,13 +115,19 @@ impl PortState {
         self.handle.as_deref()
     }
 
-    /// Looks at the device again, and takes note of another link.
+    /// Looks at the device again, and takes note of another link; true if its interface was renamed.
     ///
     /// # Errors
     /// When the interface is gone.
-    pub(super) fn look(&mut self, events: &Events) -> Result<(), Errno> {
-        let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(()) };
+    pub(super) fn look(&mut self, events: &Events) -> Result<bool, Errno> {
+        let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(false) };
+        let before = facts.interface.clone();
         let link = handle.refresh(facts, self.configuration.mtu.map(u32::from))?;
+        let is_renamed = facts.interface != before;
+        if is_renamed {
+            let (port, to) = (self.configuration.name.clone(), facts.interface.clone());
+            events.note(EventKind::Renamed { port, from: before, to });
+        }
         let modem = handle.modem_row();
         if let Some(link) = link {
             self.note(link, events);
@@ -129,7 +135,7 @@ impl PortState {
         if let Some(modem) = modem {
             self.note_modem(&modem, events);
         }
-        Ok(())
+        Ok(is_renamed)
     }
 
     /// Notes a modem that is connected, is so no more, or has failed.

@@ -2,10 +2,13 @@
 
 use super::start::bind_static;
 use super::{Gateway, PortState};
-use crate::config::model::{Configuration, Order, Role};
+use crate::config::model::{Configuration, Device, Order, Port, Role};
 use crate::config::{Difference, difference};
 use crate::device::forward_groups;
+use crate::kernel::hooks::Port as HookPort;
 use crate::runtime::devices::Opening;
+use crate::runtime::hooks;
+use crate::runtime::neighbour::number;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::Command;
 use anyhow::{Context as _, Result, bail};
@@ -22,8 +25,17 @@ const LOOK: Duration = Duration::from_micros(100);
 pub struct Plan {
     /// Difference of the configurations.
     pub difference: Difference,
-    /// Warnings about the devices of ports that come, a line each.
+    /// Warnings about the devices of ports that come, and about renamed interfaces, a line each.
     pub warnings: Vec<String>,
+    /// True if the file has the new name of a renamed interface.
+    pub follows_rename: bool,
+}
+
+impl Plan {
+    /// True if there is nothing to carry out.
+    pub fn is_empty(&self) -> bool {
+        self.difference.is_empty() && !self.follows_rename
+    }
 }
 
 impl Gateway {
@@ -32,7 +44,8 @@ impl Gateway {
     /// # Errors
     /// Keys that a running gateway cannot change, and devices that cannot be opened, each with its remedy.
     pub fn plan(&self, next: &Configuration) -> Result<Plan> {
-        let difference = difference(&self.configuration, next);
+        let current = self.renamed_as_in(next);
+        let difference = difference(&current, next);
         if !difference.restart.is_empty() {
             bail!(
                 "a running gateway cannot change this, so nothing was changed:\n{difference}\n\
@@ -40,13 +53,72 @@ impl Gateway {
                  two reloads, without the port and with it again"
             );
         }
-        let mut warnings = Vec::new();
+        let mut warnings = self.stale_names(next);
         for port in &difference.ports.added {
             warnings.extend((self.devices.probe)(port, &difference.target)?);
         }
         // What lasts is left alone: the tables are only looked at.
         tables(&difference.target, &self.facts(), &mut Lasting::default(), &self.links)?;
-        Ok(Plan { difference, warnings })
+        let follows_rename = current != self.configuration;
+        Ok(Plan { difference, warnings, follows_rename })
+    }
+
+    /// The running configuration, with the present names of interfaces that `next` has by these.
+    pub(in crate::runtime) fn renamed_as_in(&self, next: &Configuration) -> Configuration {
+        self.with_names(self.configuration.clone(), |port, name| {
+            next.ports.iter().any(|next| next.name == port && next.device.interface() == Some(name))
+        })
+    }
+
+    /// A configuration with the present names of interfaces, where a port of that name and interface is wanted.
+    fn with_names(
+        &self,
+        mut configuration: Configuration,
+        is_wanted: impl Fn(&str, &str) -> bool,
+    ) -> Configuration {
+        for (state, name) in self.renamed() {
+            let is_port =
+                |port: &&mut Port| port.name == state.configuration.name && port.device.interface().is_some();
+            let port = configuration.ports.iter_mut().find(is_port);
+            if let Some(port) = port.filter(|port| is_wanted(&port.name, name)) {
+                port.device = Device::Interface(name.to_owned());
+            }
+        }
+        configuration
+    }
+
+    /// Warnings about ports that `next` has by a name which their interface has no more.
+    fn stale_names(&self, next: &Configuration) -> Vec<String> {
+        let stale = self.renamed().filter_map(|(state, name)| {
+            let Port { name: port, device, .. } = &state.configuration;
+            let old = device.interface()?;
+            let has_old = |next: &&Port| next.name == *port && next.device.interface() == Some(old);
+            next.ports.iter().find(has_old)?;
+            // A second name of the interface, which finds it at the next start.
+            let is_altname = number(old) == state.facts.as_ref().and_then(|facts| facts.index);
+            if is_altname {
+                return None;
+            }
+            Some(format!(
+                "port {port}: its interface {old} is named {name}, and stays the port's until it is gone: \
+                 write `interface = \"{name}\"`, or the next start looks for {old}"
+            ))
+        });
+        stale.collect()
+    }
+
+    /// Open ports whose interface was renamed, with its present name.
+    fn renamed(&self) -> impl Iterator<Item = (&PortState, &str)> {
+        self.ports.iter().filter(|state| state.open).filter_map(|state| {
+            let (configured, facts) = (state.configuration.device.interface()?, state.facts.as_ref()?);
+            let name = facts.interface.as_str();
+            (facts.index.is_some() && name != configured).then_some((state, name))
+        })
+    }
+
+    /// The ports whose packets are taken from the kernel, with the present names of their interfaces.
+    pub(in crate::runtime) fn hook_ports(&self, configuration: &Configuration) -> Vec<HookPort> {
+        hooks::ports(&self.with_names(configuration.clone(), |_, _| true))
     }
 
     /// Applies another configuration as one difference: whatever can fail comes first, then tables are

@@ -5,7 +5,7 @@ use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
-use crate::runtime::hooks::{self, YieldingPort};
+use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
@@ -74,14 +74,17 @@ impl Gateway {
 
     /// Takes changes of the devices over: address, MTU, carrier.
     fn look_at_links(&mut self) {
-        let (mut gone, mut changed, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut changed, mut links, mut renamed) = (Vec::new(), Vec::new(), Vec::new(), false);
         let events = &self.events;
         for state in self.ports.iter_mut().filter(|state| state.open) {
             let id = state.configuration.id;
             let before = state.facts.as_ref().map(of_link);
-            if state.look(events).is_err() {
-                gone.push(id);
-                continue;
+            match state.look(events) {
+                Ok(is_renamed) => renamed |= is_renamed,
+                Err(_) => {
+                    gone.push(id);
+                    continue;
+                }
             }
             if let Some(link) = state.link {
                 links.push((id, link == Link::Up));
@@ -90,6 +93,9 @@ impl Gateway {
                 changed.push(id);
             }
             state.note_refusals();
+        }
+        if renamed {
+            self.renew_hooks();
         }
         for (id, up) in links {
             self.note_link(id, up);
@@ -161,7 +167,7 @@ impl Gateway {
         if let Some(state) = self.ports.iter().find(|state| state.configuration.id == id) {
             announce_port(state, &self.events);
         }
-        self.hooks.renew(|| hooks::ports(&self.configuration));
+        self.renew_hooks();
         self.tell_hooks();
     }
 
@@ -173,6 +179,12 @@ impl Gateway {
         };
         let ports = self.ports.iter().filter_map(port).collect();
         self.hooks.set_yielding(ports, self.lasting.routing.interfaces());
+    }
+
+    /// Has the ports' hooks watched by the present names of their interfaces.
+    fn renew_hooks(&mut self) {
+        let ports = self.hook_ports(&self.configuration);
+        self.hooks.renew(|| ports);
     }
 
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.

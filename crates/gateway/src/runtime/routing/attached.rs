@@ -11,7 +11,7 @@ use polder_buffers::PortId;
 use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, SourceCheck};
 use polder_datapath::tunnel::{NextHop, Stations};
 use polder_datapath::wire::{MacAddress, VlanId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct Attached {
     pub(super) interface: Interface,
     /// The kernel's number; [`own_index`] for a port that it does not have.
     pub(super) index: u32,
-    /// Its name: the port's, and the VLAN.
+    /// Its name: the port's, the VLAN, and the macvlan.
     pub(super) name: String,
     /// True if packets can be sent there.
     pub(super) carries: bool,
@@ -97,6 +97,7 @@ pub(super) fn attached(
     ports: &Ports,
     mirror: Option<&Mirror>,
     settings: &Settings,
+    before: &[Attached],
 ) -> Vec<Attached> {
     let mut all = Vec::new();
     let kernel_port = configuration.kernel_port().filter(|port| ports.get(port).is_some_and(|port| port.up));
@@ -105,7 +106,7 @@ pub(super) fn attached(
         match (port.device.interface(), mirror) {
             (Some(_), Some(mirror)) => {
                 let host = kernel_port.filter(|_| seen.punts);
-                kernels(port, (seen, host), (mirror, settings), &mut all);
+                kernels(port, (seen, ports, host), (mirror, settings), (before, &mut all));
             }
             (Some(_), None) => {}
             (None, _) if seen.facts.link_addresses.is_some() => point_to_point(port, seen, &mut all),
@@ -120,14 +121,14 @@ pub(super) fn attached(
     all
 }
 
-/// An interface that the kernel has, and the VLANs on it.
+/// An interface that the kernel has, the VLANs on it, and the macvlans on these.
 fn kernels(
     port: &Port,
-    (seen, host): (&AttachedPort, Option<PortId>),
+    (seen, ports, host): (&AttachedPort, &Ports, Option<PortId>),
     (mirror, settings): (&Mirror, &Settings),
-    all: &mut Vec<Attached>,
+    (before, all): (&[Attached], &mut Vec<Attached>),
 ) {
-    let Some(link) = mirror.link_named(&seen.facts.interface) else { return };
+    let Some(link) = seen.facts.index.and_then(|index| mirror.link(index)) else { return };
     let below = seen.up && link.carries();
     let make = |link: &Link, id: InterfaceId, name: String| {
         let addresses = mirror.addresses().filter(|address| address.index == link.index);
@@ -150,14 +151,43 @@ fn kernels(
             machine: None,
         }
     };
-    all.push(make(link, InterfaceId::untagged(port.id), port.name.clone()));
+    let macvlans = macvlans(mirror, ports);
+    let mut put = |link: &Link, id: InterfaceId, name: String| {
+        for upper in macvlans.iter().filter(|upper| upper.macvlan == Some(link.index)) {
+            let number = numbered(id, upper.index, (before, all));
+            all.extend(number.map(|id| make(upper, id, format!("{name}:{}", upper.name))));
+        }
+        all.push(make(link, id, name));
+    };
+    put(link, InterfaceId::untagged(port.id), port.name.clone());
     for upper in mirror.links() {
         let Some((_, vlan)) = upper.vlan.filter(|(lower, _)| *lower == link.index) else { continue };
         // VLAN 0 is none: such packets are the port's own.
         let Some(vlan) = VlanId::new(vlan).filter(|vlan| vlan.get() != 0) else { continue };
         let name = format!("{}.{}", port.name, vlan.get());
-        all.push(make(upper, InterfaceId::tagged(port.id, vlan), name));
+        put(upper, InterfaceId::tagged(port.id, vlan), name);
     }
+}
+
+/// Macvlans that have frames of the interface below, but for those that are ports themselves. One that is off or without
+/// a carrier has none: its virtual router is in another place.
+fn macvlans<'a>(mirror: &'a Mirror, ports: &Ports) -> Vec<&'a Link> {
+    let is_port = |link: &Link| ports.values().any(|seen| seen.facts.index == Some(link.index));
+    mirror.links().filter(|link| link.macvlan.is_some() && link.carries() && !is_port(link)).collect()
+}
+
+/// Name of a macvlan on an interface: the one that it had before, else one that was free and is.
+fn numbered(
+    below: InterfaceId,
+    index: u32,
+    (before, now): (&[Attached], &[Attached]),
+) -> Option<InterfaceId> {
+    let had = |known: &&Attached| known.index == index && known.interface.id.macvlan(0) == below;
+    if let Some(known) = before.iter().find(had) {
+        return Some(known.interface.id);
+    }
+    let taken = before.iter().chain(now).map(|known| known.interface.id).collect::<HashSet<_>>();
+    (1..=u16::MAX).map(|number| below.macvlan(number)).find(|id| !taken.contains(id))
 }
 
 /// A port that only Polder has.
@@ -165,7 +195,7 @@ fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
     let (mac, link) = match port.device.capabilities().has_kernel_peer {
         // The address that the port was given is that of the machine, which is the station at the other end.
         true => {
-            let link = mirror.and_then(|mirror| mirror.link_named(&seen.facts.interface));
+            let link = seen.facts.index.and_then(|index| mirror?.link(index));
             (beside(seen.facts.mac), link)
         }
         false => (seen.facts.mac, None),
@@ -261,7 +291,7 @@ pub(super) fn on_link(all: &[Attached], address: IpAddr) -> Option<&Attached> {
     };
     let networks = all.iter().filter_map(|attached| {
         let longest = attached.interface.addresses.iter().filter(shares).map(|own| own.bits).max()?;
-        Some((longest, attached))
+        Some(((longest, attached.interface.id.macvlan == 0), attached))
     });
-    networks.max_by_key(|(bits, _)| *bits).map(|(_, attached)| attached)
+    networks.max_by_key(|(rank, _)| *rank).map(|(_, attached)| attached)
 }

@@ -207,8 +207,11 @@ impl Routing {
         }
         let is_local = |(table, prefix): &(u32, Prefix)| *table == LOCAL_TABLE && !prefix.is_v6();
         let local = changed || changes.addresses || changes.rules || changes.routes.iter().any(is_local);
-        let settings =
-            self.look_at_settings(configuration, (changed || changes.links || changes.settings, local), now);
+        let settings = self.look_at_settings(
+            (configuration, ports),
+            (changed || changes.links || changes.settings, local),
+            now,
+        );
         let links = changed || changes.links || changes.addresses || settings;
         let mut dirty = self.dirty(&changes);
         if links {
@@ -288,7 +291,7 @@ impl Routing {
 
     fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
         self.news.ingresses = true;
-        let now = attached(configuration, ports, self.mirror(), &self.settings);
+        let now = attached(configuration, ports, self.mirror(), &self.settings, &self.attached);
         if now != self.attached {
             self.news.interfaces = true;
             let before = core::mem::replace(&mut self.attached, now);

@@ -3,7 +3,7 @@
 //! A change of `rp_filter` comes as a notice; the others come without one, so that all are read again now and then.
 
 use super::wanted::LOCAL_TABLE;
-use super::{Routing, local_prefixes};
+use super::{Ports, Routing, local_prefixes};
 use crate::config::model::{Configuration, Port, Role};
 use crate::kernel::Mirror;
 use crate::kernel::message::{Link, Target};
@@ -44,7 +44,7 @@ impl Routing {
     /// kernel's own table; true if an interface's settings have changed.
     pub(super) fn look_at_settings(
         &mut self,
-        configuration: &Configuration,
+        (configuration, ports): (&Configuration, &Ports),
         (anew, local): (bool, bool),
         now: Nanos,
     ) -> bool {
@@ -58,7 +58,8 @@ impl Routing {
         if anew || now.since(settings.read) >= READ_AGAIN {
             settings.read = now;
             settings.hashes = [hash_policy("ipv4"), hash_policy("ipv6")];
-            settings.checks = self.mirror().map(|mirror| checks(configuration, mirror)).unwrap_or_default();
+            settings.checks =
+                self.mirror().map(|mirror| checks(configuration, ports, mirror)).unwrap_or_default();
         }
         self.router.set_hash_policies(settings.hashes);
         let same = (settings.always, &settings.checks) == (self.settings.always, &self.settings.checks);
@@ -68,10 +69,12 @@ impl Routing {
 }
 
 /// The settings of interfaces that a router may be attached to.
-fn checks(configuration: &Configuration, mirror: &Mirror) -> HashMap<String, SourceCheck> {
+fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> HashMap<String, SourceCheck> {
     let is_port = |link: &&Link| {
-        let is_link = |port: &Port| port.device.interface() == Some(link.name.as_str());
+        let number = |port: &Port| ports.get(&port.id).and_then(|seen| seen.facts.index);
+        let is_link = |port: &Port| number(port) == Some(link.index);
         link.vlan.is_some()
+            || link.macvlan.is_some()
             || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(port))
     };
     let all = Interface::read("all");

@@ -25,7 +25,7 @@ impl Service {
         is_free(&confirmation, request, now).map_err(failed)?;
         let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
         let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
-        let ports = hooks::ports(&loaded.configuration);
+        let ports = gateway.hook_ports(&loaded.configuration);
         let hooks =
             hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
         silence::admit_new(&gateway.configuration, &loaded.configuration, request.yes).map_err(failed)?;
@@ -35,7 +35,7 @@ impl Service {
         let pending =
             seconds.map(|seconds| way_back(&gateway, &plan, now + Nanos::from_seconds(seconds.into())));
         let pending = pending.transpose().map_err(failed)?;
-        if !request.dry_run && !plan.difference.is_empty() {
+        if !request.dry_run && !plan.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
             let (threads, clock) = (gateway.threads.clone(), gateway.clock);
             gateway.hooks.follow(&threads, clock, ports, hooks);
@@ -55,7 +55,7 @@ impl Service {
         let running = &gateway.configuration;
         // A reload would keep it, too.
         keep_on_exit(running, &mut loaded.configuration);
-        let difference = difference(running, &loaded.configuration);
+        let difference = difference(&gateway.renamed_as_in(&loaded.configuration), &loaded.configuration);
         Ok(Compared {
             format: 1,
             gateway: running.gateway.name.clone(),
@@ -136,7 +136,7 @@ fn go_back(gateway: &mut Gateway, before: &Configuration) -> Result<Vec<String>>
     let plan = gateway.plan(before)?;
     let changes = detail::describe(&gateway.configuration, &plan.difference);
     gateway.carry_out(plan)?;
-    let ports = hooks::ports(&gateway.configuration);
+    let ports = gateway.hook_ports(&gateway.configuration);
     gateway.hooks.renew(|| ports);
     gateway.tell_hooks();
     Ok(changes)

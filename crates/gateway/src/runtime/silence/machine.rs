@@ -109,7 +109,7 @@ pub(in crate::runtime) fn is_stacked(link: &Link) -> bool {
 fn default_routes(somewhere: IpAddr) -> Vec<(u32, Option<IpAddr>)> {
     let answers = route_to(somewhere, FIB_MATCH).unwrap_or_default();
     let Some((kind, body)) = answers.first() else { return Vec::new() };
-    let Said::There(Item::Route(key, _, target)) = said(*kind, body) else { return Vec::new() };
+    let Said::There(Item::Route(key, _, _, target)) = said(*kind, body) else { return Vec::new() };
     if key.prefix.bits() != 0 {
         return Vec::new();
     }

@@ -1,0 +1,106 @@
+//! Changes of the kernel's list of the routes with one key.
+//!
+//! IPv4: routes with one key differ in origin or effect, and the first of the list counts. IPv6: no two routes with
+//! one key have a next hop in common. Routes by gateways are siblings, together one route of several hops; a route of
+//! a router advertisement, by an interface alone or by a nexthop object stands by itself. Observed on Linux 6.18.
+
+use crate::kernel::message::{HopSpec, Placement, Target};
+use crate::kernel::mirror::Route;
+use std::sync::Arc;
+
+/// The list after the kernel has put a route there.
+pub(super) fn with(known: &[Route], is_v6: bool, new: Route, placement: Placement) -> Vec<Route> {
+    let mut list = known.to_vec();
+    let is_known = list.iter().any(|route| route.is_same(&new));
+    match placement {
+        Placement::Alone => return vec![new],
+        Placement::Replaces | Placement::Last | Placement::Added if is_known => {}
+        Placement::Replaces | Placement::Last | Placement::Added if is_v6 => {
+            let replaces = placement == Placement::Replaces;
+            with_v6(&mut list, new, replaces);
+        }
+        Placement::Replaces => drop(list.splice(..list.len().min(1), [new])),
+        Placement::Last => list.push(new),
+        Placement::Added => list.insert(0, new),
+    }
+    list
+}
+
+fn with_v6(list: &mut Vec<Route>, mut new: Route, replaces: bool) {
+    let overlaps = list.iter().position(|route| overlap(&route.target, &new.target));
+    let alike = || list.iter().position(|route| is_sibling(route) == is_sibling(&new));
+    let place = overlaps.or_else(|| replaces.then(alike).flatten());
+    let place = place.or_else(|| (replaces && !list.is_empty()).then_some(0));
+    let Some(place) = place else { return list.push(new) };
+    if let Some(target) = in_order(&list[place].target, &new.target) {
+        new.target = Arc::new(target);
+    }
+    let target = Arc::clone(&new.target);
+    list[place] = new;
+    let mut at = 0..;
+    list.retain(|route| at.next() == Some(place) || !overlap(&route.target, &target));
+}
+
+/// The list after the kernel has removed a route; of an IPv6 route with siblings, the removed hops.
+pub(super) fn without(known: &[Route], is_v6: bool, gone: &Route) -> Vec<Route> {
+    if is_v6 {
+        return known.iter().filter_map(|route| without_hops(route, &gone.target)).collect();
+    }
+    let mut list = known.to_vec();
+    if let Some(place) = list.iter().position(|route| route.is_same(gone)) {
+        list.remove(place);
+    }
+    list
+}
+
+fn without_hops(route: &Route, gone: &Target) -> Option<Route> {
+    let (Target::Hops(known), Target::Hops(gone)) = (&*route.target, gone) else {
+        return (!overlap(&route.target, gone)).then(|| route.clone());
+    };
+    let stays = |hop: &&HopSpec| !gone.iter().any(|gone| is_same_hop(gone, hop));
+    let left = known.iter().filter(stays).copied().collect::<Vec<_>>();
+    match left.len() {
+        0 => None,
+        length if length == known.len() => Some(route.clone()),
+        _ => Some(Route { target: Arc::new(Target::Hops(left)), ..route.clone() }),
+    }
+}
+
+/// True if two IPv6 routes with one key have a next hop in common.
+fn overlap(one: &Target, other: &Target) -> bool {
+    match (one, other) {
+        (Target::Hops(one), Target::Hops(other)) => {
+            one.iter().any(|hop| other.iter().any(|other| is_same_hop(hop, other)))
+        }
+        (Target::Object(one, _), Target::Object(other, _)) | (Target::Local(one), Target::Local(other)) => {
+            one == other
+        }
+        (Target::Hops(_) | Target::Object(..) | Target::Local(_), _)
+        | (_, Target::Hops(_) | Target::Object(..) | Target::Local(_)) => false,
+        // All of these are by the loopback interface.
+        (one, other) => one.is_verdict() && other.is_verdict(),
+    }
+}
+
+fn is_same_hop(one: &HopSpec, other: &HopSpec) -> bool {
+    (one.index, one.gateway) == (other.index, other.gateway)
+}
+
+/// Hops of the new target in the order of the old one, new hops last: a notice of a new sibling begins with it.
+fn in_order(old: &Target, new: &Target) -> Option<Target> {
+    let (Target::Hops(old), Target::Hops(new)) = (old, new) else { return None };
+    let place = |hop: &HopSpec| old.iter().position(|old| is_same_hop(old, hop)).unwrap_or(old.len());
+    let mut hops = new.clone();
+    hops.sort_by_key(place);
+    Some(Target::Hops(hops))
+}
+
+/// True if the kernel makes an IPv6 route a sibling of others: a static one by a gateway.
+fn is_sibling(route: &Route) -> bool {
+    const REDIRECT: u8 = 1;
+    const KERNEL: u8 = 2;
+    const RA: u8 = 9;
+    let has_gateway =
+        matches!(&*route.target, Target::Hops(hops) if hops.first().is_some_and(|hop| hop.gateway.is_some()));
+    has_gateway && !matches!(route.protocol, REDIRECT | KERNEL | RA)
+}
