@@ -68,6 +68,11 @@ impl Route {
         Self { source, metric, protocol, preference, target: Arc::new(target), rank: 0 }
     }
 
+    /// The same route with another effect.
+    pub(super) fn with_target(&self, target: Target) -> Self {
+        Self { target: Arc::new(target), ..self.clone() }
+    }
+
     /// True if both are the same route to the kernel, wherever in its list.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let parts = |route: &Self| (route.source, route.metric, route.protocol, route.preference);

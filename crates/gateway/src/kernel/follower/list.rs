@@ -62,7 +62,7 @@ fn without_hops(route: &Route, gone: &Target) -> Option<Route> {
     match left.len() {
         0 => None,
         length if length == known.len() => Some(route.clone()),
-        _ => Some(Route { target: Arc::new(Target::Hops(left)), ..route.clone() }),
+        _ => Some(route.with_target(Target::Hops(left))),
     }
 }
 

@@ -298,7 +298,7 @@ fn put_v6(list: &mut Vec<Route>, (key, protocol): (RouteKey, u8), verb: Verb, ho
             let known = hops_of(&list[siblings]);
             list[siblings].target = Arc::new(Target::Hops([&known[..], &[hop]].concat()));
             let told = Target::Hops([&[hop], &known[..]].concat());
-            Some((Placement::Last, Route { target: Arc::new(told), ..list[siblings].clone() }))
+            Some((Placement::Last, list[siblings].with_target(told)))
         }
     }
 }
