@@ -10,9 +10,9 @@ const WIRES: &str = "ip link set lo up
         ip link add pdeth$wire type veth peer name pdpeer$wire
         ip link set pdeth$wire up; ip link set pdpeer$wire up
     done
-    namespaces=
+    namespaces=; processes=
     clean() {
-        for job in $(jobs -p); do kill -KILL $job 2>/dev/null || true; done; wait || true
+        kill $processes 2>/dev/null || true; sleep 0.2; kill -KILL $processes 2>/dev/null || true; wait || true
         for name in $namespaces; do ip netns del $name 2>/dev/null || true; done
     }
     trap clean EXIT\n";
@@ -82,7 +82,7 @@ fn interfaces_on_a_bridge_port_are_named_in_every_namespace() {
     let here = "ip link add pdmv0 link pdeth0 type macvlan; ip link add pdmt0 link pdeth1 type macvtap
         ip link add pdvx0 type vxlan id 5 dev pdeth0 dstport 4789\n";
     let elsewhere = "ns=pd-web-$$; namespaces=$ns; ip netns add $ns
-        unshare --net sleep 60 > /dev/null 2>&1 & box=$!
+        unshare --net sleep 600 > /dev/null 2>&1 & box=$!; processes=$box
         for i in $(seq 50); do
             [ $(readlink /proc/$box/ns/net) = $(readlink /proc/$$/ns/net) ] || break; sleep 0.1
         done
@@ -137,12 +137,16 @@ fn packet_sockets_are_named_by_their_process_and_what_they_would_hear() {
     if !can_run(test, &["tcpdump", "udhcpc", "lldpd", "awk"]) {
         return;
     }
-    let discovery =
-        format!("tcpdump -i pdeth0 -w /dev/null ether proto 0x8863 > /dev/null 2>&1 & {}", sockets(1));
-    let sniffer = format!("tcpdump -i pdeth0 -w /dev/null > /dev/null 2>&1 & {}", sockets(1));
-    let client = format!("udhcpc -i pdeth0 -n -t 20 -f >/dev/null 2>&1 & {}", sockets(1));
-    let neighbours =
-        format!("lldpd -d -u $(dirname $FILE)/lldpd.sock -I pdeth0 >/dev/null 2>&1 & {}", sockets(1));
+    let discovery = format!(
+        "tcpdump -i pdeth0 -w /dev/null ether proto 0x8863 > /dev/null 2>&1 & processes=$!; {}",
+        sockets(1)
+    );
+    let sniffer = format!("tcpdump -i pdeth0 -w /dev/null > /dev/null 2>&1 & processes=$!; {}", sockets(1));
+    let client = format!("udhcpc -i pdeth0 -n -t 20 -f > /dev/null 2>&1 & processes=$!; {}", sockets(1));
+    let neighbours = format!(
+        "lldpd -d -u $(dirname $FILE)/lldpd.sock -I pdeth0 > /dev/null 2>&1 & processes=$!; {}",
+        sockets(1)
+    );
     for (role, mode, script, expected) in [
         ("bridge", "native", &discovery, Some("tcpdump")),
         ("bridge", "skb", &discovery, None),
@@ -233,7 +237,7 @@ fn namespaces_that_come_and_go_and_processes_that_are_closed_are_no_failure() {
     }
     let bridge = file("bridge", "skb");
     let flapping = "namespaces=pd-flap-$$
-        while true; do ip netns add pd-flap-$$; ip netns del pd-flap-$$; done > /dev/null 2>&1 &
+        while true; do ip netns add pd-flap-$$; ip netns del pd-flap-$$; done > /dev/null 2>&1 & processes=$!
         for i in 1 2 3 4 5; do $POLDER check --json $FILE > /dev/null; done\n";
     assert_eq!(starved("flap", &bridge, flapping), [] as [&str; 0]);
     // Somebody who may not look says so.
@@ -252,12 +256,12 @@ fn default_router(name: &str, forwarding: u8) -> String {
         ip link set pdpeer0 netns $ns
         ip netns exec $ns sh -c 'echo 0 > /proc/sys/net/ipv6/conf/pdpeer0/accept_dad'
         ip -n $ns link set pdpeer0 up
-        $POLDER run --yes $FILE > /dev/null 2>&1 &
+        $POLDER run --yes $FILE > /dev/null 2>&1 & processes=$!
         echo 'interface pdeth0 {{ AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; }};' > $dir/radvd.conf
         chmod 600 $dir/radvd.conf
-        radvd -n -C $dir/radvd.conf -p $dir/radvd.pid > /dev/null 2>&1 &
+        radvd -n -C $dir/radvd.conf -p $dir/radvd.pid > /dev/null 2>&1 & radvd=$!; processes=\"$processes $radvd\"
         for i in $(seq 200); do ip -n $ns -6 route | grep -q '^default' && break; sleep 0.1; done
-        kill -STOP $!
+        kill -STOP $radvd
         ip -n $ns -6 route | grep -q '^default' && echo 'has a router'
         set -- $(ip -n $ns -6 route | grep '^default'); router=$3
         ip -n $ns -6 neigh change $router dev pdpeer0 lladdr $(ip -br link show pdeth0 | awk '{{print $3}}') router nud probe
