@@ -44,13 +44,15 @@ pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse;
     use crate::runtime::hooks::ports;
+    use std::path::Path;
 
     const ROUTER: &str = "version = 1\n[port.lan]\ninterface = \"lan\"\nrole = \"router\"\n\
                           [port.wan]\ninterface = \"wan\"\nrole = \"router\"\n";
 
     fn answers(text: &str) -> Vec<Answer> {
-        let configuration = crate::config::check(text, "gateway.toml").expect("a configuration");
+        let configuration = parse(text, Path::new("gateway.toml")).expect("a configuration").configuration;
         ports(&configuration).into_iter().map(|port| port.answer).collect()
     }
 
