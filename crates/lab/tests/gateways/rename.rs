@@ -33,8 +33,7 @@ fn a_routers_port_follows_its_interface() {
         let name = |from, to| net.gateway.ip(&["link", "set", from, "name", to]).unwrap();
         let right = Ipv4Addr::new(10, 83, 2, 2);
         let arrivals = std::thread::scope(|scope| {
-            let second = Duration::from_secs(2);
-            let stream = scope.spawn(|| stream(&net.left, &net.right, right, 200.0, second));
+            let stream = scope.spawn(|| stream(&net.left, &net.right, right, 200.0, Duration::from_secs(2)));
             std::thread::sleep(Duration::from_millis(700));
             name("east", "east9");
             stream.join().unwrap()
