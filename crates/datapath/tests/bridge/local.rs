@@ -245,7 +245,7 @@ impl Facing {
         }
     }
 
-    /// What is on the cable arrives, 10 us later.
+    /// Delivers the frames on the cable, 10 µs later.
     fn step(&mut self) {
         for end in [0, 1] {
             self.ends[end].now = self.ends[end].now + Nanos(10_000);

@@ -164,7 +164,7 @@ pub(crate) mod cases {
     use crate::bpf::taken::TakenMaps;
     use polder_datapath::tunnel::Ends;
 
-    /// What a program does with a packet.
+    /// Fate of a packet at the program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fate {
         Carried,

@@ -76,6 +76,18 @@ pub(super) const LAW: &[Family<Counters>] = &[
         "Frames whose source found no place in the database.",
         |row| Some(Count(row.bridging.learn_failures)),
     ),
+    Family::counter(
+        "bridge_own_address",
+        "frames",
+        "Frames with an address of the machine from another member.",
+        |row| Some(Count(row.bridging.own_addresses)),
+    ),
+    Family::counter(
+        "bridge_looped",
+        "frames",
+        "Frames that a hairpin sent back and that came in again.",
+        |row| Some(Count(row.bridging.looped)),
+    ),
     Family::counter("bridge_flooded", "frames", "Frames for a group or an unknown station.", |row| {
         Some(Count(row.bridging.flooded))
     }),

@@ -83,7 +83,7 @@ fn a_second_network_between_the_same_ends_is_the_kernels() {
     }
 }
 
-/// What the kernel receives of GRE, as a raw socket has it.
+/// GRE packets that the kernel receives, as a raw socket has them.
 struct Raw(OwnedFd);
 
 impl Raw {

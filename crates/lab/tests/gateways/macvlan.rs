@@ -27,7 +27,7 @@ fn virtual_router(net: &Net, mode: &str, bits: [&str; 2]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What a station sends by the virtual router even while nobody answers for it.
+/// Packets that a station sends by the virtual router even while nobody answers for it.
 fn know(net: &Net) {
     for (address, mac) in VIRTUAL.iter().zip(VIRTUAL_MAC) {
         let entry = ["neigh", "replace", address, "lladdr", mac, "dev", "eth0", "nud", "permanent"];

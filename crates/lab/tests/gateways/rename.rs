@@ -41,7 +41,7 @@ fn a_routers_port_follows_its_interface() {
         assert_eq!(arrivals.lost, 0, "{mode}: {arrivals:?}");
         until("the new name is shown", || shown(&polder) == "east9");
         polder.wait_until_said("is named east9");
-        let other = ["link", "add", "east", "type", "dummy"];
+        let other = ["link", "add", "east", "type", "veth", "peer", "name", "other"];
         net.gateway.ip(&other).unwrap();
         net.gateway.ip(&["link", "set", "east", "up"]).unwrap();
         ["10.83.2.2", "fd83:2::2"].iter().for_each(|to| reaches(&net.left, to));
@@ -87,7 +87,7 @@ fn a_bridges_port_follows_its_interface() {
         let polder = Gateway::start(&topology, &gateway, &ports(BRIDGE, mode));
         reaches(&left, "10.83.1.2");
         gateway.ip(&["link", "set", "east", "name", "east9"]).unwrap();
-        gateway.ip(&["link", "add", "east", "type", "dummy"]).unwrap();
+        gateway.ip(&["link", "add", "east", "type", "veth", "peer", "name", "other"]).unwrap();
         until("the new name is shown", || shown(&polder) == "east9");
         assert!(ping(&left, "10.83.1.2", &[]).contains(" 0% packet loss"), "{mode}");
         polder.stop();

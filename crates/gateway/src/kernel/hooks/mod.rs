@@ -53,11 +53,11 @@ pub struct Port {
     pub takes: Takes,
     /// True if packets that leave by the interface meet the tc filters at its egress.
     pub meets_egress: bool,
-    /// What becomes of its packets when a hook appears.
+    /// Answer of the port when a hook appears.
     pub answer: Answer,
 }
 
-/// What becomes of a port's packets when a hook appears that they do not reach.
+/// Answer of a port when a hook appears that its packets do not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// They go round it, as the file says.

@@ -4,7 +4,7 @@ use crate::config::model::{Configuration, KernelHooks, Port, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::hooks::Answer;
 
-/// What becomes of the packets of `port` when a hook appears; `obstacle` is that of the router.
+/// Answer of `port` when a hook appears; `obstacle` is that of the router.
 pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
     match (port.kernel_hooks, port.role) {
         (KernelHooks::Bypass, _) => Answer::Bypass,
@@ -60,7 +60,7 @@ mod tests {
     fn a_router_yields_where_the_kernel_has_all_that_it_goes_by() {
         assert_eq!(answers(ROUTER), [Answer::Yield; 2]);
         let obstacles = [
-            ("[port.tap]\ntap = \"t\"\nrole = \"router\"\n", "interfaces"),
+            ("[port.tap]\ntap = \"t\"\nrole = \"router\"\naddresses = [\"192.0.2.1/24\"]\n", "interfaces"),
             ("[[router.route]]\nto = \"10.0.0.0/8\"\nkind = \"blackhole\"\n", "routes"),
             ("[router]\nroutes = \"static\"\n", "routes"),
             ("[[filter]]\naction = \"drop\"\nprotocol = \"udp\"\n", "filters"),

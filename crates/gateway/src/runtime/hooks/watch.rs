@@ -393,7 +393,7 @@ fn look(shared: &Shared) -> Option<Nanos> {
     decide(&mut state, &shared.yields, (&answers, generation), now)
 }
 
-/// What becomes of the packets of a port, and of which families, as the kernel forwards at present.
+/// Answer of a port, and the families of which the kernel forwards packets at present.
 fn answer(port: &Port) -> (Answer, Families) {
     let families = match port.answer {
         Answer::Yield => hooks::forwarded(&port.interface),

@@ -39,7 +39,7 @@ pub struct Evidence {
     pub object: String,
     /// Command that shows it.
     pub probe: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// Remedy; empty where nothing is to be done.
     pub remedy: String,
 }
 

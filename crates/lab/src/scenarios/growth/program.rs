@@ -329,7 +329,7 @@ mod tests {
             Object::Tunnels => configuration.tunnels.len(),
             Object::Rules => configuration.filters.len(),
             Object::Stations | Object::Routes | Object::Neighbours | Object::Flows | Object::Ports => {
-                configuration.ports.len()
+                configuration.file_ports().count()
             }
         }
     }
