@@ -21,13 +21,26 @@ impl PacketSocket {
     /// # Errors
     /// When there is no such interface, or this is not root.
     pub fn open(interface: &str) -> Result<Self, Errno> {
+        Self::bound(interface, None)
+    }
+
+    /// Opens it for the frames of one EtherType, as daemons do: it stands behind the hooks of an interface, where one for all
+    /// frames stands before them.
+    ///
+    /// # Errors
+    /// When there is no such interface, or this is not root.
+    pub fn open_for(interface: &str, kind: u16) -> Result<Self, Errno> {
+        Self::bound(interface, Some(kind))
+    }
+
+    fn bound(interface: &str, kind: Option<u16>) -> Result<Self, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         // A smaller one only loses more when this process stands still.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, KEPT);
         let own = Self(socket);
         sys::set_option(own.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
-        sys::bind_to_interface(own.as_fd(), interface_number(interface)?)?;
+        sys::bind_to_interface(own.as_fd(), interface_number(interface)?, kind)?;
         Ok(own)
     }
 

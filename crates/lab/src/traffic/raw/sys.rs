@@ -119,12 +119,16 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: u
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Binds a packet socket to all frames of an interface (packet(7)).
-pub(super) fn bind_to_interface(socket: BorrowedFd<'_>, interface: u32) -> Result<(), Errno> {
+/// Binds a packet socket to the frames of an interface, all or those of one EtherType (packet(7)).
+pub(super) fn bind_to_interface(
+    socket: BorrowedFd<'_>,
+    interface: u32,
+    kind: Option<u16>,
+) -> Result<(), Errno> {
     let small = |number: i32| u16::try_from(number).map_err(|_| Errno::INVAL);
     let address = libc::sockaddr_ll {
         sll_family: small(libc::AF_PACKET)?,
-        sll_protocol: small(libc::ETH_P_ALL)?.to_be(),
+        sll_protocol: kind.map_or_else(|| small(libc::ETH_P_ALL), Ok)?.to_be(),
         sll_ifindex: i32::try_from(interface).map_err(|_| Errno::INVAL)?,
         sll_hatype: 0,
         sll_pkttype: 0,
