@@ -27,6 +27,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("dpdk-testpmd", "dpdk-dev"),
     ("ovs-vswitchd", "openvswitch-switch"),
+    ("wpa_supplicant", "wpasupplicant"),
+    ("rdisc6", "ndisc6"),
+    ("ptp4l", "linuxptp"),
+    ("smcrouted", "smcroute"),
+    ("zebra", "frr"),
+    ("bird", "bird2"),
 ];
 
 /// The command as a person would type it.

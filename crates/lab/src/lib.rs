@@ -8,6 +8,7 @@ pub mod differential;
 pub mod e1000;
 pub mod guest;
 pub mod hold;
+pub mod hosts;
 pub mod hot;
 pub mod lan78xx;
 pub mod packages;

@@ -11,7 +11,7 @@ use polder_lab::demo::{self, Forwarder};
 use polder_lab::e1000;
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
-use polder_lab::peers::{gateway, neighbour};
+use polder_lab::peers::{gateway, neighbour, polder};
 use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario, nics, usb};
@@ -251,6 +251,9 @@ struct RunArguments {
     /// Only what rows with this in their names need; may be given several times.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
+    /// Program `polder` that gateways run, an earlier build for instance; default: the one beside this program.
+    #[arg(long, value_name = "PATH")]
+    gateway: Option<PathBuf>,
     /// File for the report as JSON; with `all`, the scenario's name is put before the ending.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -470,6 +473,9 @@ fn list(screen: Screen) {
 }
 
 fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.gateway {
+        polder::use_program(path);
+    }
     let all = arguments.scenario == "all";
     let named = Scenario::named(&arguments.scenario);
     if let Some(scenario) = named.filter(|scenario| scenario.name != arguments.scenario) {

@@ -33,8 +33,24 @@ impl Gateway {
         Self::start_lacking(None, namespace, directory, tables)
     }
 
+    /// Starts a gateway without waiting for it.
+    pub(crate) fn spawn(namespace: &Namespace, directory: &Path, tables: &str) -> anyhow::Result<Self> {
+        Self::spawn_lacking(None, namespace, directory, tables)
+    }
+
     /// The same, with programs that lack a check.
     pub(crate) fn start_lacking(
+        check: Option<Check>,
+        namespace: &Namespace,
+        directory: &Path,
+        tables: &str,
+    ) -> anyhow::Result<Self> {
+        let mut gateway = Self::spawn_lacking(check, namespace, directory, tables)?;
+        gateway.wait()?;
+        Ok(gateway)
+    }
+
+    fn spawn_lacking(
         check: Option<Check>,
         namespace: &Namespace,
         directory: &Path,
@@ -55,15 +71,19 @@ impl Gateway {
             command
         };
         let process = Running::start("polder", command.arg(&file))?;
-        let mut gateway = Self { process, program, file, socket };
+        Ok(Self { process, program, file, socket })
+    }
+
+    /// Waits until the gateway answers.
+    pub(crate) fn wait(&mut self) -> anyhow::Result<()> {
         let end = clock::now() + START;
-        while let Err(error) = gateway.show("ports") {
-            gateway.process.check()?;
-            let said = || command::last_lines(&gateway.process.said(), 12);
+        while let Err(error) = self.show("ports") {
+            self.process.check()?;
+            let said = || command::last_lines(&self.process.said(), 12);
             ensure!(clock::now() < end, "polder does not answer: {error:#}: {}", said());
             interrupt::sleep(Duration::from_millis(10))?;
         }
-        Ok(gateway)
+        Ok(())
     }
 
     /// Its process.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Time for which it may take until its control socket answers, and until it has accounted for everything.
@@ -72,11 +72,24 @@ pub struct Polder {
     workers: usize,
 }
 
-/// The `polder` program beside this one, or else on the path.
+/// The program of [`use_program`].
+static GIVEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has gateways run that `polder` program: an earlier build, for instance. The first call counts.
+pub fn use_program(path: &Path) {
+    // A second program would be of another report.
+    let _ = GIVEN.set(path.to_owned());
+}
+
+/// The `polder` program that was given, the one beside this one, or else on the path.
 ///
 /// # Errors
 /// With what to do, when there is none.
 pub fn program() -> anyhow::Result<PathBuf> {
+    if let Some(path) = GIVEN.get() {
+        ensure!(path.is_file(), "there is no program {}", path.display());
+        return Ok(path.clone());
+    }
     let own = std::env::current_exe().unwrap_or_default();
     // Tests are built one folder below.
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("polder"));

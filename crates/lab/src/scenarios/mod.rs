@@ -12,6 +12,7 @@ mod filter;
 mod gateway;
 mod growth;
 mod hops;
+mod hosts;
 mod idle;
 mod judge_gre;
 mod judge_vxlan;
@@ -79,6 +80,7 @@ pub const ALL: &[Scenario] = &[
     e1000::SCENARIO,
     differential::SCENARIO,
     selftests::SCENARIO,
+    hosts::SCENARIO,
     nics::SCENARIO,
     usb::SCENARIO,
     operate::SCENARIO,

@@ -1,0 +1,36 @@
+//! Commands that recipes share.
+
+/// Nothing comes in by an interface.
+macro_rules! deaf {
+    ($at:literal, $interface:literal) => {
+        (
+            $at,
+            concat!(
+                "nft add table netdev deaf; nft add chain netdev deaf ",
+                $interface,
+                " '{ type filter hook ingress device ",
+                $interface,
+                " priority -500; policy drop; }'"
+            ),
+            "nft delete table netdev deaf",
+        )
+    };
+}
+
+/// A daemon of FRR, which starts when zebra listens.
+macro_rules! frr {
+    ($daemon:literal) => {
+        concat!(
+            "i=0; until [ -S {dir}/zserv ]; do i=$((i+1)); [ $i -lt 400 ]; sleep 0.05; done
+             exec /usr/lib/frr/",
+            $daemon,
+            " -f {dir}/",
+            $daemon,
+            ".conf -i {dir}/",
+            $daemon,
+            ".pid -z {dir}/zserv --vty_socket {dir} -P 0"
+        )
+    };
+}
+
+pub(super) use {deaf, frr};
