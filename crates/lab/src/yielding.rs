@@ -268,18 +268,21 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool) -> anyhow::Result<Vec<u64>> {
     }
 }
 
+/// Keeps a core busy until `stop` is set.
+fn spin(stop: &AtomicBool) {
+    // Relaxed: a flag that orders nothing.
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
 /// Keeps as many cores busy as there are, while `work` runs.
 pub fn beside_busy_cores<T>(work: impl FnOnce() -> T) -> T {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..cores {
-            scope.spawn(|| {
-                // Relaxed: a flag that orders nothing.
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
+            scope.spawn(|| spin(&stop));
         }
         let ended = Release(&stop);
         let result = work();

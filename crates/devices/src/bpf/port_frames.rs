@@ -99,7 +99,9 @@ fn for_station(program: &mut Assembler, target: &impl Target, (take, pass): (Lab
 }
 
 /// Offset of a word.
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "there are 18 words")]
 const fn offset(word: usize) -> i16 {
+    const { assert!(WORDS < 1 << 12, "offsets have 15 bits") };
     word as i16 * 8
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// Tables of what one port takes.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a port has one")]
 pub(crate) enum TakenMaps {
     /// Everything but the port's own frames.
     Whole(PortFrames),

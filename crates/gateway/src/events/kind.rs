@@ -309,6 +309,7 @@ impl EventKind {
     }
 
     /// The event in words, in one line.
+    #[expect(clippy::too_many_lines, reason = "a line or two for each kind")]
     pub fn text(&self) -> String {
         match self {
             Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),

@@ -121,15 +121,20 @@ impl EventWatch {
                 offences.into_iter().zip(kinds).zip([count[0] > before[0], count[1] > before[1]])
             {
                 let told = is_news.then(|| offences.last()).flatten();
-                let Some(event) = told.and_then(|last| kind(gateway, last)) else { continue };
-                let text = event.text();
-                if !self.told.contains_key(&text) && self.told.len() < NAMED {
-                    self.told.insert(text, now);
-                    events.note(event);
-                }
+                let event = told.and_then(|last| kind(gateway, last));
+                event.into_iter().for_each(|event| self.tell_once(event, now, events));
             }
         }
         self.offences = counts;
+    }
+
+    /// Tells of an event that has not been told of late.
+    fn tell_once(&mut self, event: EventKind, now: Nanos, events: &Events) {
+        let text = event.text();
+        if !self.told.contains_key(&text) && self.told.len() < NAMED {
+            self.told.insert(text, now);
+            events.note(event);
+        }
     }
 
     fn look_at_routes(&mut self, gateway: &Gateway, events: &Events) {

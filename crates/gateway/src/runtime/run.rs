@@ -256,8 +256,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let giver = Arc::new(Giver::new(Arc::clone(&gateway), heritage));
     let service = Service::new(Arc::clone(&gateway), manager, path, Arc::clone(&giver), pending);
     let service = Arc::new(service);
-    let answering = Arc::clone(&service);
-    let taking = Arc::clone(&service);
+    let (answering, taking) = (Arc::clone(&service), Arc::clone(&service));
     let take = move |ask, stream| taking.take(ask, stream);
     let answer = move |request| answering.answer(request);
     let server = Server::start((claimed, clock), threads, answer, take)

@@ -288,6 +288,7 @@ fn segments(outlet: &OutletState) -> SegmentRow {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a line for each field")]
 fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     let facts = state.facts.as_ref();
     let configuration = &state.configuration;

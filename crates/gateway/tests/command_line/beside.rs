@@ -32,7 +32,7 @@ fn file(role: &str, mode: &str) -> String {
 /// Findings of `check` after `script`, those about host settings of no interest here aside: table, severity and the whole.
 fn found(name: &str, configuration: &str, script: &str) -> Vec<Value> {
     let (_, text) = inside(name, configuration, &format!("{WIRES}{script}\n$POLDER check --json $FILE"));
-    let line = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{text}"));
+    let line = text.lines().rfind(|line| line.starts_with('{')).expect(&text);
     let json: Value = serde_json::from_str(line).expect(line);
     let topics = ["starves", "forwarding", "kernel", "falls silent", "kernel hooks"];
     let seen = json["preflight"].as_array().expect("a list").iter();
@@ -43,7 +43,7 @@ fn found(name: &str, configuration: &str, script: &str) -> Vec<Value> {
 fn starved(name: &str, configuration: &str, script: &str) -> Vec<String> {
     let seen = found(name, configuration, script).into_iter().filter(|seen| seen["severity"] != "fine");
     let told = seen.map(|seen| {
-        let object = seen["object"].as_str().unwrap_or_else(|| panic!("an object: {seen}")).to_owned();
+        let object = seen["object"].as_str().expect("a finding names an object").to_owned();
         assert!(seen["probe"].as_str().is_some_and(|probe| !probe.is_empty()), "{seen}");
         assert!(seen["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{seen}");
         // Numbers of processes differ.

@@ -144,8 +144,6 @@ fn a_tunnel_whose_ends_disagree_hears_nothing() {
     crate::support::assert_silent(&net.client, SERVER);
     // Packets with another key are the kernel's.
     assert_eq!((far.drops("no-tunnel"), far.all("tunnels", "received")), (0, vec![0]));
-    let shown = far.show("tunnels").to_string();
-    assert!(shown.contains("nothing heard"), "{shown}");
     near.stop();
     far.stop();
 }

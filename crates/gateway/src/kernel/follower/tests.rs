@@ -187,24 +187,28 @@ impl Kernel {
         }
     }
 
+    /// Removes a hop from the routes with a key, and routes that have no other.
+    fn remove_hop(&mut self, key: Key, hop: u8) {
+        let Key::Route(key) = key else { return };
+        let mut list = self.has.list(key);
+        list.retain_mut(|route| {
+            let mut hops = hops_of(route);
+            hops.retain(|left| left.index != u32::from(hop) + 1);
+            let stays = !hops.is_empty();
+            route.target = Arc::new(Target::Hops(hops));
+            stays
+        });
+        self.has.put_routes(key, list);
+    }
+
     fn step(&mut self, step: Step) {
         match step {
             Step::Put(slot, verb, hop) => self.put_route(slot, verb, hop),
             Step::Remove(slot, place) => self.remove_route(slot, place),
             Step::Down(hop) => {
                 self.put(link(hop, true));
-                for key in [self.has.keys(Kind::Routes4), self.has.keys(Kind::Routes6)].concat() {
-                    let Key::Route(key) = key else { continue };
-                    let mut list = self.has.list(key);
-                    list.retain_mut(|route| {
-                        let mut hops = hops_of(route);
-                        hops.retain(|left| left.index != u32::from(hop) + 1);
-                        let stays = !hops.is_empty();
-                        route.target = Arc::new(Target::Hops(hops));
-                        stays
-                    });
-                    self.has.put_routes(key, list);
-                }
+                let keys = [self.has.keys(Kind::Routes4), self.has.keys(Kind::Routes6)].concat();
+                keys.into_iter().for_each(|key| self.remove_hop(key, hop));
                 self.put(link(hop, false));
             }
             Step::Neighbour(address, state) => {
@@ -226,10 +230,8 @@ fn message(sequence: u32, multi: bool, said: Said) -> Message {
 }
 
 fn hops_of(route: &Route) -> Vec<HopSpec> {
-    match &*route.target {
-        Target::Hops(hops) => hops.clone(),
-        other => panic!("{other:?} has no hops"),
-    }
+    let Target::Hops(hops) = &*route.target else { panic!("{:?} has no hops", route.target) };
+    hops.clone()
 }
 
 /// Kernel's list after a command, and its notice; `None` if the kernel refuses it.

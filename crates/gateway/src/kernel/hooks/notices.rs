@@ -75,20 +75,28 @@ impl Subscription {
         let mut noticed = Noticed::default();
         for (source, socket) in &self.sockets {
             for _ in 0..NOTICES {
-                // Once all is known of a socket, only its queue is to be emptied.
-                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-                match recv(socket, &mut self.datagram[..], flags) {
-                    Ok((_, length)) => {
-                        let said = self.datagram.get(..length);
-                        noticed = noticed | said.map_or(LOST, |said| subject(*source, said, &is_port));
-                    }
-                    Err(Errno::NOBUFS) => noticed = noticed | LOST,
-                    Err(Errno::INTR) => {}
-                    Err(_) => break,
+                match read_one((*source, socket), &mut self.datagram, &is_port) {
+                    Some(one) => noticed = noticed | one,
+                    None => break,
                 }
             }
         }
         noticed
+    }
+}
+
+/// Reads one datagram of notices; `None` when none waits.
+fn read_one(
+    (source, socket): (Source, &OwnedFd),
+    datagram: &mut [u8],
+    is_port: &impl Fn(u32) -> bool,
+) -> Option<Noticed> {
+    let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+    match recv(socket, &mut *datagram, flags) {
+        Ok((_, length)) => Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, is_port))),
+        Err(Errno::NOBUFS) => Some(LOST),
+        Err(Errno::INTR) => Some(Noticed::default()),
+        Err(_) => None,
     }
 }
 

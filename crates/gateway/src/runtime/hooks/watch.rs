@@ -401,7 +401,7 @@ fn answer(port: &Port) -> (Answer, Families) {
     };
     match port.answer {
         Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
-        answer => (answer, families),
+        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_)) => (answer, families),
     }
 }
 

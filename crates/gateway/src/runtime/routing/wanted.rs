@@ -7,6 +7,7 @@ use crate::config::model::Configuration;
 use crate::config::router::{RouteKind, RoutesFrom, StaticRoute};
 use crate::kernel::Mirror;
 use crate::kernel::message::{HopSpec, Object, Target};
+use crate::kernel::mirror::Route;
 use polder_datapath::route::{OwnAddress, Owner, Prefix};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -135,35 +136,43 @@ impl Sources {
             return None;
         }
         let mut by_source = Vec::<SourceRoute>::new();
+        let routes = self.tables[1].iter().flat_map(|&table| self.tried(table, prefix, mirror));
         let mut any = None;
-        'tables: for &table in &self.tables[1] {
-            let shorter =
-                (0..=prefix.bits()).rev().filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
-            for route in shorter.flat_map(|shorter| mirror.routes_to(table, shorter)) {
-                let counts = match *route.target {
-                    Target::Throw => continue 'tables,
-                    // Groups have their routes in this table too.
-                    Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
-                    Target::Local(_)
-                    | Target::Broadcast
-                    | Target::Blackhole
-                    | Target::Unreachable
-                    | Target::Prohibit => true,
-                };
-                if !counts || self.back.takes(&route.target) {
-                    continue;
-                }
-                let (origin, target) = (Origin::Kernel(table, route.metric), Arc::clone(&route.target));
-                let Some(source) = route.source else {
-                    any = Some((origin, target));
-                    break 'tables;
-                };
-                if by_source.iter().all(|earlier| earlier.source != source) {
-                    by_source.push(SourceRoute { source, origin, target });
-                }
+        for (table, route) in routes {
+            let (origin, target) = (Origin::Kernel(table, route.metric), Arc::clone(&route.target));
+            let Some(source) = route.source else {
+                any = Some((origin, target));
+                break;
+            };
+            if by_source.iter().all(|earlier| earlier.source != source) {
+                by_source.push(SourceRoute { source, origin, target });
             }
         }
         (!by_source.is_empty()).then(|| Wanted { any, by_source: by_source.into() })
+    }
+
+    /// Routes of a table that the kernel tries for a prefix, until one says that later tables are to be looked at.
+    fn tried<'a>(
+        &'a self,
+        table: u32,
+        prefix: Prefix,
+        mirror: &'a Mirror,
+    ) -> impl Iterator<Item = (u32, &'a Route)> {
+        let shorter =
+            (0..=prefix.bits()).rev().filter_map(move |bits| Prefix::new(prefix.address(), bits).ok());
+        let routes = shorter.flat_map(move |shorter| mirror.routes_to(table, shorter));
+        let counts = move |route: &&Route| match *route.target {
+            // Groups have their routes in the local table too.
+            Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
+            Target::Local(_)
+            | Target::Broadcast
+            | Target::Blackhole
+            | Target::Unreachable
+            | Target::Prohibit
+            | Target::Throw => true,
+        };
+        let routes = routes.take_while(|route| *route.target != Target::Throw).filter(counts);
+        routes.filter(|route| !self.back.takes(&route.target)).map(move |route| (table, route))
     }
 
     /// The route to a prefix that counts for packets of all sources.

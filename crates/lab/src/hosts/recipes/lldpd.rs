@@ -35,9 +35,7 @@ pub(super) const RECIPE: Recipe = Recipe {
             "the gateway hears nothing",
             (
                 "gw",
-                concat!(
-                    "nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'; sleep 3"
-                ),
+                "nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'; sleep 3",
                 "nft delete table netdev deaf",
             ),
             &["lldp_in", "lldp_stays_in_its_segment"],
@@ -46,9 +44,7 @@ pub(super) const RECIPE: Recipe = Recipe {
             "the host hears nothing",
             (
                 "host",
-                concat!(
-                    "nft add table netdev deaf; nft add chain netdev deaf eth0 '{ type filter hook ingress device eth0 priority -500; policy drop; }'; sleep 3"
-                ),
+                "nft add table netdev deaf; nft add chain netdev deaf eth0 '{ type filter hook ingress device eth0 priority -500; policy drop; }'; sleep 3",
                 "nft delete table netdev deaf",
             ),
             &["lldp_out", "bridged_beside_lldp"],

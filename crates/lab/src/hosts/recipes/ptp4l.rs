@@ -30,9 +30,7 @@ pub(super) const RECIPE: Recipe = Recipe {
         "the gateway hears nothing",
         (
             "gw",
-            concat!(
-                "nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'; sleep 2"
-            ),
+            "nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'; sleep 2",
             "nft delete table netdev deaf",
         ),
         &["ptp_announce_and_sync_are_heard", "ptp_delay_is_measured", "bridged_beside_ptp"],
