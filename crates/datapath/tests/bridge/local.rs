@@ -245,6 +245,19 @@ impl Facing {
         }
     }
 
+    /// Sends frames from behind each end, and from the middle of the cable, toward each other and to all; their number.
+    fn talk(&mut self) -> u64 {
+        for (end, from, to) in [(0, 1, 2), (1, 2, 1)] {
+            self.enter(end, 1, frame(BROADCAST, station(from), &[], 0));
+            self.enter(end, 1, frame(station(to), station(from), &[], 1));
+        }
+        for (end, (from, to)) in [(0, (11, 12)), (1, (11, 12)), (0, (12, 11)), (1, (12, 11))] {
+            self.cable[end].push(frame(BROADCAST, station(from), &[], 2));
+            self.cable[end].push(frame(station(to), station(from), &[], 3));
+        }
+        12
+    }
+
     /// Delivers the frames on the cable, 10 µs later.
     fn step(&mut self) {
         for end in [0, 1] {
@@ -266,19 +279,7 @@ fn two_facing_hairpin_ends_stay_within_their_limits() {
         // Three seconds.
         for round in 0..300_000_u32 {
             if round % 10_000 == 0 {
-                // From behind each end, and from the middle of the cable, toward each other and to all.
-                for (end, from, to) in [(0, 1, 2), (1, 2, 1)] {
-                    facing.enter(end, 1, frame(BROADCAST, station(from), &[], 0));
-                    facing.enter(end, 1, frame(station(to), station(from), &[], 1));
-                    sent += 2;
-                }
-                for (from, to) in [(11, 12), (12, 11)] {
-                    for end in [0, 1] {
-                        facing.cable[end].push(frame(BROADCAST, station(from), &[], 2));
-                        facing.cable[end].push(frame(station(to), station(from), &[], 3));
-                        sent += 2;
-                    }
-                }
+                sent += facing.talk();
             }
             facing.step();
         }

@@ -197,10 +197,11 @@ impl Model {
             let is_own = |key: &Key, port| lan.is_elsewhere(key.0, port);
             let serves =
                 |key: &Key, number| lan.ports.iter().any(|port| port.number == number && port.carries(key.1));
-            places.retain(|key, place| {
-                serves(key, place.port)
-                    && if place.is_static { wants(key, place.port) } else { !is_own(key, place.port) }
-            });
+            let stays = |key: &Key, place: &ModelEntry| match place.is_static {
+                true => wants(key, place.port),
+                false => !is_own(key, place.port),
+            };
+            places.retain(|key, place| serves(key, place.port) && stays(key, place));
             for &(address, vlan, port) in &statics {
                 places.insert((address, vlan), ModelEntry { port, seen: second, is_static: true });
             }

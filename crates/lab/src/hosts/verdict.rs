@@ -35,7 +35,7 @@ pub struct Verdict {
     pub took: BTreeMap<&'static str, Duration>,
 }
 
-/// What a probe said in one run.
+/// Answers of a probe in one run.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) probe: &'static str,

@@ -88,7 +88,7 @@ const NONE: Recipe = Recipe {
     refused: &[],
 };
 
-/// Where a fault is, and commands that make and mend it.
+/// Machine of a fault, and the commands that make and mend it.
 type Fault = (&'static str, &'static str, &'static str);
 
 /// The kernel does not forward.

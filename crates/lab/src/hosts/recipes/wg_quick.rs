@@ -1,4 +1,4 @@
-//! What `wg-quick` leaves in a kernel for `AllowedIPs = 0.0.0.0/0`: rules, a table and packet hooks. The tunnel itself is
+//! State that `wg-quick` leaves in a kernel for `AllowedIPs = 0.0.0.0/0`: rules, a table and packet hooks. The tunnel itself is
 //! OpenVPN's, whose packets have the mark that WireGuard's would have.
 
 use super::super::recipe::{Ask, Mutant, Probe, Recipe, Service};
