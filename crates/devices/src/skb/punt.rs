@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The mark is 64 bits of the packet's control block, by which a port's own TCX program knows the packet again
-//! ([`pass_marked`]). A native XDP program does not run on such a packet. A generic one does, so a port in that mode has
+//! (`pass_marked`). A native XDP program does not run on such a packet. A generic one does, so a port in that mode has
 //! no punt path.
 //!
 //! Cost: one `write` a packet, and a second pass through the interface's ingress. Source: Linux, net/core/filter.c
