@@ -101,6 +101,7 @@ reasons! {
     FilterUnreadable, "filter", "filter-unreadable", "IP headers that cannot be read as far as rules may ask: broken, or cut into fragments too small (RFC 1858).";
     Filtered, "filter", "filtered", "A rule drops it.";
     FilterRejected, "filter", "filter-rejected", "A rule rejects it.";
+    KernelHook, "filter", "kernel-hook", "The port is stopped while a packet hook of the kernel is there that has appeared.";
     OtherStation, "route", "other-station", "On a router's interface, for another station's link-layer address.";
     NoInterface, "route", "no-interface", "A VLAN tag that none of the port's interfaces has.";
     NotRouted, "route", "not-routed", "On a router's interface, and neither IPv4, IPv6 nor ARP.";

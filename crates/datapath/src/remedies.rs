@@ -107,6 +107,9 @@ impl DropReason {
             Self::Filtered | Self::FilterRejected => {
                 "As configured: `polder show filters` counts by rule; `polder capture PORT --drops` shows the packets."
             }
+            Self::KernelHook => {
+                "`polder show ports` names the hook: remove it, or set `kernel_hooks` of the port to \"refuse\" or \"bypass\"."
+            }
             Self::OtherStation => {
                 "A switch floods, or the interface's address has changed: `polder show ports` says which it is."
             }
@@ -155,7 +158,9 @@ impl DropReason {
                 "Give the interface a port that leads to the host, or do not address the gateway."
             }
             Self::ToKernel => {
-                "The route leads by an interface that is no port, and `mode = \"generic\"` cannot return packets: use another mode."
+                "The route leads by an interface that is no port, and `mode = \"generic\"` cannot return packets: use another \
+                 mode. Or the kernel shares flows among next hops of which one is a port with `direction = \"out\"` filters, \
+                 which would not see them: filter what comes in. Or see the event `punt-loop`."
             }
             Self::NoListener => {
                 "Nothing to do: the gateway answers ARP, neighbour discovery and pings there."

@@ -113,6 +113,9 @@ pub(super) fn decide<'a>(
         Some(NextHopEntry::Elsewhere) => {
             return RouteVerdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         }
+        Some(NextHopEntry::Kernel(route)) if route.is_filtered => {
+            return RouteVerdict::Refuse(Reason::ToKernel, Some(Problem::Prohibited));
+        }
         // The kernel checks source and time to live itself.
         Some(NextHopEntry::Kernel(_)) => return RouteVerdict::Kernel,
         Some(NextHopEntry::BySource(_)) => {

@@ -41,6 +41,8 @@ impl Hop {
 pub struct KernelRoute {
     /// Interfaces of the router among those that the kernel may send by.
     pub interfaces: Box<[InterfaceId]>,
+    /// True if one of them has a filter that would not see what the kernel sends: packets are dropped.
+    pub is_filtered: bool,
 }
 
 /// Result of a look-up.

@@ -36,6 +36,17 @@ fn a_route_of_the_kernels_returns_packets_unchanged() {
     assert_eq!(stand.refused(KERNEL, frame(KERNEL, "10.0.3.5", "10.66.0.9").bytes()), DropReason::ToKernel);
 }
 
+/// The kernel may send by a port whose filter would not see it.
+#[test]
+fn a_route_of_the_kernels_past_a_filter_is_refused() {
+    let mut stand = Stand::new();
+    let route = KernelRoute { interfaces: [InterfaceId::untagged(A)].into(), is_filtered: true };
+    let way = stand.way(NextHopEntry::Kernel(route));
+    stand.router.insert(prefix("10.66.0.0/16"), way);
+    let sent = frame(KERNEL, "10.0.3.5", "10.66.0.9");
+    assert_eq!(stand.refused(KERNEL, sent.bytes()), DropReason::ToKernel);
+}
+
 /// The source is looked up as the kernel does it: a way of several, one of which is the port's, leads back.
 #[test]
 fn a_source_behind_a_route_of_the_kernels_passes_where_the_port_is_one_of_its_ways() {
@@ -45,7 +56,9 @@ fn a_source_behind_a_route_of_the_kernels_passes_where_the_port_is_one_of_its_wa
         interface.sources.reverse_path = ReversePath::Strict;
     }
     stand.renew([]);
-    let by = |interfaces: &[InterfaceId]| NextHopEntry::Kernel(KernelRoute { interfaces: interfaces.into() });
+    let by = |interfaces: &[InterfaceId]| {
+        NextHopEntry::Kernel(KernelRoute { interfaces: interfaces.into(), is_filtered: false })
+    };
     let [back, away] = [by(&[InterfaceId::untagged(A)]), by(&[])].map(|way| stand.way(way));
     stand.router.insert(prefix("10.66.0.0/16"), back);
     stand.router.insert(prefix("10.67.0.0/16"), away);

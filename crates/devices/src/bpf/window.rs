@@ -113,6 +113,12 @@ impl Windows {
         Window { all, first, consumed, read, completed, held, missing, dropped, limit, credit, charge }
     }
 
+    /// Packets that user space had returned to the kernel and that the program knew again.
+    pub(crate) fn recognized(&self) -> u64 {
+        // Relaxed: a number that orders nothing.
+        self.word(RECOGNIZED).load(Ordering::Relaxed)
+    }
+
     /// The word of the first queue at an offset of the program's.
     #[cfg(test)]
     pub(crate) fn at(&self, offset: i16) -> &AtomicU64 {
@@ -311,6 +317,8 @@ const FENCED: usize = 3;
 const OVERRUNS_CONTROL: usize = 4;
 /// Credit that control packets have used.
 const USED: usize = 5;
+/// Of the first queue alone.
+const RECOGNIZED: usize = 8;
 const CONSUMED: usize = 16;
 const COMPLETED: usize = 17;
 const LIMIT: usize = 18;
@@ -329,6 +337,7 @@ pub(crate) const USED_AT: i16 = 40;
 /// `consumed` as the program has seen it last, and the time at which it had changed.
 pub(crate) const SEEN_AT: i16 = 48;
 pub(crate) const SEEN_TIME_AT: i16 = 56;
+pub(crate) const RECOGNIZED_AT: i16 = 64;
 pub(crate) const CONSUMED_AT: i16 = 128;
 pub(crate) const COMPLETED_AT: i16 = 136;
 pub(crate) const LIMIT_AT: i16 = 144;

@@ -61,4 +61,4 @@ pub use parts::{LAYOUT, Parts};
 pub use port::{Opened, Port};
 pub use preflight::{Advice, advice, inspect};
 #[cfg(feature = "models")]
-pub use redirect::{redirect, set_hash};
+pub use redirect::{redirect, set_hash, use_control_block};

@@ -83,6 +83,11 @@ impl Port {
         self.taken.set_router(ingresses, lands)
     }
 
+    /// Packets that user space had returned to the kernel, here or at an instance before, and that the program knew again.
+    pub fn recognized(&self) -> u64 {
+        self.windows.recognized()
+    }
+
     /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
     pub fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         self.taken.yield_word()

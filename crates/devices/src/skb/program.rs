@@ -104,7 +104,7 @@ impl ToTap<'_> {
 
 impl Target for ToTap<'_> {
     fn begin(&self, program: &mut Assembler) {
-        super::punt::pass_marked(program);
+        super::punt::pass_marked(program, self.windows);
     }
 
     fn open(&self, program: &mut Assembler) {

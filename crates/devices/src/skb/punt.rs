@@ -13,6 +13,10 @@
 //! (`pass_marked`). A native XDP program does not run on such a packet. A generic one does, so a port in that mode has
 //! no punt path.
 //!
+//! A program in front of the port's may write to the control block, too: the port's program takes such a packet once more,
+//! and user space returns it once more, for ever. Both programs count, so that the gateway sees it
+//! ([`Punt::returned`], [`Port::recognized`](super::Port::recognized)) and ends it by [`Punt::set_ports`].
+//!
 //! Cost: one `write` a packet, and a second pass through the interface's ingress. Source: Linux, net/core/filter.c
 //! (`BPF_F_INGRESS`).
 
@@ -24,9 +28,10 @@ use crate::af_xdp;
 use crate::af_xdp::link::{self, Which};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::sys::{Map, MapKind, Side};
+use crate::bpf::window::RECOGNIZED_AT;
 use crate::tap::{self, Offloads, TapError};
 use crate::{AnyQueue, Interface, Queue, Receiving};
-use Register::{R0, R1, R2, R6, R7, R10};
+use Register::{R0, R1, R2, R6, R7, R8, R10};
 use polder_buffers::{PortId, Region};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -42,7 +47,7 @@ pub struct Punt {
     pub udp_segments: bool,
     /// True if packets in tunnels over UDP may be returned uncut.
     pub tunnel_segments: bool,
-    /// Interface of each port, by the number of the port.
+    /// Interface of each port and the packets that returned there, by the number of the port.
     ports: Map,
     entered: Mutex<BTreeMap<PortId, u32>>,
     _programs: [OwnedFd; 2],
@@ -69,7 +74,8 @@ pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenErr
         .map_err(|_| af_xdp::OpenError::NoInterface(tap.interface.name.clone()))?;
     let step = |step| move |errno| OpenError::from(af_xdp::OpenError::at(PURPOSE, step, errno));
     settings::prepare(index, PURPOSE, 0).map_err(step("set up the TAP"))?;
-    let ports = Map::new(MapKind::Hash, "polder_punt", 4, 4, MOST_PORTS).map_err(step("make a BPF map"))?;
+    let ports =
+        Map::new(MapKind::Hash, "polder_punt", 4, VALUE_BYTES, MOST_PORTS).map_err(step("make a BPF map"))?;
     let attached =
         [(Side::Egress, "polder_closed", closed()), (Side::Ingress, "polder_punt", returned(ports.as_fd()))]
             .map(|(side, name, program)| {
@@ -102,7 +108,9 @@ impl Punt {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         for (port, interface) in ports.iter().filter(|(port, interface)| entered.get(port) != Some(interface))
         {
-            self.ports.set(&key(*port), &interface.to_ne_bytes())?;
+            let mut value = [0; VALUE_BYTES as usize];
+            value[..4].copy_from_slice(&interface.to_ne_bytes());
+            self.ports.set(&key(*port), &value)?;
         }
         for port in entered.keys().filter(|port| !ports.contains_key(port)) {
             match self.ports.remove(&key(*port)) {
@@ -112,6 +120,14 @@ impl Punt {
         }
         entered.clone_from(ports);
         Ok(())
+    }
+
+    /// Packets that returned at the interface of a port since it has been one of [`set_ports`](Self::set_ports); `None` for
+    /// another port.
+    pub fn returned(&self, port: PortId) -> Option<u64> {
+        let mut value = [0; VALUE_BYTES as usize];
+        self.ports.get(&key(port), &mut value).ok()?;
+        value.last_chunk().map(|count| u64::from_ne_bytes(*count))
     }
 }
 
@@ -132,10 +148,13 @@ fn returned(ports: BorrowedFd<'_>) -> Vec<u64> {
     program.add(R2, i32::from(KEY));
     program.call(Helper::MapLookup);
     program.jump_value(Condition::Equal, R0, 0, drop);
-    program.load(Width::Word, R7, R0, 0);
+    program.copy(R8, R0);
+    program.load(Width::Word, R7, R8, 0);
     program.copy(R1, R6);
     program.call(Helper::VlanPop);
     program.jump_value(Condition::NotEqual, R0, 0, drop);
+    program.set(R1, 1);
+    program.count(R8, COUNT_AT, R1);
     for (part, offset) in MARK.into_iter().zip([CONTROL_BLOCK, CONTROL_BLOCK + 4]) {
         program.set(R1, part);
         program.store(Width::Word, R6, offset, R1);
@@ -158,13 +177,17 @@ fn closed() -> Vec<u64> {
     program.finish()
 }
 
-/// Leaves a packet that was returned to the next program, and so to the kernel. The context is in R6; R0 changes.
-pub(super) fn pass_marked(program: &mut Assembler) {
+/// Leaves a packet that was returned to the next program, and so to the kernel, and counts it in the first of `windows`.
+/// The context is in R6; R0 and R1 change.
+pub(super) fn pass_marked(program: &mut Assembler, windows: BorrowedFd<'_>) {
     let unmarked = program.label();
     unless_marked(program, unmarked);
     // The mark is good for one pass.
     program.set(R0, 0);
     program.store(Width::Word, R6, CONTROL_BLOCK, R0);
+    program.map_value(R0, windows);
+    program.set(R1, 1);
+    program.count(R0, RECOGNIZED_AT, R1);
     program.set(R0, NEXT);
     program.exit();
     program.place(unmarked);
@@ -180,6 +203,9 @@ fn unless_marked(program: &mut Assembler, unmarked: Label) {
 /// Mark of a returned packet. A packet from a wire has other values here: zeros, or what generic receive offload has left,
 /// which is small numbers and addresses of the kernel's.
 const MARK: [i32; 2] = [0x706f_6c64, 0x7075_6e74];
+/// Bytes of a port's value: its interface, and at [`COUNT_AT`] its packets.
+const VALUE_BYTES: u32 = 16;
+const COUNT_AT: i16 = 8;
 /// Place of the key on the stack.
 const KEY: i16 = -8;
 /// `BPF_F_INGRESS`.

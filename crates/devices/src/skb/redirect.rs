@@ -1,12 +1,12 @@
 //! TCX programs of tests and measurements: a bare redirect between two interfaces, the least that a program can do for a
-//! packet, and a driver that gives all packets one hash.
+//! packet; a driver that gives all packets one hash; and a program that uses the control block for itself.
 
 use super::attach;
 use super::error::{Hook, OpenError};
 use super::program;
 use crate::af_xdp;
 use crate::af_xdp::link::{self, LinkInfo, Which};
-use crate::bpf::assembler::{Assembler, Helper, Register};
+use crate::bpf::assembler::{Assembler, Helper, Register, Width};
 use crate::bpf::sys::Side;
 use std::os::fd::OwnedFd;
 
@@ -33,6 +33,21 @@ pub fn set_hash(interface: &str, hash: i32) -> Result<OwnedFd, OpenError> {
     program.set(Register::R0, program::NEXT);
     program.exit();
     attach::to_tap((&link, link.index, Hook::Tcx), Side::Ingress, "driver_hash", &program.finish())
+}
+
+/// Writes to the control block of each packet that comes in by `interface`, in front of all programs that are there; until
+/// the link that is returned is closed.
+///
+/// # Errors
+/// As [`redirect`].
+pub fn use_control_block(interface: &str) -> Result<OwnedFd, OpenError> {
+    let link = named(interface)?;
+    let mut program = Assembler::new();
+    program.set(Register::R2, 1);
+    program.store(Width::Word, Register::R1, program::CONTROL_BLOCK, Register::R2);
+    program.set(Register::R0, program::NEXT);
+    program.exit();
+    attach::to_tap((&link, link.index, Hook::Tcx), Side::Ingress, "other_block", &program.finish())
 }
 
 fn named(interface: &str) -> Result<LinkInfo, OpenError> {

@@ -1,16 +1,18 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
 use super::program::{NEXT, ToTap};
-use crate::bpf::FlowTable;
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::{COMPLETED_AT, NUMBER_AT, Windows};
 use crate::bpf::yielded::cases::{self, Fate};
+use crate::bpf::{FlowTable, Ingress, LocalPrefixes};
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{FastPath as _, FlowKey, Forwarding, LinkAddresses, TagChange, Validity};
+use polder_datapath::route::Prefix;
 use polder_datapath::wire::MacAddress;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 /// The longest frame that leaves by the loopback interface, as the entries say.
@@ -73,6 +75,21 @@ impl Bench {
             entries.iter().map(|entry| entry.packets).sum(),
             entries.iter().filter(|entry| entry.is_open).count(),
         )
+    }
+
+    /// Fate of a frame at the program.
+    fn fate(&self, frame: &[u8]) -> Fate {
+        let number = || self.windows.at(NUMBER_AT).load(Ordering::Relaxed);
+        let (carried, taken) = (self.state().0, number());
+        let answer = test_run(self.program.as_fd(), frame).expect("root runs programs");
+        match (self.state().0 > carried, number() > taken) {
+            (true, _) => Fate::Carried,
+            (false, true) => Fate::Taken,
+            (false, false) => {
+                assert_eq!(answer, NEXT.cast_unsigned(), "the next program has it");
+                Fate::Kernel
+            }
+        }
     }
 
     /// Runs the program on a frame.
@@ -211,17 +228,32 @@ fn entries_end_with_their_validity() {
 #[test]
 fn packets_are_left_to_the_kernel_by_cause_and_family_and_tunnels_are_not() {
     let Some(bench) = Bench::new() else { return };
-    cases::leaves(&bench.maps, |frame| {
-        let number = || bench.windows.at(NUMBER_AT).load(Ordering::Relaxed);
-        let (carried, taken) = (bench.state().0, number());
-        let answer = test_run(bench.program.as_fd(), frame).expect("root runs programs");
-        match (bench.state().0 > carried, number() > taken) {
-            (true, _) => Fate::Carried,
-            (false, true) => Fate::Taken,
-            (false, false) => {
-                assert_eq!(answer, NEXT.cast_unsigned(), "the next program has it");
-                Fate::Kernel
-            }
+    cases::leaves(&bench.maps, |frame| bench.fate(frame));
+}
+
+/// An offer may be for an address that the machine does not have yet.
+#[test]
+fn packets_for_a_client_of_dhcp_are_the_kernels_where_it_may_have_one() {
+    let Some(bench) = Bench::new() else { return };
+    let to_port = |port: u16, changes: &[(usize, u8)]| {
+        let mut frame = v4(&[&[(19, 77)], changes].concat());
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        frame
+    };
+    let offer = to_port(68, &[]);
+    let others = [
+        to_port(67, &[]),
+        to_port(68 << 8, &[]),
+        to_port(68, &[(9, 6)]),
+        to_port(68, &[(7, 1)]),
+        to_port(68, &[(0, 0x46)]),
+    ];
+    let client = LocalPrefixes { network: Prefix::host(Ipv4Addr::UNSPECIFIED.into()), is_kernels: true };
+    for (lands, fate) in [(&[][..], Fate::Taken), (&[client], Fate::Kernel), (&[], Fate::Taken)] {
+        bench.maps.set_router(&[Ingress { mac: [2, 0, 0, 0, 0, 1], vlan: 0 }], lands).expect("it routes");
+        assert_eq!(bench.fate(&offer), fate);
+        for other in &others {
+            assert_eq!(bench.fate(other), Fate::Taken, "{other:02x?}");
         }
-    });
+    }
 }

@@ -148,6 +148,9 @@ choices! {
         /// The gateway does not start.
         #[default]
         Refuse = "refuse",
+        /// The gateway does not start; when one appears later and the kernel cannot forward the port's packets, they are
+        /// dropped until it has gone.
+        Stop = "stop",
         /// The hooks are bypassed, and it is said.
         Bypass = "bypass",
     }

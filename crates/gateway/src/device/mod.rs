@@ -279,6 +279,16 @@ pub trait Handle: Send {
         Ok(())
     }
 
+    /// Packets that the punt path returned at the interface of a port; `None` for a device that is none, or has no such port.
+    fn returned(&self, _port: PortId) -> Option<u64> {
+        None
+    }
+
+    /// Returned packets that the port's program knew again; `None` for a device whose program does not see them.
+    fn recognized(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes `groups` the link-local groups that the bridge of the port forwards, and that the kernel does not receive.
     fn set_forward_groups(&self, _groups: ForwardGroups) {}
 

@@ -56,4 +56,8 @@ impl Handle for Punt {
     fn set_punt_ports(&self, ports: &BTreeMap<PortId, u32>) -> Result<(), Errno> {
         self.set_ports(ports)
     }
+
+    fn returned(&self, port: PortId) -> Option<u64> {
+        Self::returned(self, port)
+    }
 }

@@ -125,6 +125,10 @@ impl Handle for skb::Port {
         Some(self.interface.index)
     }
 
+    fn recognized(&self) -> Option<u64> {
+        Some(Self::recognized(self))
+    }
+
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }

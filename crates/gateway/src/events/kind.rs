@@ -153,6 +153,11 @@ pub enum EventKind {
         /// Address of the station.
         address: String,
     },
+    /// Packets that return to the kernel are taken once more: none returns for a minute.
+    PuntLoop {
+        /// The port at whose interface they returned.
+        port: String,
+    },
     /// Further stations of the same second, too many to name.
     MoreStations {
         /// The bridge.
@@ -303,6 +308,7 @@ impl EventKind {
             | Self::Tunnel { up: false, .. }
             | Self::OwnAddress { .. }
             | Self::HairpinLoop { .. }
+            | Self::PuntLoop { .. }
             | Self::DropsBegan { .. } => Level::Warn,
             Self::ReloadRefused { .. } | Self::UpgradeFailed { .. } => Level::Error,
         }
@@ -348,6 +354,10 @@ impl EventKind {
             Self::HairpinLoop { bridge, port, address } => format!(
                 "bridge {bridge}: frames of {address} come back by hairpin port {port} and are dropped: the other end \
                  reflects them too"
+            ),
+            Self::PuntLoop { port } => format!(
+                "port {port}: packets that return to the kernel are taken once more, because another program at the \
+                 interface's tc ingress writes to their control block; none returns for a minute (to-kernel)"
             ),
             Self::MoreStations { bridge, learnt, moved } => {
                 format!(

@@ -2,7 +2,7 @@
 
 use super::preflight;
 use super::upgrade::{Inheritance, SteppedBack};
-use crate::config::model::{Configuration, Port};
+use crate::config::model::{Configuration, Device, Port};
 use crate::device::{self, Facts, OpenPort, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
@@ -63,7 +63,7 @@ impl Devices {
         self.inheritance.as_ref().and_then(|inheritance| inheritance.step_back())
     }
 
-    /// Opens the device of `port`, unless it is not there.
+    /// Opens the device of `port`, unless it is not there, or is the punt path, without which the others can do.
     ///
     /// # Errors
     /// When it is there, and cannot be opened.
@@ -81,6 +81,9 @@ impl Devices {
             Ok(opened) => Ok(Opening::Open(opened)),
             Err(error) => match missing(&error) {
                 Some(trouble) => Ok(Opening::Waiting { id: port.id, trouble }),
+                None if port.device == Device::Kernel => {
+                    Ok(Opening::Waiting { id: port.id, trouble: format!("{error:#}") })
+                }
                 None => Err(error),
             },
         }

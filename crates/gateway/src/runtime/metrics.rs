@@ -3,6 +3,7 @@
 use super::gateway::{Gateway, PortState};
 use super::run::{SharedGateway, lock};
 use super::show::rows;
+use crate::config::model::Device;
 use crate::metrics::server::Collected;
 use polder_datapath::units::Nanos;
 
@@ -60,7 +61,9 @@ impl Gateway {
     /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, routes that are not
     /// known, and packet hooks that have appeared and are bypassed.
     pub(super) fn not_ready(&self) -> Vec<String> {
-        let mut reasons = self.ports.iter().filter_map(reason).collect::<Vec<_>>();
+        // Without the punt path the others carry what they are to carry.
+        let carry = self.ports.iter().filter(|state| state.configuration.device != Device::Kernel);
+        let mut reasons = carry.filter_map(reason).collect::<Vec<_>>();
         if self.draining {
             reasons.insert(0, "packets are to be sent elsewhere: `polder drain`".to_owned());
         }

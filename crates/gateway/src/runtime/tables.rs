@@ -40,6 +40,8 @@ pub struct Lasting {
     pub routing: Routing,
     /// Counts of merged and cut packets of each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
+    /// Ports that are stopped because of a packet hook of the kernel, and their tunnels.
+    pub stopped: BTreeSet<PortId>,
     /// Tunnels that are known to be dead.
     pub dead: HashSet<PortId>,
     /// Tunnels of which it was said that they live.
@@ -106,7 +108,8 @@ pub(super) fn tables(
     let limit = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
     let outlets =
         (0..limit).map(|id| outlet(configuration.port(PortId(id)), ports, lasting, workers)).collect();
-    let filters = lasting.filters.filters(configuration)?;
+    let stopped = lasting.stopped.iter().copied().collect::<Vec<_>>();
+    let filters = lasting.filters.filters(configuration)?.stopping(&stopped);
     Ok(Tables {
         bridges,
         tunnels,

@@ -80,11 +80,6 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         remove: no_length,
     },
     Explanation {
-        name: "not a router by itself",
-        reason: "the machine with Polder has `forwarding` off: its neighbour advertisements lack the flag R, and it is not in ff02::2",
-        remove: no_router,
-    },
-    Explanation {
         name: "checksum left to the device",
         reason: "by a veth Polder's senders are on this machine: it completes a checksum that is the pseudo header's alone (ADR 0044)",
         remove: partial_checksum,
@@ -291,24 +286,6 @@ fn priority_tag(case: &Case, pair: &mut Pair) {
     let is_other = frame[12..14] == [0x88, 0xa8] || frame[12..14] == [0x81, 0] && frame[16..18] == [0x81, 0];
     if is_other && frame[14] & 0x0f == 0 && frame[15] == 0 && pair.polder.is_empty() {
         pair.kernel.clear();
-    }
-}
-
-fn no_router(case: &Case, pair: &mut Pair) {
-    const ROUTERS: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
-    if case.frames[0].get(LINK + 24..LINK + 40) == Some(&ROUTERS) && pair.polder.is_empty() {
-        pair.kernel.clear();
-    }
-    for (seen, mask) in
-        pair.kernel.iter_mut().map(|seen| (seen, 0x7f)).chain(pair.polder.iter_mut().map(|seen| (seen, 0xff)))
-    {
-        let is_advertisement =
-            message(&seen.frame).is_some_and(|message| message.is_v6 && message.kind == 136);
-        // The kernel's alone may have the flag.
-        if is_advertisement && let Some(flags) = seen.frame.get_mut(LINK + 44) {
-            *flags &= mask;
-            seen.frame[LINK + 42..LINK + 44].fill(0);
-        }
     }
 }
 

@@ -86,8 +86,8 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let start = clock::now();
     let mut topology = Topology::new()?;
     says("laying two networks");
-    let kernel = Twin::lay(&mut topology, "kernel", true)?;
-    let polder = Twin::lay(&mut topology, "polder", false)?;
+    let kernel = Twin::lay(&mut topology, "kernel")?;
+    let polder = Twin::lay(&mut topology, "polder")?;
     let gateway = twin::gateway(&polder.router, &topology)?;
     std::thread::sleep(CALM);
     let mut harness = Harness { kernel, polder, number: 0, hides_loops: false };

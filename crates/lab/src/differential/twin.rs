@@ -147,6 +147,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv6/conf/default/router_solicitations", "0"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
+    ("ipv4/ip_forward", "1"),
+    ("ipv6/conf/all/forwarding", "1"),
     ("ipv4/icmp_ratelimit", "0"),
     ("ipv4/icmp_msgs_per_sec", "1000000"),
     ("ipv4/icmp_msgs_burst", "1000000"),
@@ -165,14 +167,12 @@ pub(super) struct Twin {
 }
 
 impl Twin {
-    /// Lays the network around a router; `forwards` is what the kernel in it does.
-    pub(super) fn lay(topology: &mut Topology, role: &str, forwards: bool) -> anyhow::Result<Self> {
+    /// Lays the network around a router, whose kernel forwards.
+    pub(super) fn lay(topology: &mut Topology, role: &str) -> anyhow::Result<Self> {
         let router = topology.namespace(role)?;
         let stations = topology.namespace(&format!("{role}s"))?;
-        let forwards = if forwards { "1" } else { "0" };
         router.inside(|| {
-            let own = [("ipv4/ip_forward", forwards), ("ipv6/conf/all/forwarding", forwards)];
-            for (key, value) in SETTINGS.iter().copied().chain(own) {
+            for (key, value) in SETTINGS {
                 let path = format!("/proc/sys/net/{key}");
                 std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))?;
             }

@@ -15,10 +15,9 @@ const COUNTED: Duration = Duration::from_secs(10);
 type Change = fn(&mut Vec<u8>, &Outer);
 
 /// Tunnels, change, and drop reason.
-const REFUSALS: [(&Tunnel, &str, Change, &str); 10] = [
+const REFUSALS: [(&Tunnel, &str, Change, &str); 9] = [
     (&PLAIN, "a frame of 13 bytes", |frame, outer| outer.shorten(frame, 16 + 13), "ethernet-truncated"),
     (&PLAIN, "no frame", |frame, outer| outer.shorten(frame, 16), "ethernet-truncated"),
-    (&PLAIN, "half a header", |frame, outer| outer.shorten(frame, 12), "vxlan-truncated"),
     (&PLAIN, "a UDP length beyond the packet", |frame, outer| long_length(frame, outer), "udp-bad-length"),
     (&PLAIN, "a UDP length of 7", |frame, outer| outer.set_length(frame, 7), "udp-bad-length"),
     (
@@ -39,7 +38,8 @@ const REFUSALS: [(&Tunnel, &str, Change, &str); 10] = [
 ];
 
 /// Packets of no tunnel of Polder's, which the kernel has, and drop reasons that they would have here.
-const LEFT: [(&Tunnel, &str, Change, &str); 4] = [
+const LEFT: [(&Tunnel, &str, Change, &str); 5] = [
+    (&PLAIN, "half a header", |frame, outer| outer.shorten(frame, 12), "vxlan-truncated"),
     (&PLAIN, "no flag", |frame, outer| no_flag(frame, outer), "vxlan-no-network"),
     (&PLAIN, "another network", |frame, outer| other_network(frame, outer), "no-tunnel"),
     (&OVER_V6, "another network", |frame, outer| other_network(frame, outer), "no-tunnel"),

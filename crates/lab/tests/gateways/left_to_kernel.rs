@@ -1,9 +1,12 @@
 //! Packets that the kernel forwards: by interfaces that are no ports, and by its own choice among several.
 
+use crate::events::until_told;
 use crate::machines::{addresses, machine, ping, reaches, route, until};
 use crate::router::{Net, PORTS};
 use crate::support::{Gateway, root_or_skip, wire};
 use polder_lab::topology::Namespace;
+use serde_json::json;
+use std::time::Duration;
 
 /// A router with a third interface, which is no port: `vpn`, with 10.66.0.2 and fd66::2 at the other end.
 struct WithVpn {
@@ -112,6 +115,61 @@ fn filters_hold_for_packets_that_are_left_to_the_kernel() {
         polder.assert_conserved();
         polder.stop();
     }
+}
+
+/// The kernel may choose a port whose filter does not see what the kernel sends: nothing passes it unseen.
+#[test]
+fn no_packet_passes_a_filter_of_the_port_that_the_kernel_may_choose() {
+    if !root_or_skip("no_packet_passes_a_filter_of_the_port_that_the_kernel_may_choose") {
+        return;
+    }
+    const FILTER: &str =
+        "[[filter]]\nport = \"east\"\ndirection = \"out\"\nprotocol = \"udp\"\naction = \"drop\"\n";
+    let with = WithVpn::new();
+    let net = &with.net;
+    addresses(&net.right, "lo", &["203.0.113.9/32"]);
+    route(&net.gateway, "add 203.0.113.0/24 nexthop via 10.83.2.2 nexthop via 10.66.0.2");
+    for mode in ["skb", "native"] {
+        let polder = with.start(mode, FILTER);
+        EAST.iter().chain(&BEYOND).for_each(|to| reaches(&net.left, to));
+        let socket = net.right.inside(|| std::net::UdpSocket::bind("203.0.113.9:7000").unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        net.left
+            .inside(|| {
+                for _ in 0..64 {
+                    let socket = std::net::UdpSocket::bind("10.83.1.2:0").unwrap();
+                    // The answer to an earlier one may be an error.
+                    let _: Result<usize, _> = socket.send_to(b"flow", "203.0.113.9:7000");
+                }
+            })
+            .unwrap();
+        until("all are dropped", || polder.drops("to-kernel") == 64);
+        assert!(socket.recv(&mut [0; 16]).is_err(), "{mode}");
+        polder.assert_conserved();
+        polder.stop();
+    }
+}
+
+/// A program in front of Polder's takes the mark away from packets that return: they do not go round for ever.
+#[test]
+fn packets_that_are_taken_once_more_are_dropped_and_told_of() {
+    if !root_or_skip("packets_that_are_taken_once_more_are_dropped_and_told_of") {
+        return;
+    }
+    const FILTER: &str = "[[filter]]\nport = \"west\"\nprotocol = \"tcp\"\naction = \"drop\"\n";
+    let with = WithVpn::new();
+    let polder = with.start("skb", FILTER);
+    reaches(&with.net.left, BEYOND[0]);
+    let other = with.net.gateway.inside(|| polder_devices::skb::use_control_block("west").unwrap()).unwrap();
+    assert!(!ping(&with.net.left, BEYOND[0], &["-c", "1"]).contains("ttl="));
+    until_told(&polder, json!({ "event": "punt-loop", "port": "west", "level": "warn" }));
+    until("they are dropped", || polder.drops("to-kernel") > 0);
+    let after = returned(&polder);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(returned(&polder), after, "nothing goes round any more");
+    drop(other);
+    polder.assert_conserved();
+    polder.stop();
 }
 
 /// The kernel chooses among next hops of which one is no port: all flows arrive, and both are used.

@@ -104,6 +104,31 @@ fn ports_that_bypass_hooks_and_ports_with_filters_do_not_yield() {
     }
 }
 
+/// A port whose packets the kernel cannot forward stops, where the file says so, and goes on when the hook has gone.
+#[test]
+fn a_port_stops_while_a_hook_is_there_where_the_file_says_so() {
+    if !can_run("a_port_stops_while_a_hook_is_there_where_the_file_says_so") {
+        return;
+    }
+    let filter = "[[filter]]\nport = \"east\"\nprotocol = \"udp\"\naction = \"drop\"\n";
+    for mode in ["skb", "native"] {
+        let net = Net::new(1500);
+        forward(&net);
+        let ports = PORTS.replace("role =", &format!("mode = {mode:?}\nkernel_hooks = \"stop\"\nrole ="));
+        let mut polder = Gateway::start(&net.topology, &net.gateway, &format!("{ports}{filter}"));
+        let ends = ["10.83.2.2", "fd83:2::2"];
+        ends.iter().for_each(|to| reaches(&net.left, to));
+        nft(&net.gateway, DROP);
+        polder.wait_until_said("port west: a kernel hook has appeared and stops the port");
+        until("nothing passes", || ends.iter().all(|to| !answers(&net, to)));
+        assert!(polder.drops("kernel-hook") > 0, "{mode}");
+        nft(&net.gateway, "delete table inet own\n");
+        until("packets pass again", || ends.iter().all(|to| answers(&net, to)));
+        polder.assert_conserved();
+        polder.stop();
+    }
+}
+
 /// Makes all changes, so many times each, and requires that nothing leaks.
 fn leaks_nothing(tries: u32) -> Vec<(Change, Tries)> {
     let site = Site::lay().unwrap();

@@ -4,7 +4,7 @@
 //! packets of a claimed tunnel, over IPv4 or IPv6 ────────────────────────▶ taken
 //! to an ingress (our address on the link, and the VLAN), IPv4 or IPv6,
 //! to a host's address, and none of this machine ──────▶ taken
-//!   unless it lies in a network that is this machine's as a whole
+//!   unless it lies in a network that is this machine's as a whole, or is for a client of DHCP
 //! everything else: ARP, neighbour discovery, groups, broadcasts,
 //! IPv6 link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
 //! ```
@@ -39,6 +39,10 @@ const DOOR: i16 = -8;
 const ENDS: i16 = -24;
 const TARGET6: i16 = -32;
 const ENDS6: i16 = -64;
+/// The key of clients of DHCP, where an IPv6 destination is otherwise.
+const CLIENT: i16 = TARGET6;
+/// UDP port of clients of DHCP.
+const DHCP_CLIENT: u16 = 68;
 
 /// Hands a router's packets to user space, and everything else to the kernel.
 ///
@@ -88,6 +92,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, pass);
     ends(program, R7, ENDS);
+    for_dhcp_client(program, maps.local4, pass);
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
     program.load(Width::Word, R9, R7, ETHERNET + 16);
     select_v4(program, ENDS, unclaimed);
@@ -109,6 +114,29 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     lookup(program, maps.local4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, pass);
     in_land(program, maps.land4, (ENDS, 32), take);
+}
+
+/// Jumps to `pass` with a packet for a client of DHCP: it may be for an address that the machine is offered and does not
+/// have yet (RFC 2131, section 4.1). The address 0.0.0.0 among those of the machine says that there may be a client. R7
+/// stays alone, and R3 unless it is such a packet.
+fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label) {
+    let other = program.label();
+    program.load(Width::Byte, R5, R7, ETHERNET + 9);
+    program.jump_value(Condition::NotEqual, R5, libc::IPPROTO_UDP, other);
+    program.load(Width::Byte, R5, R7, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, other);
+    program.load(Width::Half, R5, R7, ETHERNET + 6);
+    program.and(R5, network_order(0x1fff));
+    program.jump_value(Condition::NotEqual, R5, 0, other);
+    program.copy(R2, R7);
+    need(program, ETHERNET + IPV4 + 4, other);
+    program.load(Width::Half, R5, R7, ETHERNET + IPV4 + 2);
+    program.jump_value(Condition::NotEqual, R5, network_order(DHCP_CLIENT), other);
+    program.set(R5, 0);
+    program.store(Width::Word, R10, CLIENT, R5);
+    lookup(program, local4, CLIENT);
+    program.jump_value(Condition::NotEqual, R0, 0, pass);
+    program.place(other);
 }
 
 /// R0 is 0 when the packet is to be taken, unless it has jumped.

@@ -66,6 +66,8 @@ pub enum Answer {
     Yield,
     /// They go on, because the kernel cannot forward them: the reason.
     GoOn(&'static str),
+    /// They are dropped, because the kernel cannot forward them: the reason.
+    Stop(&'static str),
 }
 
 /// The packets that a port takes.

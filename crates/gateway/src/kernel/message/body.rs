@@ -198,7 +198,9 @@ pub(super) fn neighbour(body: &[u8]) -> Option<Item> {
         return None;
     }
     let mac = find(rest, libc::NDA_LLADDR).and_then(|value| value.try_into().ok());
-    Some(Item::Neighbour(index, ip(family, find(rest, libc::NDA_DST)?)?, Neighbour { state, mac }))
+    let address = ip(family, find(rest, libc::NDA_DST)?)?;
+    // The kernel has entries of groups that it sends to.
+    (!address.is_multicast()).then_some(Item::Neighbour(index, address, Neighbour { state, mac }))
 }
 
 pub(in crate::kernel) fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {

@@ -131,7 +131,7 @@ impl FilteredPorts {
         Self { all, named: configuration.filters.iter().flat_map(|filter| &filter.ports).copied().collect() }
     }
 
-    pub(super) fn contains(&self, port: PortId) -> bool {
+    pub(in crate::runtime) fn contains(&self, port: PortId) -> bool {
         self.all || self.named.contains(&port)
     }
 }
@@ -152,13 +152,17 @@ impl Gateway {
         let is_routers = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
         let is_open = |port| {
             let underlay = tunnels.get(port).map(|tunnel| tunnel.underlay().port);
-            !filtered.contains(port) && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
+            let is_looked_at = filtered.contains(port) || self.lasting.stopped.contains(&port);
+            !is_looked_at && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
         };
         FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }
 
     fn fast_path(&self, state: &PortState) -> Option<FastPathPort> {
         let (flows, facts) = (state.handle()?.flows()?, state.facts.as_ref()?);
+        if self.lasting.stopped.contains(&state.configuration.id) {
+            return None;
+        }
         let table: Arc<FlowTable> = Arc::clone(flows);
         let (interface, longest) = (table.interface(), facts.mtu + ETHERNET);
         let port = FastPathPort { table, interface, longest };

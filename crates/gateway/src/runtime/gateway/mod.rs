@@ -5,6 +5,7 @@
 
 mod fast_path;
 mod port;
+mod punts;
 mod reload;
 mod reopen;
 mod routes;
@@ -23,6 +24,7 @@ pub use reload::Plan;
 pub use share::{Share, meshes, share};
 
 use self::fast_path::FlowUpkeep;
+use self::punts::PuntWatch;
 use super::accounts::Accounts;
 use super::devices::Devices;
 use super::events::EventWatch;
@@ -147,6 +149,7 @@ pub struct Gateway {
     seen: Ports,
     /// Flows that programs carry.
     flows: FlowUpkeep,
+    punts: PuntWatch,
 }
 
 impl Gateway {

@@ -110,24 +110,11 @@ impl Gateway {
         }
     }
 
-    /// Sends the punt path the interfaces of routers' ports.
-    fn set_punt_ports(&self) {
-        let routers = self.ports.iter().filter(|state| state.configuration.role == Role::Router);
-        let interface =
-            |state: &super::PortState| Some((state.configuration.id, state.handle()?.punt_interface()?));
-        let ports = routers.filter_map(interface).collect();
-        for handle in self.ports.iter().filter_map(super::PortState::handle) {
-            if let Err(error) = handle.set_punt_ports(&ports) {
-                tracing::error!(%error, "cannot say at which interfaces packets return to the kernel");
-            }
-        }
-    }
-
     /// Ports as the router sees them.
     fn seen(&self) -> Ports {
         let seen = |state: &super::PortState| {
             let up = state.open && state.handle().is_none_or(|handle| handle.carries());
-            let punts = state.handle().is_some_and(|handle| handle.punt_interface().is_some());
+            let punts = self.punts(state);
             Some((state.configuration.id, AttachedPort { facts: state.facts.clone()?, up, punts }))
         };
         let mut ports = self.ports.iter().filter_map(seen).collect();

@@ -1,8 +1,9 @@
 //! Start of a gateway: memory, ports, tables, workers, in this order.
 
 use super::fast_path::FlowUpkeep;
+use super::punts::PuntWatch;
 use super::share::{divide, with_queue};
-use super::upkeep::RETRY_PORT;
+use super::upkeep::retry_after;
 use super::worker_lifecycle::{Waiting, begin};
 use super::{Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
@@ -156,6 +157,7 @@ impl Gateway {
             looked_at: Nanos(0),
             seen: HashMap::new(),
             flows: FlowUpkeep::from_version(version),
+            punts: PuntWatch::default(),
             configuration,
         };
         let new_workers = gateway.prepare_workers(&gateway.configuration)?;
@@ -173,8 +175,8 @@ impl Gateway {
             Opening::Open(opened) => return self.attach(opened),
             Opening::Waiting { id, trouble } => (id, trouble),
         };
-        let retry_at = self.clock.now() + RETRY_PORT;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let retry_at = self.clock.now() + retry_after(&state.configuration);
         tracing::warn!(
             port = state.configuration.name,
             "waits for its device: {trouble}; the other ports go on"

@@ -2,6 +2,7 @@
 
 use super::start::bind_static;
 use super::{Gateway, PortState};
+use crate::config::model::{Device, Port};
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
@@ -14,7 +15,7 @@ use polder_buffers::PortId;
 use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Time after which a known next hop is asked for again.
@@ -22,7 +23,9 @@ const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
 /// Time between two looks for memory that is not needed any more.
 const LOOK_AT_MEMORY: Nanos = Nanos::SECOND;
 /// Time after which a closed port is tried again.
-pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
+const RETRY_PORT: Nanos = Nanos::from_millis(250);
+/// The same of the punt path, which lacks a part of the kernel then.
+const RETRY_PUNT: Nanos = Nanos::from_seconds(60);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
 
@@ -41,9 +44,11 @@ impl Gateway {
         self.end_depth(now);
         self.hooks.repair(now);
         self.hooks.take_events().into_iter().for_each(|event| self.events.note_silently(event));
+        self.stop_ports();
         self.look_at_links();
         self.reopen(now);
         self.look_at_tunnels();
+        self.look_at_punts(now);
         let missing = self.refresh_neighbours(now);
         // What the path of a tunnel carries is its MTU, which routes go by.
         self.refresh_paths();
@@ -57,7 +62,8 @@ impl Gateway {
             watch.look(self, now);
         }
         self.event_watch = watch;
-        let waiting = missing || self.ports.iter().any(|port| !port.open);
+        let is_soon = |port: &PortState| !port.open && port.retry_at < now + Nanos::SECOND;
+        let waiting = missing || self.ports.iter().any(is_soon);
         if waiting { pause.min(RETRY_PORT) } else { pause }
     }
 
@@ -123,8 +129,8 @@ impl Gateway {
     fn close(&mut self, id: PortId, why: &str) {
         // A port that is opened again counts from zero.
         self.count_carried();
-        let retry_at = self.clock.now() + RETRY_PORT;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let retry_at = self.clock.now() + retry_after(&state.configuration);
         if !std::mem::take(&mut state.open) {
             return;
         }
@@ -151,7 +157,10 @@ impl Gateway {
             let Some(opened) = self.open_again(index) else { continue };
             match opened {
                 Ok(opened) => self.welcome_back(opened),
-                Err(error) => self.ports[index].wait(&error, now + RETRY_PORT),
+                Err(error) => {
+                    let state = &mut self.ports[index];
+                    state.wait(&error, now + retry_after(&state.configuration));
+                }
             }
         }
     }
@@ -179,6 +188,22 @@ impl Gateway {
         };
         let ports = self.ports.iter().filter_map(port).collect();
         self.hooks.set_yielding(ports, self.lasting.routing.interfaces());
+    }
+
+    /// Stops ports with their tunnels while a packet hook is there, if the file says so.
+    fn stop_ports(&mut self) {
+        let names = self.hooks.stopped();
+        let ports = self.configuration.ports.iter().filter(|port| names.contains(&port.name));
+        let ports = ports.map(|port| port.id).collect::<BTreeSet<_>>();
+        let tunnels = self.configuration.tunnels.iter().filter(|tunnel| ports.contains(&tunnel.port));
+        let stopped = ports.iter().copied().chain(tunnels.map(|tunnel| tunnel.id)).collect();
+        if self.lasting.stopped == stopped {
+            return;
+        }
+        self.lasting.stopped = stopped;
+        if let Err(error) = self.rebuild() {
+            tracing::error!("cannot stop ports, or let them go on: {error:#}");
+        }
     }
 
     /// Has the ports' hooks watched by the present names of their interfaces.
@@ -276,6 +301,11 @@ impl Gateway {
             self.count_moves();
         }
     }
+}
+
+/// Time after which a closed port is tried again.
+pub(super) fn retry_after(port: &Port) -> Nanos {
+    if port.device == Device::Kernel { RETRY_PUNT } else { RETRY_PORT }
 }
 
 /// Properties of a port from which tables are built.

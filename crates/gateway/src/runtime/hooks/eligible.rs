@@ -6,13 +6,15 @@ use crate::kernel::hooks::Answer;
 
 /// Answer of `port` when a hook appears; `obstacle` is that of the router.
 pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
-    match (port.kernel_hooks, port.role) {
-        (KernelHooks::Bypass, _) => Answer::Bypass,
-        (KernelHooks::Refuse, Role::Bridge) => Answer::GoOn("the kernel has no part in the bridge"),
-        (KernelHooks::Refuse, Role::Underlay) => {
-            Answer::GoOn("the kernel cannot take packets out of the tunnels")
-        }
-        (KernelHooks::Refuse, Role::Router) => obstacle.map_or(Answer::Yield, Answer::GoOn),
+    let cannot = match port.role {
+        Role::Bridge => Some("the kernel has no part in the bridge"),
+        Role::Underlay => Some("the kernel cannot take packets out of the tunnels"),
+        Role::Router => obstacle,
+    };
+    match port.kernel_hooks {
+        KernelHooks::Bypass => Answer::Bypass,
+        KernelHooks::Refuse => cannot.map_or(Answer::Yield, Answer::GoOn),
+        KernelHooks::Stop => cannot.map_or(Answer::Yield, Answer::Stop),
     }
 }
 
@@ -74,5 +76,9 @@ mod tests {
         assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
         let bypass = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"bypass\"\nrole");
         assert_eq!(answers(&bypass), [Answer::Yield, Answer::Bypass]);
+        let stop = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"stop\"\nrole");
+        assert_eq!(answers(&stop), [Answer::Yield; 2]);
+        let stop = answers(&format!("{stop}[router]\nroutes = \"static\"\n"));
+        assert!(matches!(stop[..], [Answer::GoOn(_), Answer::Stop(_)]), "{stop:?}");
     }
 }

@@ -260,6 +260,14 @@ impl Watch {
         found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
     }
 
+    /// Ports whose packets are to be dropped: a hook has appeared.
+    pub(in crate::runtime) fn stopped(&self) -> Vec<String> {
+        let Some(state) = self.state() else { return Vec::new() };
+        let is_stopped =
+            |port: &&Port| matches!(port.answer, Answer::Stop(_)) && state.passed_by(port).next().is_some();
+        state.ports.iter().filter(is_stopped).map(|port| port.name.clone()).collect()
+    }
+
     /// Takes the events since the last time.
     pub(in crate::runtime) fn take_events(&self) -> Vec<EventKind> {
         self.state().map(|mut state| std::mem::take(&mut state.events)).unwrap_or_default()
@@ -397,11 +405,11 @@ fn look(shared: &Shared) -> Option<Nanos> {
 fn answer(port: &Port) -> (Answer, Families) {
     let families = match port.answer {
         Answer::Yield => hooks::forwarded(&port.interface),
-        Answer::Bypass | Answer::GoOn(_) => Families::default(),
+        Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => Families::default(),
     };
     match port.answer {
         Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
-        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_)) => (answer, families),
+        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_)) => (answer, families),
     }
 }
 
@@ -425,7 +433,7 @@ fn decide(
         let hold = state.holds.entry(port.name.clone()).or_default();
         let turn = match answer {
             Answer::Yield => hold.look(!texts.is_empty(), now),
-            Answer::Bypass | Answer::GoOn(_) => hold.give_up(now),
+            Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => hold.give_up(now),
         };
         due = due.into_iter().chain(hold.due(now)).min();
         if !texts.is_empty() {
@@ -492,14 +500,14 @@ impl State {
 /// Logs a hook that has appeared at a port, unless the port yields, which is logged by itself.
 fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
     let (port, text) = (bypassed.port.clone(), bypassed.text());
-    let why = match answer {
+    let (fate, why) = match answer {
         Some(Answer::Yield) => return None,
-        Some(Answer::GoOn(why)) => format!(" ({why})"),
-        Some(Answer::Bypass) | None => String::new(),
+        Some(Answer::GoOn(why)) => ("is bypassed", format!("everything goes on ({why})")),
+        Some(Answer::Stop(why)) => ("stops the port", format!("packets are dropped as kernel-hook ({why})")),
+        Some(Answer::Bypass) | None => ("is bypassed", "everything goes on".to_owned()),
     };
     tracing::warn!(
-        "port {port}: a kernel hook has appeared and is bypassed: {text}; everything goes on{why}, and `polder check` says \
-         what to do"
+        "port {port}: a kernel hook has appeared and {fate}: {text}; {why}, and `polder check` says what to do"
     );
     Some(EventKind::HookAppeared { port, hook: text })
 }

@@ -70,6 +70,7 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
     let KernelTunnel { name, kind, .. } = kernel;
     let (local, remote) = (tunnel.local, tunnel.remote);
     let own = number_of(tunnel);
+    let mut remedy = format!("ip link delete {name}");
     let (severity, text) = match (own, kernel.number) {
         (Number::Vxlan { .. }, Number::Vxlan { vni, .. }) if own.is_same(kernel.number) => (
             Severity::Warning,
@@ -92,24 +93,21 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
             );
             let longest = mtu.saturating_sub(header_bytes);
             if kernel.mtu <= longest {
+                remedy.clear();
                 (Severity::Fine, told)
             } else {
-                let remedy = format!(
-                    "{told}; {name} has an MTU of {}, so it has fragments: `ip link set dev {name} mtu {longest}` at both \
-                     ends, or give it other addresses",
+                remedy = format!("ip link set dev {name} mtu {longest}");
+                let text = format!(
+                    "{told}; {name} has an MTU of {}, so it has fragments: `{remedy}` at both ends, or give it other addresses",
                     kernel.mtu
                 );
-                (Severity::Warning, remedy)
+                (Severity::Warning, text)
             }
         }
         (Number::Vxlan { .. }, _) | (Number::Gre { .. }, Number::Vxlan { .. }) => return None,
     };
     let of = format!("tunnel.{}", tunnel.name);
-    let evidence = Evidence {
-        object: name.clone(),
-        probe: format!("ip -d link show {name}"),
-        remedy: if severity == Severity::Fine { String::new() } else { format!("ip link delete {name}") },
-    };
+    let evidence = Evidence { object: name.clone(), probe: format!("ip -d link show {name}"), remedy };
     let finding = PreflightFinding::new(of, severity, "kernel tunnel", text);
     Some(PreflightFinding { evidence: Some(evidence), ..finding })
 }

@@ -1,6 +1,7 @@
 //! Current interfaces of the router: ports, VLANs of ports, tunnels, their addresses.
 
 use super::settings::Settings;
+use crate::config::filters::Direction;
 use crate::config::model::{Configuration, Port, Role, Tunnel};
 use crate::config::router::InterfaceAddress;
 use crate::device::Facts;
@@ -40,6 +41,8 @@ pub(super) struct Attached {
     pub(super) name: String,
     /// True if packets can be sent there.
     pub(super) carries: bool,
+    /// True if a filter looks at what its port sends.
+    pub(super) is_filtered: bool,
     /// The one neighbour of a link that has no other: the other end of a tunnel, or a mobile network.
     pub(super) far: Option<Far>,
     /// The machine, where it is a station on a link that only Polder has: at the other end of a TAP.
@@ -77,7 +80,8 @@ impl PartialEq for Attached {
             let Machine { index, neighbour, listens } = attached.machine.as_ref()?;
             Some((*index, neighbour.address(), *listens))
         };
-        (self.index, self.carries, &self.name) == (other.index, other.carries, &other.name)
+        (self.index, self.carries, self.is_filtered, &self.name)
+            == (other.index, other.carries, other.is_filtered, &other.name)
             && (cuts(self), machine(self)) == (cuts(other), machine(other))
             && parts(self) == parts(other)
     }
@@ -116,6 +120,11 @@ pub(super) fn attached(
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
         all.extend(ports.get(&tunnel.id).map(|seen| over(tunnel, seen)));
     }
+    let is_filtered = |port: PortId| {
+        let mut outbound = configuration.filters.iter().filter(|filter| filter.direction == Direction::Out);
+        outbound.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port))
+    };
+    all.iter_mut().for_each(|attached| attached.is_filtered = is_filtered(attached.interface.id.port));
     // What cannot be routed by is left to the kernel.
     all.retain(|attached| attached.interface.mtu >= LEAST_MTU && !attached.interface.mac.is_multicast());
     all
@@ -147,6 +156,7 @@ fn kernels(
             index: link.index,
             name,
             carries: below && link.carries(),
+            is_filtered: false,
             far: None,
             machine: None,
         }
@@ -268,6 +278,7 @@ fn alone(
         index: own_index(id),
         name: name.to_owned(),
         carries: seen.up,
+        is_filtered: false,
         far: None,
         machine: None,
     }

@@ -60,13 +60,14 @@ pub(super) fn has_part(networks: &BTreeSet<Prefix>, prefix: Prefix) -> bool {
 
 impl Routing {
     /// Prefixes that stay with the kernel at the ingresses: addresses that are this machine's own, or broadcasts on one
-    /// of its links; networks of this machine; with `forwarded`, destinations that the kernel forwards to; and the
-    /// exceptions within these.
+    /// of its links; networks of this machine; with `forwarded`, destinations that the kernel forwards to, and 0.0.0.0 for
+    /// packets to clients of DHCP; and the exceptions within these.
     ///
     /// With very many exceptions the destinations that the kernel forwards to are left out: user space returns their
     /// packets.
     pub(in crate::runtime) fn lands(&self, forwarded: bool) -> Vec<af_xdp::LocalPrefixes> {
         let Some(mirror) = self.mirror() else { return Vec::new() };
+        let has_clients = forwarded.then_some((Prefix::host(Ipv4Addr::UNSPECIFIED.into()), true));
         let is_part_of_forwarded = |prefix: &&Prefix| {
             has_part(&self.local.forwarded, **prefix) && !self.local.forwarded.contains(*prefix)
         };
@@ -79,7 +80,7 @@ impl Routing {
         });
         let addresses = mirror.addresses().map(|address| Prefix::host(address.address));
         let own = of_table.map(|(_, prefix, ..)| prefix).chain(addresses).map(|prefix| (prefix, true));
-        let mut lands = own.collect::<BTreeMap<_, _>>();
+        let mut lands = own.chain(has_clients).collect::<BTreeMap<_, _>>();
         lands.extend(self.local.networks.iter().map(|network| (*network, true)));
         if forwarded {
             lands.extend(self.local.forwarded.iter().map(|prefix| (*prefix, true)));

@@ -43,9 +43,8 @@ pub(super) enum Lead {
     Blackhole,
     Unreachable,
     Prohibit,
-    /// To the kernel, which has an interface or a way of sharing flows that the router lacks; the router's interfaces
-    /// among those by which it may send.
-    Kernel(Box<[InterfaceId]>),
+    /// To the kernel, which has an interface or a way of sharing flows that the router lacks.
+    Kernel(KernelRoute),
     /// To interfaces that are down or gone.
     Nowhere,
 }
@@ -145,7 +144,14 @@ impl View<'_> {
             }
         }
         if is_kernels {
-            return Lead::Kernel(members.iter().map(|member| member.key.0).collect());
+            let is_filtered = |member: &Member| {
+                let mut attached = self.attached.iter();
+                attached.any(|attached| attached.interface.id == member.key.0 && attached.is_filtered)
+            };
+            return Lead::Kernel(KernelRoute {
+                is_filtered: members.iter().any(is_filtered),
+                interfaces: members.iter().map(|member| member.key.0).collect(),
+            });
         }
         if members.is_empty() { Lead::Nowhere } else { Lead::Hops(members) }
     }
@@ -220,9 +226,11 @@ impl NextHopRegistry {
         self.hops.contains_key(&key)
     }
 
-    /// True if the kernel forwards what a target is for.
+    /// True if the kernel forwards what a target is for, whoever sent it.
     pub(super) fn is_kernels(&self, target: &Arc<Target>) -> bool {
-        self.targets.get(target).is_some_and(|entry| matches!(entry.lead, Lead::Kernel(_)))
+        self.targets
+            .get(target)
+            .is_some_and(|entry| matches!(&entry.lead, Lead::Kernel(route) if !route.is_filtered))
     }
 
     /// The way of one more route to a target. `before` is where the route led: flows that can stay with
@@ -358,7 +366,7 @@ impl NextHopRegistry {
             Lead::Broadcast => NextHopEntry::Broadcast,
             Lead::Blackhole => NextHopEntry::Blackhole,
             Lead::Unreachable => NextHopEntry::Unreachable,
-            Lead::Kernel(interfaces) => NextHopEntry::Kernel(KernelRoute { interfaces: interfaces.clone() }),
+            Lead::Kernel(route) => NextHopEntry::Kernel(route.clone()),
             Lead::Nowhere => NextHopEntry::Elsewhere,
             Lead::Prohibit => NextHopEntry::Prohibit,
         };

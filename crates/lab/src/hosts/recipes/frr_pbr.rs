@@ -6,7 +6,7 @@ use super::{FORWARDS_NOTHING, FRR_ZEBRA, NONE, frr};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "frr_pbr",
-    programs: &["zebra", "pbrd", "nft"],
+    programs: &["zebra", "pbrd", "vtysh", "nft"],
     network: &TWO_UPLINKS,
     setup: &[Script("host", "ip address add 10.1.1.22/24 dev eth0")],
     services: &[

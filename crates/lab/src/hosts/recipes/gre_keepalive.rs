@@ -14,7 +14,8 @@ const NETWORK: Network = Network {
     ],
     tables: "[port.lan]\ninterface = \"lan\"\nrole = \"router\"\nMODE\n\
              [port.wan]\ninterface = \"wan\"\nrole = \"underlay\"\nMODE\n\
-             [tunnel.gre]\nkind = \"gre\"\nlocal = \"10.1.2.1\"\nremote = \"10.1.2.2\"\nport = \"wan\"\n",
+             [tunnel.gre]\nkind = \"gre\"\nlocal = \"10.1.2.1\"\nremote = \"10.1.2.2\"\nport = \"wan\"\n\
+             addresses = [\"10.99.0.1/30\"]\n",
     ..Network::NONE
 };
 

@@ -20,7 +20,9 @@ pub(super) const RECIPE: Recipe = Recipe {
         Probe::holds(
             "eapol_start_is_heard",
             "host",
-            "wpa_cli -p {dir}/ctl -i eth0 logoff >/dev/null; wpa_cli -p {dir}/ctl -i eth0 logon >/dev/null
+            "wpa_cli -p {dir}/ctl -i eth0 logoff >/dev/null
+             # The authenticator forgets the station a moment later.
+             sleep 0.3; wpa_cli -p {dir}/ctl -i eth0 logon >/dev/null
              for i in 1 2 3 4 5 6 7 8 9 10; do wpa_cli -p {dir}/ctl -i eth0 status | grep -q 'EAP state=SUCCESS' && exit 0; sleep 0.1; done; exit 1",
         ),
         Probe::holds(

@@ -17,11 +17,14 @@ macro_rules! deaf {
     };
 }
 
-/// A daemon of FRR, which starts when zebra listens.
+/// A daemon of FRR, which starts when zebra answers.
 macro_rules! frr {
     ($daemon:literal) => {
         concat!(
-            "i=0; until [ -S {dir}/zserv ]; do i=$((i+1)); [ $i -lt 400 ]; sleep 0.05; done
+            "i=0
+             until vtysh --vty_socket {dir} -d zebra -c 'show version' >/dev/null 2>&1; do
+               i=$((i+1)); [ $i -lt 400 ]; sleep 0.05
+             done
              exec /usr/lib/frr/",
             $daemon,
             " -f {dir}/",

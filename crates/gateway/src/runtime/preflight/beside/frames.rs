@@ -47,17 +47,19 @@ pub(super) fn bridged(own: MacAddress) -> Vec<Sample> {
     samples
 }
 
-/// Packets that a router's port takes: those to its own link-layer address that are not for the machine.
-pub(super) fn routed(own: MacAddress) -> Vec<Sample> {
+/// Packets that a router's port takes: those to its own link-layer address that are not for the machine. A filter sees what
+/// is for a client of DHCP, too.
+pub(super) fn routed(own: MacAddress, is_filtered: bool) -> Vec<Sample> {
     let frame =
         |sort, ether_type, rest: &[u8]| Sample { sort, ether_type, bytes: ethernet(own, ether_type, rest) };
-    vec![
-        // The address that a client is offered is none of the machine's yet.
-        frame(OFFERS, IPV4, &udp(THERE, (67, 68))),
+    let mut samples = vec![
         frame("routed IPv4 packets", IPV4, &ipv4(6, THERE)),
         frame("routed IPv4 packets", IPV4, &udp(THERE, (50_000, 53))),
         frame("routed IPv6 packets", IPV6, &ipv6(6)),
-    ]
+    ];
+    // The address that a client is offered is none of the machine's yet.
+    samples.extend(is_filtered.then(|| frame(OFFERS, IPV4, &udp(THERE, (67, 68)))));
+    samples
 }
 
 /// Sorts of `samples` that a socket would hear, each once; `None` where its filter could not be read.
@@ -210,7 +212,8 @@ mod tests {
         ];
         let client = PacketSocket { has_link_header: false, ..socket(IPV4, &program) };
         assert_eq!(heard(&client, &bridged(OWN)), Some(vec!["DHCP"]));
-        assert_eq!(heard(&client, &routed(OWN)), Some(vec![OFFERS]));
+        assert_eq!(heard(&client, &routed(OWN, true)), Some(vec![OFFERS]));
+        assert_eq!(heard(&client, &routed(OWN, false)), Some(vec![]));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, Port, Role};
 use crate::kernel::namespaces::Place;
 use crate::kernel::sockets::{EVERY_PROTOCOL, PacketSocket};
+use crate::runtime::gateway::FilteredPorts;
 use crate::runtime::silence::{is_stacked, with_uppers};
 use frames::Sample;
 use host::{Host, ports};
@@ -30,10 +31,11 @@ pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
 }
 
 fn judge(configuration: &Configuration, host: &Host) -> Vec<PreflightFinding> {
-    let mut found = Vec::new();
+    let (mut found, filtered) = (Vec::new(), FilteredPorts::of(configuration));
     for (port, interface) in ports(configuration) {
         let Some(link) = host.named(interface) else { continue };
-        let taken = Taken { port, link, bridge: bridge(port, configuration), host };
+        let is_filtered = filtered.contains(port.id);
+        let taken = Taken { port, link, bridge: bridge(port, configuration), is_filtered, host };
         found.extend(taken.findings());
     }
     if ports(configuration).any(|(port, _)| port.role == Role::Router) {
@@ -74,6 +76,7 @@ struct Taken<'a> {
     link: &'a Link,
     /// Name of its bridge.
     bridge: String,
+    is_filtered: bool,
     host: &'a Host,
 }
 
@@ -188,7 +191,7 @@ impl Taken<'_> {
     fn sockets(&self) -> Vec<PreflightFinding> {
         let samples = match self.port.role {
             Role::Bridge => frames::bridged(MacAddress(self.link.mac)),
-            Role::Router | Role::Underlay => frames::routed(MacAddress(self.link.mac)),
+            Role::Router | Role::Underlay => frames::routed(MacAddress(self.link.mac), self.is_filtered),
         };
         let sockets = self.host.packet_sockets.iter().filter(|socket| socket.interface == self.link.index);
         // In the mode `skb` a packet meets sockets for every protocol before Polder's program (packet(7)).
