@@ -39,7 +39,7 @@ const DOOR: i16 = -8;
 const ENDS: i16 = -24;
 const TARGET6: i16 = -32;
 const ENDS6: i16 = -64;
-/// The key of clients of DHCP, where an IPv6 destination is otherwise.
+/// The key of clients of DHCP, which is 0.0.0.0, and behind it 1 for a packet to one; where an IPv6 destination is otherwise.
 const CLIENT: i16 = TARGET6;
 /// UDP port of clients of DHCP.
 const DHCP_CLIENT: u16 = 68;
@@ -92,13 +92,14 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, pass);
     ends(program, R7, ENDS);
-    for_dhcp_client(program, maps.local4, pass);
+    note_dhcp(program);
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
     program.load(Width::Word, R9, R7, ETHERNET + 16);
     select_v4(program, ENDS, unclaimed);
     lookup(program, maps.endpoints.v4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
+    for_dhcp_client(program, maps.local4, pass);
     // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).
     program.jump_value(Condition::Equal, R9, 0, pass);
     program.jump_value(Condition::Equal, R8, 127, pass);
@@ -116,11 +117,12 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     in_land(program, maps.land4, (ENDS, 32), take);
 }
 
-/// Jumps to `pass` with a packet for a client of DHCP: it may be for an address that the machine is offered and does not
-/// have yet (RFC 2131, section 4.1). The address 0.0.0.0 among those of the machine says that there may be a client. R7
-/// stays alone, and R3 unless it is such a packet.
-fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label) {
+/// Notes on the stack whether a packet goes to the port of clients of DHCP. R2, R3 and R7 stay alone.
+fn note_dhcp(program: &mut Assembler) {
     let other = program.label();
+    program.set(R5, 0);
+    program.store(Width::Word, R10, CLIENT, R5);
+    program.store(Width::Word, R10, CLIENT + 4, R5);
     program.load(Width::Byte, R5, R7, ETHERNET + 9);
     program.jump_value(Condition::NotEqual, R5, libc::IPPROTO_UDP, other);
     program.load(Width::Byte, R5, R7, ETHERNET);
@@ -128,12 +130,20 @@ fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label)
     program.load(Width::Half, R5, R7, ETHERNET + 6);
     program.and(R5, network_order(0x1fff));
     program.jump_value(Condition::NotEqual, R5, 0, other);
-    program.copy(R2, R7);
     need(program, ETHERNET + IPV4 + 4, other);
     program.load(Width::Half, R5, R7, ETHERNET + IPV4 + 2);
     program.jump_value(Condition::NotEqual, R5, network_order(DHCP_CLIENT), other);
-    program.set(R5, 0);
-    program.store(Width::Word, R10, CLIENT, R5);
+    program.set(R5, 1);
+    program.store(Width::Word, R10, CLIENT + 4, R5);
+    program.place(other);
+}
+
+/// Jumps to `pass` with a packet to the port of clients of DHCP: it may be for an address that the machine is offered and does
+/// not have yet (RFC 2131, section 4.1). The address 0.0.0.0 among those of the machine says that there may be a client.
+fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label) {
+    let other = program.label();
+    program.load(Width::Word, R5, R10, CLIENT + 4);
+    program.jump_value(Condition::Equal, R5, 0, other);
     lookup(program, local4, CLIENT);
     program.jump_value(Condition::NotEqual, R0, 0, pass);
     program.place(other);

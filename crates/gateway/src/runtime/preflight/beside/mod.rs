@@ -223,9 +223,13 @@ impl Taken<'_> {
 
     /// Sorts of frames that a socket does not hear, and true if that is sure; `None` if it hears what it listens for.
     fn loss(&self, socket: &PacketSocket, samples: &[Sample]) -> Option<(String, bool)> {
-        let Some(sorts) = frames::heard(socket, samples) else {
+        let Some(mut sorts) = frames::heard(socket, samples) else {
             return Some((String::new(), false));
         };
+        if self.port.role != Role::Bridge && socket.protocol != EVERY_PROTOCOL {
+            // Who listens for one protocol where packets are routed wants those of the machine.
+            sorts.retain(|sort| *sort == frames::OFFERS);
+        }
         let is_left = KEPT.contains(&socket.protocol) || self.port.role != Role::Bridge;
         match (sorts.is_empty(), socket.protocol) {
             (false, _) => Some((sorts.join(", "), true)),
