@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(names, [(0, "lan"), (1, "core"), (2, "vx@192.0.2.2"), (3, "vx@192.0.2.3")]);
         assert!(original.bridges[0].members[..2].iter().all(|member| !member.learning));
         assert_eq!(original.bridges[0].static_entries[0].port, PortId(3));
-        assert!(original.tunnels.iter().all(|tunnel| tunnel.next_hop == original.tunnels[0].remote));
+        assert!(original.tunnels.iter().all(|tunnel| tunnel.next_hop == Some(original.tunnels[0].remote)));
         let written = original.to_toml();
         assert!(written.contains("members = [\"vx\", \"lan\"]"), "{written}");
         assert!(written.contains("remotes = [\"192.0.2.2\", \"192.0.2.3\"]"), "{written}");
