@@ -88,7 +88,8 @@ impl Gateway {
                 }
             }
             if let Some(link) = state.link {
-                links.push((id, link == Link::Up));
+                // A TAP that is down refuses what is written to it, and takes packets as soon as it is up.
+                links.push((id, link == Link::Up || state.carries()));
             }
             if state.facts.as_ref().map(of_link) != before {
                 changed.push(id);
