@@ -4,6 +4,7 @@ mod beside;
 mod kernel_tunnels;
 mod machine;
 mod router;
+pub(super) mod tags;
 
 use super::hooks;
 use super::neighbour;
@@ -74,6 +75,8 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
         }
     }
     seen.extend(kernel_tunnels::inspect(configuration));
+    seen.extend(tags::findings(configuration));
+    seen.extend(mtu::findings(configuration));
     seen.extend(silence::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
