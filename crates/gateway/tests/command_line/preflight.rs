@@ -190,6 +190,15 @@ fn who_may_not_is_told_what_to_do() {
     let (code, text) = inside("tap", &tap_alone, &format!("{nobody} run $FILE"));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("run as root or grant CAP_NET_ADMIN"), "{text}");
+    // Who only looks is told once, and of nothing that root does not meet.
+    let link = "ip link add pdeth0 type veth peer name pdfar; ip link set pdeth0 up; ip link set pdfar up; ";
+    for mode in ["skb", "native"] {
+        let bridge = BRIDGE.replace("[port.host]", &format!("mode = \"{mode}\"\n[port.host]"));
+        let (code, text) = inside(&format!("look-{mode}"), &bridge, &format!("{link}{nobody} check $FILE"));
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(text.matches("rights").count(), 2, "the topic and its text: {text}");
+        assert!(text.contains("sudo polder check") && !text.contains("✗"), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod beside;
 mod kernel_tunnels;
 mod machine;
+mod mtu;
 mod router;
 pub(super) mod tags;
 
@@ -83,7 +84,24 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen.extend(beside::inspect(configuration));
     seen.extend(share(configuration));
     seen.extend(confinement(configuration));
+    let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN);
+    if !granted.unwrap_or(true) {
+        leave_rights_out(&mut seen);
+    }
     seen
+}
+
+/// Replaces what a user lacks by one finding: the gateway is started by root or a service manager, who have it.
+fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
+    let count = seen.len();
+    seen.retain(|found| !matches!(found.topic.as_str(), "rights" | "memory lock"));
+    if seen.len() < count {
+        let text = "this is what a user sees who may start no gateway: `sudo polder check` looks with the gateway's rights, \
+                    and at rules of the kernel and other namespaces";
+        let finding =
+            PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned());
+        seen.insert(0, finding);
+    }
 }
 
 /// Looks whether the device of `port` can be opened. Answers what is to be mended and stands against nothing, a line
