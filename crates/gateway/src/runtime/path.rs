@@ -42,7 +42,8 @@ impl Paths {
     pub(super) fn refresh(&mut self, tunnels: &[(Ends, &str, &TunnelState)]) -> bool {
         let wanted = tunnels.iter().map(|((local, _, protocol), ..)| (*local, *protocol));
         let wanted = wanted.collect::<HashSet<_>>();
-        self.sockets.retain(|key, _| wanted.contains(key));
+        // An address may come later than the gateway.
+        self.sockets.retain(|key, sockets| wanted.contains(key) && sockets.are_bound);
         for key in wanted {
             if let Entry::Vacant(place) = self.sockets.entry(key)
                 && let Ok(sockets) = Sockets::open(key)
@@ -84,6 +85,8 @@ struct Sockets {
     _listening: OwnedFd,
     /// Is connected to one remote after the other.
     asking: OwnedFd,
+    /// True if this host has our address.
+    are_bound: bool,
 }
 
 impl Sockets {
@@ -92,7 +95,8 @@ impl Sockets {
     /// # Errors
     /// When the process may not have raw sockets.
     fn open(from: (IpAddr, u8)) -> io::Result<Self> {
-        Ok(Self { _listening: raw_socket(from)?, asking: raw_socket(from)? })
+        let ((_listening, are_bound), (asking, _)) = (raw_socket(from)?, raw_socket(from)?);
+        Ok(Self { _listening, asking, are_bound })
     }
 
     /// The largest packet that the way to the other end carries.
@@ -116,10 +120,8 @@ fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<(OwnedFd, bool)> {
     // Packets that the kernel keeps, as before the port is attached, would pile up here.
     set_socket_recv_buffer_size(&socket, 0)?;
     // An end that the host does not have hears of nothing; its route may still have an MTU.
-    if let Err(error) = bind(&socket, &SocketAddr::new(local, 0)) {
-        tracing::debug!(%local, %error, "no address of this host: nothing will be heard of its path");
-    }
-    Ok(socket)
+    let is_bound = bind(&socket, &SocketAddr::new(local, 0)).is_ok();
+    Ok((socket, is_bound))
 }
 
 /// Number of bytes of `rtmsg`.
