@@ -70,7 +70,9 @@ impl Service {
 
     fn load(&self) -> Result<config::Loaded, Refusal> {
         config::load(&self.path).map_err(|error| match error {
-            LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
+            LoadError::Invalid(report) => {
+                Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
+            }
             LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
         })
     }
