@@ -44,3 +44,15 @@ fn examples_are_valid_and_give_no_warning() {
         }
     }
 }
+
+/// The log and events have a line for each of the first errors, and no picture.
+#[test]
+fn the_first_errors_fit_into_lines() {
+    let text = include_str!("broken/misspelled.toml");
+    let report = config::parse(text, Path::new("gw.toml")).expect_err("it is broken");
+    let brief = report.brief();
+    let lines = brief.lines().collect::<Vec<_>>();
+    assert!(lines.len() <= 9 && lines.len() >= report.errors().min(8), "{brief}");
+    assert!(lines[0].starts_with("gw.toml:") && lines[0].contains("is not a key of"), "{brief}");
+    assert!(!brief.contains("-->") && !brief.contains(" | "), "{brief}");
+}

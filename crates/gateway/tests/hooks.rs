@@ -213,6 +213,11 @@ fn chains_of_the_bridge_family_and_calls_of_iptables_concern_a_bridge() {
         let called = format!("{POLICY_DROP}; calls {call} 1");
         problems(BRIDGE, &called, &[("port.lan", text), ("port.wan", text)]);
     }
+    remedy_is_accepted(
+        BRIDGE,
+        &format!("{POLICY_DROP}; calls iptables 1"),
+        "sysctl -w net.bridge.bridge-nf-call-iptables=0",
+    );
     // Of one bridge alone, by an option of its own.
     for option in ["nf_call_iptables", "nf_call_ip6tables"] {
         let master = format!("ip link add pdbr type bridge {option} 1; ip link set pdlan master pdbr");
@@ -391,6 +396,47 @@ fn an_underlay_goes_round_what_would_meet_its_tunnels_packets() {
     let ipsec = "ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.2 proto 47 tmpl proto esp mode transport; \
                  ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.3 tmpl proto esp mode transport";
     problems(TUNNEL, ipsec, &[("port.wan", "dst 10.2.0.2/32 would encrypt them")]);
+}
+
+/// The command of the one remedy after `script` is accepted when it has been run.
+fn remedy_is_accepted(configuration: &str, script: &str, command: &str) {
+    let found = found(configuration, script);
+    for (_, _, text) in &found {
+        assert!(text.contains(&format!("`{command}`")), "{command}: {text}");
+        let opens = text.contains("would drop") || text.contains("would reject");
+        assert_eq!(text.contains("which lets through what this keeps out"), opens, "{text}");
+    }
+    assert!(!found.is_empty(), "{script}");
+    problems(configuration, &format!("{script}\n{command} >/dev/null"), &[]);
+}
+
+#[test]
+fn remedies_for_an_underlay_can_be_followed() {
+    if !can_run("remedies_for_an_underlay_can_be_followed", &["nft", "ip"]) {
+        return;
+    }
+    let table = |chain: &str| format!("printf '%s\\n' 'table inet own {{ {chain} }}' | nft -f -");
+    let stateful = table(
+        "chain input { type filter hook input priority 0; policy drop; ct state established accept; tcp dport 22 accept; }",
+    );
+    let from = "nft insert rule inet own input ip saddr 10.2.0.2 ip protocol gre accept";
+    remedy_is_accepted(TUNNEL, &stateful, from);
+    let nat = table("chain post { type nat hook postrouting priority 100; oifname \"pdwan\" masquerade; }");
+    let to = "nft insert rule inet own post ip daddr 10.2.0.2 ip protocol gre accept";
+    remedy_is_accepted(TUNNEL, &nat, to);
+    let second = "[tunnel.u]\nkind = \"gretap\"\nlocal = \"10.2.0.1\"\nremote = \"10.2.0.3\"\nport = \"wan\"\n[bridge.br0]";
+    let two = TUNNEL.replace("[bridge.br0]", second).replace("\"t\"]", "\"t\", \"u\"]");
+    remedy_is_accepted(&two, &stateful, "nft insert rule inet own input ip protocol gre accept");
+    let vxlan = TUNNEL.replace("gretap", "vxlan\"\nvni = 7\nudp_port = 4789\n#");
+    remedy_is_accepted(
+        &vxlan,
+        &stateful,
+        "nft insert rule inet own input ip saddr 10.2.0.2 ip protocol udp accept",
+    );
+    if can_run("remedies_for_an_underlay_can_be_followed, legacy", &["iptables-legacy"]) {
+        let command = "iptables-legacy -t filter -I INPUT -s 10.2.0.2 -p gre -j ACCEPT";
+        remedy_is_accepted(TUNNEL, "iptables-legacy -P INPUT DROP", command);
+    }
 }
 
 #[test]

@@ -141,7 +141,7 @@ pub(super) fn question(interface: &Interface, address: IpAddr, pool: &mut Pool) 
     match address {
         IpAddr::V4(address) => {
             let target_mac = MacAddress::ZERO;
-            let own = near_v4(interface, address)?;
+            let own = interface.speaker_v4(address)?;
             let header = ArpHeader { target_mac, target_ip: address, ..ours(interface, own) };
             arp(interface, MacAddress::BROADCAST, header, pool)
         }
@@ -155,18 +155,6 @@ pub(super) fn question(interface: &Interface, address: IpAddr, pool: &mut Pool) 
             discovery(interface, group_mac(group), ends, header, address, SOURCE_ADDRESS, pool)
         }
     }
-}
-
-/// The interface's address in the network of a neighbour, or its first.
-fn near_v4(interface: &Interface, neighbour: Ipv4Addr) -> Option<Ipv4Addr> {
-    let near = interface.addresses.iter().find_map(|own| match own.address {
-        IpAddr::V4(address) => {
-            let network = super::Prefix::new(own.address, own.bits).ok()?;
-            network.contains(neighbour.into()).then_some(address)
-        }
-        IpAddr::V6(_) => None,
-    });
-    near.or_else(|| interface.speaker_v4())
 }
 
 fn ours(interface: &Interface, address: Ipv4Addr) -> ArpHeader {

@@ -1,9 +1,9 @@
 //! Tells senders why their packets go no further (RFC 1812, 4.3; RFC 4443).
 //!
 //! A message goes back the way the packet came: by the same interface, to the station that sent the frame,
-//! from the interface's first address. Not told: who sent an error or a later fragment of IPv4, whose address is no
-//! station's, who sent to a group (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)), and who comes when the limit of
-//! messages is used up (4.3.2.8; 2.4 (f)).
+//! from the interface's address in the network of the sender, or its first. Not told: who sent an error or a later
+//! fragment of IPv4, whose address is no station's, who sent to a group (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)), and
+//! who comes when the limit of messages is used up (4.3.2.8; 2.4 (f)).
 
 use super::Interface;
 use crate::parse::{Addresses, HeaderSummary, Network};
@@ -116,7 +116,7 @@ pub(super) fn message(
 
 fn error_v4(asked: &[u8], interface: &Interface, problem: Problem) -> Option<IcmpError> {
     let asked = Ipv4::parse_head(asked, usize::MAX).ok()?;
-    let (source, destination) = (interface.speaker_v4()?, asked.source());
+    let (source, destination) = (interface.speaker_v4(asked.source())?, asked.source());
     Some(IcmpError {
         station: interface.mac,
         addresses: Pseudo::V4 { source, destination },

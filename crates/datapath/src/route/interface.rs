@@ -1,5 +1,6 @@
 //! Interfaces of a router, and all routers of a configuration.
 
+use super::Prefix;
 use super::router::RouterAccess;
 use super::sources::{SourceCheck, Special, Specials};
 use crate::wire::{MacAddress, VlanId};
@@ -112,12 +113,18 @@ impl Interface {
         if route == 0 { self.mtu } else { self.mtu.min(route) }
     }
 
-    /// The address to speak with.
-    pub(super) fn speaker_v4(&self) -> Option<Ipv4Addr> {
-        self.addresses.iter().find_map(|own| match own.address {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
+    /// The address to speak with to a station: the first in its network, or the first of all.
+    pub(super) fn speaker_v4(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
+        let all = || {
+            self.addresses.iter().filter_map(|own| match own.address {
+                IpAddr::V4(address) => Some((address, own.bits)),
+                IpAddr::V6(_) => None,
+            })
+        };
+        let is_near = |&(address, bits): &(Ipv4Addr, u8)| {
+            Prefix::new(address.into(), bits).is_ok_and(|network| network.contains(to.into()))
+        };
+        all().find(is_near).or_else(|| all().next()).map(|(address, _)| address)
     }
 
     /// The address to speak with, valid beyond the link if there is one.
@@ -414,6 +421,17 @@ mod tests {
         assert!(routers.has(PortId(9)) && routers.untagged(PortId(9)).is_none());
         assert!(!routers.has(PortId(4)) && !routers.has(PortId(400)) && Routers::none().is_empty());
         assert!(routers.interface(InterfaceId::tagged(PortId(3), VlanId::HIGHEST)).is_none());
+    }
+
+    #[test]
+    fn it_speaks_from_its_first_address_in_the_network_of_a_station() {
+        let own = |address: &str| OwnAddress { address: address.parse().expect("an address"), bits: 24 };
+        let addresses = ["fd00::1", "10.0.0.9", "10.0.0.1", "10.0.1.5"].map(own).to_vec();
+        let interface = Interface { addresses, ..interface(1, 0) };
+        let from = |to: [u8; 4]| interface.speaker_v4(to.into()).map(|address| address.octets());
+        assert_eq!(from([10, 0, 0, 7]), Some([10, 0, 0, 9]));
+        assert_eq!(from([10, 0, 1, 7]), Some([10, 0, 1, 5]));
+        assert_eq!(from([192, 0, 2, 1]), Some([10, 0, 0, 9]), "beyond a router");
     }
 
     #[test]

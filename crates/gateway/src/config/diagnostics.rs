@@ -155,6 +155,20 @@ impl Report {
         })
     }
 
+    /// The first errors with place and remedy, a line each without a picture, and how many more there are.
+    pub fn brief(&self) -> String {
+        const MOST: usize = 8;
+        let line = |finding: Finding<'_>| {
+            let remedy = finding.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+            format!("{}:{}:{} {}{remedy}", finding.file, finding.line, finding.column, finding.message)
+        };
+        let errors = self.findings().filter(|finding| finding.severity == Severity::Error);
+        let mut lines = errors.take(MOST).map(line).collect::<Vec<_>>();
+        let more = self.errors().saturating_sub(MOST);
+        lines.extend((more > 0).then(|| format!("and {more} more: `polder check` shows all")));
+        lines.join("\n")
+    }
+
     /// The report as text, with colours if `colour`.
     pub fn render(&self, colour: bool) -> String {
         let mut output = String::new();

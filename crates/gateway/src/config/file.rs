@@ -23,6 +23,7 @@ use toml::{Spanned, Table, Value};
 /// The version of the format that this build reads.
 const VERSION: i64 = 1;
 const THIS: Integer<i64> = Integer(VERSION..=VERSION, "");
+const LATER: Integer<i64> = Integer(VERSION + 1..=i64::MAX, "");
 
 section! {
     /// The file as a whole.
@@ -107,7 +108,7 @@ pub(super) struct FileDraft {
 }
 
 /// Reads all sections; what is wrong goes to `findings`. Nothing but the version is read when that is
-/// not the one of this build.
+/// a later one than this build's.
 pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Option<FileDraft> {
     let table = document.get_ref();
     let (silent, nobody) = (Findings::default(), Names::default());
@@ -165,7 +166,7 @@ fn section<T: Keyed>(root: &Section<'_>, key: &str) -> Draft<T> {
     section.as_ref().map_or_else(Draft::absent, Draft::read)
 }
 
-/// True if the file has a version that this build reads, or none.
+/// True if the file has a version that this build reads, or none, or what is no version.
 fn version(probe: &Section<'_>, findings: &Findings) -> bool {
     let error = |span, message: &str, remedy: String| {
         findings.note(Diagnostic::error(span, message).remedy(remedy));
@@ -175,12 +176,15 @@ fn version(probe: &Section<'_>, findings: &Findings) -> bool {
         // The rest is most likely of this version, so its errors are worth knowing.
         return true;
     };
-    let is_known = probe.read_as("version", &THIS).is_some();
-    if !is_known {
-        let remedy = format!("this build reads version {VERSION}; write `version = {VERSION}`");
-        error(span, "the file is of a version that is not known", remedy);
+    if probe.read_as("version", &THIS).is_some() {
+        return true;
     }
-    is_known
+    let is_later = probe.read_as("version", &LATER).is_some();
+    let rest = if is_later { "; nothing else was looked at" } else { "" };
+    let remedy = format!("this build reads version {VERSION}; write `version = {VERSION}`{rest}");
+    error(span, "the file is of a version that is not known", remedy);
+    // Keys of a later version are no mistakes.
+    !is_later
 }
 
 /// Reads each `[key.NAME]`.
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!(names, [(0, "lan"), (1, "core"), (2, "vx@192.0.2.2"), (3, "vx@192.0.2.3")]);
         assert!(original.bridges[0].members[..2].iter().all(|member| !member.learning));
         assert_eq!(original.bridges[0].static_entries[0].port, PortId(3));
-        assert!(original.tunnels.iter().all(|tunnel| tunnel.next_hop == original.tunnels[0].remote));
+        assert!(original.tunnels.iter().all(|tunnel| tunnel.next_hop == Some(original.tunnels[0].remote)));
         let written = original.to_toml();
         assert!(written.contains("members = [\"vx\", \"lan\"]"), "{written}");
         assert!(written.contains("remotes = [\"192.0.2.2\", \"192.0.2.3\"]"), "{written}");

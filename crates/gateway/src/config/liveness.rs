@@ -20,7 +20,7 @@ section! {
         /// Control packets in a row after which silence is down.
         multiplier: u8 = 3, Integer(1..=255, "packets") => Live;
         /// True if routers may lie between the ends (RFC 5883); else what crossed a router is refused (RFC 5881).
-        multihop: Option<bool> = None, Given(Boolean) => Live, usual("`false` if `next_hop` is `remote`");
+        multihop: Option<bool> = None, Given(Boolean) => Live, usual("`true` if `next_hop` is another address than `remote`");
         /// With `multihop`: TTL below which control packets are refused.
         min_ttl: u8 = 1, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
     }

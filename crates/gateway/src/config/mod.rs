@@ -116,7 +116,7 @@ fn resolve(text: &str, file: &Path, findings: &Findings) -> Option<Configuration
     let (document, errors) = toml::de::DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What is left of a file with broken syntax would only give errors that follow from the first.
-        errors.iter().for_each(|error| findings.note(section::syntax(error)));
+        errors.iter().for_each(|error| findings.note(section::syntax(error, text)));
         return None;
     }
     let draft = file::read(&document, findings)?;

@@ -68,7 +68,7 @@ section! {
         mac: Option<Mac> = None, Given(STATION) => Reopen(ATTACHED), usual("the device's own");
         /// Part that Polder takes: all packets, those of tunnels, or these and those to be routed; see below.
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
-        /// The router's own addresses on the link, as `["192.0.2.1/24"]`; an `interface` has those that the kernel gives it.
+        /// The router's own addresses on the link, as `["192.0.2.1/24"]`; of a bridge's TAP the machine's: see [the machine on the bridge](bridge.md#the-machine-on-the-bridge).
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none twice, networks of ports apart");
         /// Way of attaching the interface.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
@@ -133,8 +133,8 @@ const OF_A_TAP: &Absent = &[
 ];
 const OF_A_ROUTER: &Absent = &[(
     "addresses",
-    "it does not belong to the router",
-    "give it `role = \"router\"`, or remove `addresses`",
+    "it is neither a router's port nor a TAP",
+    "give it `role = \"router\"`, or the addresses to a `tap` of the bridge",
 )];
 
 const OF_A_MODEM: &Absent =
@@ -184,7 +184,7 @@ impl Draft<Port> {
         self.check_device(findings);
         let role = self.role();
         let mut absent: Vec<&Absent> = Vec::new();
-        if role.is_some_and(|role| role != Role::Router) {
+        if role.is_some_and(|role| role != Role::Router) && !self.has("tap") {
             absent.push(OF_A_ROUTER);
         }
         let has_interface = self.has("interface") && self.value.mode.may_keep_segments();

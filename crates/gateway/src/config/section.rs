@@ -277,7 +277,7 @@ pub(super) fn printable(text: &str) -> String {
 }
 
 /// The finding for an error in the notation itself.
-pub(super) fn syntax(error: &toml::de::Error) -> Diagnostic {
+pub(super) fn syntax(error: &toml::de::Error, text: &str) -> Diagnostic {
     let message = error.message().replace('\n', ", ");
     let remedy = if message.contains("quoted") {
         "put text in quotes; numbers, `true` and `false` stand without"
@@ -286,5 +286,35 @@ pub(super) fn syntax(error: &toml::de::Error) -> Diagnostic {
     } else {
         "this is not TOML; docs/guide/configuration.md shows how it is written"
     };
-    Diagnostic::error(error.span().unwrap_or(0..0), message).remedy(remedy)
+    let span = error.span().unwrap_or(0..0);
+    let first = if message.contains("duplicate") { first_of(&span, text) } else { None };
+    let finding = Diagnostic::error(span, message).remedy(remedy);
+    match first {
+        Some(first) => finding.related(first, "first here"),
+        None => finding,
+    }
+}
+
+/// Place of the earlier line with the same table, or with the same key in its table.
+fn first_of(span: &Span, text: &str) -> Option<Span> {
+    let name = |line: &str| {
+        let line = line.trim();
+        let end = if line.starts_with('[') { line.rfind(']').map(|end| end + 1) } else { line.find('=') };
+        end.map(|end| line[..end].trim_end_matches('=').trim().to_owned())
+    };
+    let begin = text.get(..span.start)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let wanted = name(text[begin..].lines().next()?)?;
+    let mut end = begin;
+    for line in text[..begin].split_inclusive('\n').rev() {
+        let start = end - line.len();
+        if name(line).as_ref() == Some(&wanted) {
+            return Some(start..start + line.trim_end().len());
+        }
+        // A key is searched for in its table alone.
+        if line.trim_start().starts_with('[') && !wanted.starts_with('[') {
+            return None;
+        }
+        end = start;
+    }
+    None
 }

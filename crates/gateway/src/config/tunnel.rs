@@ -73,7 +73,7 @@ section! {
         /// Port that carries it.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("an underlay or router port") => Live, required("add `port = \"…\"`, the underlay port that carries it");
         /// Neighbour on that port that outer packets are handed to; its link-layer address is asked of the kernel.
-        next_hop: IpAddr = NOWHERE, NEXT_HOP => Live, usual("`remote`"), only(Tunnel::has_next_hop);
+        next_hop: Option<IpAddr> = None, Given(NEXT_HOP) => Live, usual("the kernel's route to `remote` by that port");
         /// Link-layer address of the next hop, when the kernel is not to be asked.
         next_hop_mac: Option<Mac> = None, Given(STATION) => Live, usual("the kernel's neighbour table");
         /// VXLAN network identifier, in both directions. For `vxlan` alone.
@@ -175,11 +175,6 @@ impl Tunnel {
     /// True if its table has a list of remotes, of which it is one.
     pub fn is_of_list(&self) -> bool {
         self.name != self.table
-    }
-
-    /// True if the next hop is written: without one, that to each remote of a list is the remote.
-    fn has_next_hop(&self) -> bool {
-        !self.is_of_list() || self.next_hop != self.remote
     }
 
     /// True if it is watched, by BFD or by keepalives.

@@ -271,6 +271,9 @@ pub struct Refusal {
     pub kind: Fault,
     /// Error and its remedy, for people; may have many lines.
     pub message: String,
+    /// The same in few lines, for the log and events, where `message` has pictures.
+    #[serde(skip)]
+    pub brief: Option<String>,
 }
 
 /// Party at fault for a refusal.
@@ -300,7 +303,7 @@ impl Response {
 
     /// Says why not.
     pub fn refuse(kind: Fault, message: impl Into<String>) -> Self {
-        Self::new(Answer::Error(Refusal { kind, message: message.into() }))
+        Self::new(Answer::Error(Refusal { kind, message: message.into(), brief: None }))
     }
 }
 
@@ -337,7 +340,9 @@ mod tests {
 
     fn refusal(line: &str) -> String {
         let answer = parse(line.as_bytes()).expect_err(line).answer;
-        let Answer::Error(Refusal { kind: Fault::Request, message }) = answer else { panic!("{answer:?}") };
+        let Answer::Error(Refusal { kind: Fault::Request, message, .. }) = answer else {
+            panic!("{answer:?}")
+        };
         message
     }
 

@@ -17,8 +17,6 @@ use polder_devices::af_xdp::{
 };
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
-use rustix::net::netdevice::index_to_name;
-use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
 /// An interface of that name.
@@ -367,13 +365,6 @@ const BATCH_PACKETS: u32 = 64;
 const BUSY_POLL_TIMER: u32 = 200;
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
 const EMPTY_POLLS: u32 = 2;
-
-/// The name of the interface with a number.
-pub(super) fn interface_name(index: u32) -> Result<String, Errno> {
-    // Any socket will do to ask by.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|_| Errno::NODEV)?;
-    index_to_name(&socket, index)
-}
 
 /// Message about an interface that is not there, with names that look like it.
 fn absent(name: &str) -> String {

@@ -1,14 +1,17 @@
 //! TAPs: the kernel's own stack at the other end.
 
-use super::interface::interface_name;
 use super::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
-use crate::config::model::{Configuration, Port, Queues};
-use anyhow::Result;
+use crate::config::model::{Configuration, Port, Queues, Role};
+use crate::config::router::InterfaceAddress;
+use anyhow::{Context as _, Result};
 use polder_buffers::Region;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
+use polder_devices::netlink::link::{HEADER, Link as LinkInfo};
+use polder_devices::netlink::{Client, put};
 use polder_devices::{Queue, tap};
 use rustix::io::Errno;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ struct OpenTap {
 
 impl Driver for Tap<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        Ok(described(tap::open(&self.options(port, configuration), region)?, port))
+        described(tap::open(&self.options(port, configuration), region)?, port)
     }
 
     fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
@@ -46,7 +49,7 @@ impl Tap<'_> {
         region: &Region,
         files: Vec<OwnedFd>,
     ) -> Result<OpenPort> {
-        Ok(described(tap::adopt(files, &self.options(port, configuration), region)?, port))
+        described(tap::adopt(files, &self.options(port, configuration), region)?, port)
     }
 
     fn options(&self, port: &Port, configuration: &Configuration) -> tap::Options {
@@ -60,8 +63,13 @@ impl Tap<'_> {
     }
 }
 
-/// An open port with its facts.
-fn described(tap: tap::Tap, port: &Port) -> OpenPort {
+/// An open port with its facts; the interface has the addresses that the file gives it.
+fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
+    // Those of a router's port are Polder's.
+    if port.role == Role::Bridge && !port.addresses.is_empty() {
+        set_addresses(tap.interface.index, &port.addresses)
+            .with_context(|| format!("cannot set up the TAP {}", tap.interface.name))?;
+    }
     let facts = Facts {
         interface: tap.interface.name,
         index: Some(tap.interface.index),
@@ -83,7 +91,32 @@ fn described(tap: tap::Tap, port: &Port) -> OpenPort {
     let queues = tap.queues.into_iter().map(Queue::boxed).collect();
     let handle: Box<dyn Handle> =
         Box::new(OpenTap { index: tap.interface.index, longest: facts.mtu, files: tap.files });
-    OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) }
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+}
+
+/// Switches an interface on and gives it addresses; those that it has otherwise stay.
+fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
+    let mut client = Client::open(None)?;
+    let mut link = vec![0; HEADER];
+    link[4..8].copy_from_slice(&index.to_ne_bytes());
+    // Flags, and those of them that are changed.
+    [8, 12].map(|at| link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes()));
+    client.ask(libc::RTM_NEWLINK, &link).context("cannot switch it on")?;
+    for own in addresses {
+        let (family, octets) = match own.address {
+            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+        };
+        // `ifaddrmsg`: family, bits of the network, flags, scope, interface.
+        let mut body = vec![u8::try_from(family).unwrap_or_default(), own.bits, 0, 0];
+        body.extend(index.to_ne_bytes());
+        put(&mut body, libc::IFA_LOCAL, &octets);
+        put(&mut body, libc::IFA_ADDRESS, &octets);
+        client
+            .replace(libc::RTM_NEWADDR, &body)
+            .with_context(|| format!("the kernel refuses the address {own}: is its family switched off?"))?;
+    }
+    Ok(())
 }
 
 /// A reason why no TAP can be made, if that can be seen.
@@ -91,17 +124,26 @@ pub(super) fn unavailable() -> Option<Finding> {
     tap::unavailable().map(|error| Finding::new(Severity::Problem, "rights", error.to_string()))
 }
 
+impl OpenTap {
+    /// Its interface in the calling thread's network namespace.
+    fn link(&self) -> Result<LinkInfo, Errno> {
+        let mut body = vec![0; HEADER];
+        body[4..8].copy_from_slice(&self.index.to_ne_bytes());
+        let answers = Client::open(None)?.ask(libc::RTM_GETLINK, &body)?;
+        answers.iter().find_map(|(_, body)| LinkInfo::parse(body)).ok_or(Errno::BADMSG)
+    }
+}
+
 impl Handle for OpenTap {
-    /// A TAP that is gone says so by its queues.
+    /// A TAP that is gone says so by its queues; of one in another network namespace the address alone is known.
     fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
         if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
             facts.mac = MacAddress(mac);
         }
-        if let Ok(name) = interface_name(self.index) {
-            facts.interface = name;
-        }
-        facts.mtu = tap::mtu(&facts.interface).map_or(facts.mtu, |mtu| mtu.min(self.longest));
-        Ok(None)
+        let Ok(LinkInfo { name, mtu, up, carrier, .. }) = self.link() else { return Ok(None) };
+        facts.interface = name;
+        facts.mtu = mtu.min(self.longest);
+        Ok(Some(Link::new(up, carrier)))
     }
 
     fn parts(&self) -> Option<(PartsKind, Vec<BorrowedFd<'_>>)> {

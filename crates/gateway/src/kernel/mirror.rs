@@ -252,7 +252,11 @@ impl Mirror {
                 let old = self.links.insert(index, link);
                 self.changes.links |= old.as_ref() != self.links.get(&index);
             }
-            Item::Address(address) => self.changes.addresses |= self.addresses.insert(address),
+            Item::Address(address) => {
+                // One that becomes the primary address is told as a new one.
+                self.addresses.remove(&Address { secondary: !address.secondary, ..address });
+                self.changes.addresses |= self.addresses.insert(address);
+            }
             Item::Object(id, object) => {
                 let old = self.objects.insert(id, object);
                 self.changes.objects |= old.as_ref() != self.objects.get(&id);

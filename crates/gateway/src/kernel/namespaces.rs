@@ -68,14 +68,31 @@ pub fn stacked_elsewhere() -> Elsewhere {
     std::thread::spawn(look).join().unwrap_or_default()
 }
 
+/// Does `work` in the network namespace that the calling thread's has this number for, on a thread of its own; `None`
+/// if it has no file by which it can be entered.
+pub fn inside<T: Send + 'static>(id: u32, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let enter_and_work = move || {
+        let (own, mut client) = (File::open(OWN).ok()?, Client::open(None).ok()?);
+        let mut files = places(&own, &mut 0).into_iter().filter_map(|(_, path)| open(&path).ok());
+        let other = files.find(|file| number_of(&mut client, file) == Some(id))?;
+        move_into_link_name_space(other.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+        Some(work())
+    };
+    std::thread::spawn(enter_and_work).join().ok().flatten()
+}
+
+/// Opens the file of a namespace; a FIFO in its place keeps nobody waiting.
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
 fn look() -> Elsewhere {
     let mut found = Elsewhere::default();
     // A socket stays in the namespace that it was opened in.
     let (Ok(own), Ok(mut client)) = (File::open(OWN), Client::open(None)) else { return found };
     let mut known = BTreeSet::new();
     for (place, path) in places(&own, &mut found.unread) {
-        // A FIFO in the place of a namespace keeps nobody waiting.
-        match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
+        match open(&path) {
             Ok(file) => {
                 known.extend(number_of(&mut client, &file));
                 found.take(&place, enter(&own, &file));

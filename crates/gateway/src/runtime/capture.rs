@@ -203,7 +203,7 @@ impl Drop for Captures {
 }
 
 fn refusal(kind: Fault, message: String) -> Refusal {
-    Refusal { kind, message }
+    Refusal { kind, message, brief: None }
 }
 
 fn no_port(gateway: &Gateway, name: &str) -> Refusal {

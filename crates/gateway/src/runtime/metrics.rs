@@ -79,7 +79,7 @@ impl Gateway {
     /// One line for the service manager: ports that carry and those that do not, and the configuration in force.
     pub(super) fn status(&self) -> String {
         let not_ready = self.not_ready();
-        let down = self.ports.iter().filter(|state| state.word() != "open").count();
+        let down = self.ports.iter().filter(|state| !state.carries()).count();
         let up = self.ports.len() - down;
         let ports = if up == 1 { "1 port carries".to_owned() } else { format!("{up} ports carry") };
         let reasons =
@@ -91,14 +91,12 @@ impl Gateway {
 /// Reason why a port carries nothing.
 fn reason(state: &PortState) -> Option<String> {
     let name = &state.configuration.name;
-    match state.word() {
-        "open" => None,
-        word => {
-            let trouble = state.trouble.as_ref().filter(|_| !state.open);
-            let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
-            Some(format!("port {name}: {}{trouble}", word.replace('-', " ")))
-        }
+    if state.carries() {
+        return None;
     }
+    let trouble = state.trouble.as_ref().filter(|_| !state.open);
+    let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+    Some(format!("port {name}: {}{trouble}", state.word().replace('-', " ")))
 }
 
 #[cfg(test)]

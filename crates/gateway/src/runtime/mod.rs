@@ -15,6 +15,7 @@ mod events;
 pub mod filters;
 pub mod gateway;
 pub mod hooks;
+mod hops;
 pub mod liveness;
 mod manager;
 pub mod memory;

@@ -25,7 +25,7 @@ pub(super) type Ends = (IpAddr, IpAddr, u8);
 
 /// Tunnels that are looked at in one call, at most: the others wait for their turn, so that a call takes some
 /// milliseconds whatever their number.
-const MOST_AT_ONCE: usize = 512;
+pub(super) const MOST_AT_ONCE: usize = 512;
 
 /// The paths of all tunnels.
 #[derive(Debug, Default)]
@@ -42,7 +42,8 @@ impl Paths {
     pub(super) fn refresh(&mut self, tunnels: &[(Ends, &str, &TunnelState)]) -> bool {
         let wanted = tunnels.iter().map(|((local, _, protocol), ..)| (*local, *protocol));
         let wanted = wanted.collect::<HashSet<_>>();
-        self.sockets.retain(|key, _| wanted.contains(key));
+        // An address may come later than the gateway.
+        self.sockets.retain(|key, sockets| wanted.contains(key) && sockets.are_bound);
         for key in wanted {
             if let Entry::Vacant(place) = self.sockets.entry(key)
                 && let Ok(sockets) = Sockets::open(key)
@@ -84,6 +85,8 @@ struct Sockets {
     _listening: OwnedFd,
     /// Is connected to one remote after the other.
     asking: OwnedFd,
+    /// True if this host has our address.
+    are_bound: bool,
 }
 
 impl Sockets {
@@ -92,7 +95,8 @@ impl Sockets {
     /// # Errors
     /// When the process may not have raw sockets.
     fn open(from: (IpAddr, u8)) -> io::Result<Self> {
-        Ok(Self { _listening: raw_socket(from)?, asking: raw_socket(from)? })
+        let ((_listening, are_bound), (asking, _)) = (raw_socket(from)?, raw_socket(from)?);
+        Ok(Self { _listening, asking, are_bound })
     }
 
     /// The largest packet that the way to the other end carries.
@@ -107,8 +111,8 @@ impl Sockets {
     }
 }
 
-/// A raw socket of an outer protocol, from which nothing is read.
-fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<OwnedFd> {
+/// A raw socket of an outer protocol, from which nothing is read, and whether it has our address.
+fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<(OwnedFd, bool)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
@@ -116,10 +120,8 @@ fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<OwnedFd> {
     // Packets that the kernel keeps, as before the port is attached, would pile up here.
     set_socket_recv_buffer_size(&socket, 0)?;
     // An end that the host does not have hears of nothing; its route may still have an MTU.
-    if let Err(error) = bind(&socket, &SocketAddr::new(local, 0)) {
-        tracing::debug!(%local, %error, "no address of this host: nothing will be heard of its path");
-    }
-    Ok(socket)
+    let is_bound = bind(&socket, &SocketAddr::new(local, 0)).is_ok();
+    Ok((socket, is_bound))
 }
 
 /// Number of bytes of `rtmsg`.
@@ -131,25 +133,64 @@ pub(super) fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
 }
 
 fn interface_by(client: &mut Client, address: IpAddr) -> Result<Option<u32>, Errno> {
-    let answers = ask_route(client, address, 0)?;
+    let answers = ask_route(client, address, 0, &[])?;
     let route = answers.first().and_then(|(_, body)| body.get(ROUTE_HEADER..));
     Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
 }
 
 /// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*`.
 pub(super) fn route_to(address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
-    ask_route(&mut Client::open(None)?, address, flags)
+    ask_route(&mut Client::open(None)?, address, flags, &[])
 }
 
-fn ask_route(client: &mut Client, address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
-    let (family, bits, octets) = match address {
-        IpAddr::V4(address) => (libc::AF_INET, 32, address.octets().to_vec()),
-        IpAddr::V6(address) => (libc::AF_INET6, 128, address.octets().to_vec()),
-    };
+/// Interface and router by which the kernel sends packets from `local` to `remote`, on one interface if it is given.
+/// Without a router `remote` is on the link; IPv4 says so too where no route is by the given interface.
+pub(super) fn first_hop(
+    client: &mut Client,
+    interface: Option<u32>,
+    (local, remote): (IpAddr, IpAddr),
+) -> Option<(u32, Option<IpAddr>)> {
+    let (given, local) = (interface.map(u32::to_ne_bytes), octets(local));
+    let mut attributes = given.iter().map(|given| (libc::RTA_OIF, &given[..])).collect::<Vec<_>>();
+    attributes.push((libc::RTA_SRC, &local));
+    let answers = ask_route(client, remote, 0, &attributes).or_else(|_| {
+        // Nothing can be asked from an address that this machine does not have.
+        attributes.pop();
+        ask_route(client, remote, 0, &attributes)
+    });
+    let answers = answers.ok()?;
+    let route = answers.first()?.1.get(ROUTE_HEADER..)?;
+    // `rtvia`: two octets of the family, and the address.
+    let via = || find(route, libc::RTA_VIA)?.get(2..).and_then(ip_address);
+    let router = find(route, libc::RTA_GATEWAY).and_then(ip_address).or_else(via);
+    Some((find(route, libc::RTA_OIF).and_then(number)?, router))
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn ip_address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
+}
+
+/// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*` and further attributes.
+fn ask_route(
+    client: &mut Client,
+    address: IpAddr,
+    flags: u32,
+    attributes: &[(u16, &[u8])],
+) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
+    let (family, bits) = if address.is_ipv6() { (libc::AF_INET6, 128) } else { (libc::AF_INET, 32) };
     let mut body = vec![0; ROUTE_HEADER];
     body[..2].copy_from_slice(&[u8::try_from(family).unwrap_or_default(), bits]);
     body[8..ROUTE_HEADER].copy_from_slice(&flags.to_ne_bytes());
-    put(&mut body, libc::RTA_DST, &octets);
+    put(&mut body, libc::RTA_DST, &octets(address));
+    attributes.iter().for_each(|(kind, value)| put(&mut body, *kind, value));
     client.ask(libc::RTM_GETROUTE, &body)
 }
 

@@ -19,6 +19,7 @@ use super::gateway::{Gateway, Opener, PortState};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::metrics;
+use super::preflight::tags;
 use super::service::{Service, closing, open as open_again};
 use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
@@ -189,6 +190,7 @@ fn prepare(
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
     silence::admit(&configuration, yes)?;
+    tags::admit(None, &configuration)?;
     let closed = if confirm.is_some() { closing(configuration.ports.iter()) } else { Vec::new() };
     let before = last_words::before(&configuration.gateway.control);
     // One that was not confirmed has lost nothing.

@@ -193,10 +193,15 @@ impl Service {
         let mut gateway = lock(&self.gateway);
         gateway.reloads.note(has_changed);
         let generation = gateway.reloads.generation;
-        gateway.events.note_silently(match &outcome {
+        let event = match &outcome {
             Ok(reloaded) => EventKind::Reloaded { generation, changes: reloaded.changes.clone() },
-            Err(refusal) => EventKind::ReloadRefused { why: refusal.message.clone() },
-        });
+            Err(refusal) => {
+                let why = refusal.brief.as_ref().unwrap_or(&refusal.message);
+                EventKind::ReloadRefused { why: why.clone() }
+            }
+        };
+        let text = event.text();
+        gateway.events.note_silently(event);
         drop(gateway);
         match &outcome {
             Ok(Reloaded { changes, .. }) if changes.is_empty() => {
@@ -208,12 +213,7 @@ impl Service {
                     tracing::warn!("taken back in {seconds} s unless `polder confirm` comes");
                 }
             }
-            Err(refusal) => {
-                tracing::error!(
-                    "not reloaded, everything goes on as before:\n{}",
-                    refusal.message.trim_end()
-                );
-            }
+            Err(_) => tracing::error!("{text}"),
         }
         self.manager.tell(&[NotifyState::Ready]);
         outcome
@@ -245,5 +245,5 @@ impl Service {
 }
 
 fn refusal(kind: Fault, message: String) -> Refusal {
-    Refusal { kind, message }
+    Refusal { kind, message, brief: None }
 }

@@ -415,7 +415,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         remote: tunnel.remote.to_string(),
         port: gateway.configuration.name_of(tunnel.port).unwrap_or_default().to_owned(),
         port_open: port.is_some_and(|state| state.open),
-        next_hop: tunnel.next_hop.to_string(),
+        next_hop: gateway.next_hops.of(tunnel).to_string(),
         next_hop_mac: state.and_then(|state| state.next_hop.address()).map(|mac| mac.to_string()),
         key: tunnel.key,
         vni: tunnel.vxlan.map(|vxlan| vxlan.vni),

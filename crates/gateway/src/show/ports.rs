@@ -225,6 +225,10 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
         note(look.bad("✗"), &format!("{trouble}; it is tried again"));
     }
+    if row.open && row.state == "down" {
+        let command = format!("`ip link set dev {} up`", row.interface);
+        note(look.bad("✗"), &format!("it is switched off: {command}"));
+    }
     if let Some(adapter) = &row.adapter {
         note(adapter.mark(look), &adapter.lines(look).join("; "));
     }
@@ -296,6 +300,7 @@ mod tests {
             draw(&[PortRow { state: state.to_owned(), open, ..PortRow::default() }], Look::PLAIN)
         };
         assert!(text("no-carrier", true).contains("NO CARRIER"));
+        assert!(text("down", true).contains("DOWN") && text("down", true).contains("✗ it is switched off"));
         assert!(text("waiting", false).contains("WAITING"));
         assert!(text("", true).contains("open"), "a gateway that does not tell");
     }

@@ -256,6 +256,9 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
             "nothing has come from the other end: does it run, with these addresses and this key or VNI?";
         table.remark(&look.odd("!"), text);
     }
+    if row.next_hop_mac.is_some() && row.next_hop != row.remote {
+        table.remark(&look.dim("·"), &format!("next hop {}", row.next_hop));
+    }
     if let Some(bfd) = &row.bfd {
         let mark = if bfd.carries { look.dim("·") } else { look.bad("✗") };
         table.remark(&mark, &bfd.sentence());

@@ -31,6 +31,7 @@ fn events_are_told_and_the_log_has_another_level() {
     }
     let last = gateway.ask(&["events", "--no-follow", "-n", "1"]).out;
     assert!(last.lines().count() == 1 && last.contains("error not reloaded"), "{last}");
+    assert!(last.contains("`ageing_secs` is not a key") && !last.contains("-->"), "no picture: {last}");
 
     assert_eq!(gateway.ask(&["log"]).out, "info\n");
     assert_eq!(gateway.ask(&["log", "warn"]).out, "warn\n");

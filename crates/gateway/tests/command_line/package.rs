@@ -22,7 +22,7 @@ const FILES: &[(&str, &str)] = &[
     ("usr/share/doc/polder/changelog.gz", "-rw-r--r--"),
     ("usr/share/doc/polder/copyright", "-rw-r--r--"),
     ("usr/share/doc/polder/examples/bridge.toml", "-rw-r--r--"),
-    ("usr/share/doc/polder/guide/configuration.md.gz", "-rw-r--r--"),
+    ("usr/share/doc/polder/docs/guide/configuration.md", "-rw-r--r--"),
     ("usr/share/polder/grafana-dashboard.json", "-rw-r--r--"),
     ("usr/share/polder/prometheus-rules.yml", "-rw-r--r--"),
     ("etc/polder/", "drwxr-xr-x"),
@@ -45,6 +45,7 @@ fn the_package_is_whole_and_installs_upgrades_and_purges() {
     let folder = Folder::new("package");
     let package = build(&folder.0);
     contents(&package);
+    links(&folder.0, &package);
     scripts(&package);
     life(&folder.0, &package);
     if !lint(&package) {
@@ -86,13 +87,30 @@ fn contents(package: &Path) {
     }
 }
 
-/// No script enables or starts the service; an upgrade restarts one that runs, and a removal stops it.
+/// Every link of the guide leads somewhere.
+fn links(folder: &Path, package: &Path) {
+    let root = folder.join("extracted");
+    run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&root));
+    let guide = root.join("usr/share/doc/polder/docs/guide");
+    let mut count = 0;
+    for page in fs::read_dir(&guide).expect("the guide").map(|entry| entry.expect("a page").path()) {
+        let text = fs::read_to_string(&page).expect("a page");
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.is_empty() && !target.contains("://")) {
+            count += 1;
+            assert!(guide.join(target).exists(), "{} has a dead link to {target}", page.display());
+        }
+    }
+    assert!(count > 50, "{count} links");
+}
+
+/// No script enables or starts the service; an upgrade takes one that runs along, and a removal stops it.
 fn scripts(package: &Path) {
     let control = Folder::new("package-control");
     run(Command::new("dpkg-deb").arg("--control").arg(package).arg(&control.0));
     let script = |name| fs::read_to_string(control.0.join(name)).expect(name);
     let after = script("postinst");
-    assert!(after.contains("try-restart") && after.contains("systemd-sysusers"), "{after}");
+    assert!(after.contains("! polder upgrade; then") && after.contains("systemd-sysusers"), "{after}");
     assert!(!after.contains("deb-systemd-invoke start"), "{after}");
     let before = script("prerm");
     assert!(before.contains("\"$1\" = remove ") && before.contains("deb-systemd-invoke stop"), "{before}");

@@ -124,6 +124,52 @@ fn a_tunnel_without_its_address_and_route_is_warned_of() {
     let route = "ip address add 198.51.100.1/24 dev pdeth0; ";
     let (_, text) = inside("all", tunnel, &format!("{link}{address}{route} $POLDER check $FILE"));
     assert!(!text.contains("[tunnel.t]"), "{text}");
+    let by_route = tunnel.replace("next_hop = \"198.51.100.2\"\n", "bfd = {}\n");
+    let router = "ip route add 192.0.2.2 via 198.51.100.9; ";
+    let script = format!("{link}{address}{route}{router} $POLDER check $FILE");
+    let (_, text) = inside("router", &by_route, &script);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("✓ next hop 198.51.100.9, by the kernel's route to 192.0.2.2"), "{text}");
+    assert!(words.contains("! bfd 198.51.100.9 lies between the ends"), "{text}");
+    let elsewhere =
+        "ip link add pdaway type dummy; ip link set pdaway up; ip route add 192.0.2.2 dev pdaway; ";
+    let script = format!("{link}{address}{route}{elsewhere} $POLDER check $FILE");
+    let (_, text) = inside("elsewhere", &by_route, &script);
+    assert!(text.contains("by another interface than pdeth0"), "{text}");
+}
+
+#[test]
+fn a_trunk_whose_sender_puts_tags_beside_frames_is_refused() {
+    if !root_or_skip("a_trunk_whose_sender_puts_tags_beside_frames_is_refused") {
+        return;
+    }
+    let socket = std::env::temp_dir().join(format!("pd-tags-{}.sock", std::process::id()));
+    let trunk = "version = 1\n[gateway]\ncontrol = \"SOCKET\"\n[port.lan]\ninterface = \"pdeth0\"\nMODE\
+                 [port.host]\ntap = \"pdhost\"\n[bridge.br0]\nmembers = [\"lan\", \"host\"]\n\
+                 [bridge.br0.port.lan]\nvlan = { trunk = [10, 20], native = 10 }\n\
+                 [bridge.br0.port.host]\nvlan = { access = 10 }\n";
+    let trunk = trunk.replace("SOCKET", &socket.display().to_string());
+    let link =
+        "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up; ";
+    // A namespace without a name, which its process keeps.
+    let away = "unshare --net sleep 20 & other=$!; sleep 0.3; ip link set pdpeer netns $other; ";
+    let off = |inside: &str| format!("{inside} ethtool -K pdpeer txvlan off; ");
+    let run = "timeout 2 $POLDER run $FILE || code=$?; [ -z $other ] || kill $other; exit $code";
+    for (place, inside_of) in [("here", ""), ("away", "nsenter --net=/proc/$other/ns/net")] {
+        let link = format!("other=; {link}{}", if place == "away" { away } else { "" });
+        for mode in ["native", "generic"] {
+            let text = trunk.replace("MODE", &format!("mode = \"{mode}\"\n"));
+            let (code, said) = inside(&format!("tags-{place}-{mode}"), &text, &format!("{link}{run}"));
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains("VLANs would be mixed") && said.contains("pdpeer (`ethtool -K"), "{said}");
+            let script = format!("{link}{}{run}", off(inside_of));
+            let (code, said) = inside(&format!("kept-{place}-{mode}"), &text, &script);
+            assert_ne!(code, Some(1), "it runs until it is ended: {said}");
+        }
+        let (code, said) =
+            inside(&format!("tags-{place}-skb"), &trunk.replace("MODE", ""), &format!("{link}{run}"));
+        assert_ne!(code, Some(1), "the mode skb keeps tags: {said}");
+    }
 }
 
 #[test]
@@ -144,6 +190,15 @@ fn who_may_not_is_told_what_to_do() {
     let (code, text) = inside("tap", &tap_alone, &format!("{nobody} run $FILE"));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("run as root or grant CAP_NET_ADMIN"), "{text}");
+    // Who only looks is told once, and of nothing that root does not meet.
+    let link = "ip link add pdeth0 type veth peer name pdfar; ip link set pdeth0 up; ip link set pdfar up; ";
+    for mode in ["skb", "native"] {
+        let bridge = BRIDGE.replace("[port.host]", &format!("mode = \"{mode}\"\n[port.host]"));
+        let (code, text) = inside(&format!("look-{mode}"), &bridge, &format!("{link}{nobody} check $FILE"));
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(text.matches("rights").count(), 2, "the topic and its text: {text}");
+        assert!(text.contains("sudo polder check") && !text.contains("✗"), "{text}");
+    }
 }
 
 #[test]

@@ -141,13 +141,17 @@ impl Topology {
 }
 
 impl End<'_> {
-    /// Lets this end of a veth take frames that an XDP program redirects to it, and compute checksums of what it sends. It has one
+    /// Lets this end of a veth take frames that an XDP program redirects to it, and compute checksums of what it sends, with tags
+    /// in them. It has one
     /// queue then for these frames and what sockets send by the `other` end, which gives up segmentation for that.
     ///
     /// # Errors
     /// When `ethtool` fails.
     pub fn take_frames(self, other: Self) -> anyhow::Result<()> {
-        for (end, offloads) in [(self, ["gro", "on", "tx", "off"]), (other, ["tso", "off", "gso", "off"])] {
+        for (end, offloads) in [
+            (self, ["gro", "on", "tx", "off", "txvlan", "off"].as_slice()),
+            (other, &["tso", "off", "gso", "off"]),
+        ] {
             let mut ethtool = end.namespace.command("ethtool");
             command::run(ethtool.args(["-K", end.interface]).args(offloads))?;
         }

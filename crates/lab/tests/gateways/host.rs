@@ -104,3 +104,70 @@ members = ["eth0", "eth1"]
         polder.stop();
     }
 }
+
+/// State of the port `host`.
+fn state(polder: &Gateway) -> String {
+    let shown = polder.show("ports");
+    let rows = shown["ports"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == "host").unwrap()["state"].as_str().unwrap().to_owned()
+}
+
+const TAP: &str = "[port.lan]\ninterface = \"eth0\"\n[bridge.br0]\nmembers = [\"lan\", \"host\"]\n\
+                   [port.host]\ntap = \"host0\"\n";
+
+#[test]
+fn a_tap_that_is_down_is_said_to_be_so() {
+    if !root_or_skip("a_tap_that_is_down_is_said_to_be_so") {
+        return;
+    }
+    let (topology, station, gateway) = station_and_gateway(1500);
+    let mut polder = Gateway::start(&topology, &gateway, TAP);
+    polder.wait_until_said("host0 is switched off: `ip link set dev host0 up`");
+    assert_eq!(state(&polder), "down");
+    gateway.ip(&["link", "set", "host0", "up"]).unwrap();
+    address(&gateway, "host0", HOST, 24);
+    polder.wait_until_said("the link of host0 is up");
+    assert_eq!(state(&polder), "open");
+    assert_reaches(&station, HOST);
+    polder.stop();
+}
+
+#[test]
+fn a_tap_has_the_addresses_of_the_file_whenever_it_is_made() {
+    if !root_or_skip("a_tap_has_the_addresses_of_the_file_whenever_it_is_made") {
+        return;
+    }
+    let (topology, station, gateway) = station_and_gateway(1500);
+    let text = format!("{TAP}addresses = [\"{HOST}/24\", \"fd90::2/64\"]\n");
+    let mut polder = Gateway::start(&topology, &gateway, &text);
+    assert_reaches(&station, HOST);
+    let shown = || gateway.ip(&["address", "show", "dev", "host0"]).unwrap();
+    assert!(shown().contains("fd90::2/64"), "{}", shown());
+    // Whoever takes it away gets another one.
+    gateway.ip(&["link", "delete", "host0"]).unwrap();
+    polder.wait_until_said("port host: closed");
+    assert_reaches(&station, HOST);
+    assert_eq!(state(&polder), "open");
+    polder.stop();
+    let again = Gateway::start(&topology, &gateway, &text);
+    assert_reaches(&station, HOST);
+    again.stop();
+}
+
+#[test]
+fn a_tap_made_beforehand_keeps_its_addresses() {
+    if !root_or_skip("a_tap_made_beforehand_keeps_its_addresses") {
+        return;
+    }
+    let (topology, station, gateway) = station_and_gateway(1500);
+    gateway.ip(&["tuntap", "add", "host0", "mode", "tap"]).unwrap();
+    gateway.ip(&["link", "set", "host0", "up"]).unwrap();
+    address(&gateway, "host0", HOST, 24);
+    for _ in 0..2 {
+        let polder = Gateway::start(&topology, &gateway, TAP);
+        assert_reaches(&station, HOST);
+        assert_eq!(state(&polder), "open");
+        polder.stop();
+    }
+    assert!(gateway.ip(&["address", "show", "dev", "host0"]).unwrap().contains("10.90.0.2/24"));
+}

@@ -176,3 +176,39 @@ fn the_underlay_port_keeps_its_kernel() {
     assert_reaches(&net.far, NEAR);
     gateways.into_iter().for_each(Gateway::stop);
 }
+
+#[test]
+fn the_next_hop_follows_the_kernels_route_to_the_remote() {
+    if !root_or_skip("the_next_hop_follows_the_kernels_route_to_the_remote") {
+        return;
+    }
+    let net = Net::new(1600);
+    // A router stands between the ends.
+    let (remote, prefix) = (Ipv4Addr::new(10, 62, 0, 2), "10.62.0.0/24");
+    let router = |last| Ipv4Addr::new(10, 61, 0, last);
+    net.air.ip(&["link", "set", "far", "nomaster"]).unwrap();
+    net.air.inside(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap().unwrap();
+    for last in [253, 254] {
+        address(&net.air, "br0", router(last), 24);
+    }
+    address(&net.air, "far", Ipv4Addr::new(10, 62, 0, 254), 24);
+    net.far.ip(&["address", "flush", "dev", "radio0"]).unwrap();
+    address(&net.far, "radio0", remote, 24);
+    net.far.ip(&["route", "add", "default", "via", "10.62.0.254"]).unwrap();
+    let by = |last| net.near.ip(&["route", "replace", prefix, "via", &router(last).to_string()]).unwrap();
+    by(254);
+    let near = Gateway::start(&net.topology, &net.near, &configuration(NEAR, remote, ""));
+    let far = Gateway::start(&net.topology, &net.far, &configuration(remote, NEAR, ""));
+    assert_reaches(&net.client, SERVER);
+    let next_hop = || near.show("tunnels")["tunnels"][0]["next_hop"].clone();
+    assert_eq!(next_hop(), "10.61.0.254");
+    by(253);
+    let end = clock::now() + Duration::from_secs(2);
+    while next_hop() != "10.61.0.253" {
+        assert!(clock::now() < end, "the next hop is {}", next_hop());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_reaches(&net.client, SERVER);
+    near.stop();
+    far.stop();
+}

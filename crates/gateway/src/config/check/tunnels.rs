@@ -72,12 +72,11 @@ impl Draft<Tunnel> {
         let name = if self.has("remotes") { format!("{table}@{remote}") } else { table.clone() };
         let mut tunnel = Tunnel { id, name, table, remote, remotes: Vec::new(), ..self.value.clone() };
         Ends::of(tunnel.local, tunnel.remote)?;
-        tunnel.next_hop = self.at("next_hop").map_or(tunnel.remote, |_| tunnel.next_hop);
         let is_v6 = tunnel.is_v6();
-        if tunnel.next_hop.is_ipv6() != is_v6 {
+        if tunnel.next_hop.is_some_and(|next_hop| next_hop.is_ipv6() != is_v6) {
             return None;
         }
-        let is_routed = tunnel.next_hop != tunnel.remote;
+        let is_routed = tunnel.next_hop.is_some_and(|next_hop| next_hop != remote);
         if let Some(bfd) = &mut tunnel.bfd {
             bfd.multihop.get_or_insert(is_routed);
         }
@@ -115,7 +114,7 @@ fn addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
             );
         }
     }
-    if let Some(span) = tunnel.at("next_hop").filter(|_| next_hop == local) {
+    if let Some(span) = tunnel.at("next_hop").filter(|_| next_hop == Some(local)) {
         findings.note(
             Diagnostic::error(span.clone(), "the next hop is this end itself")
                 .related(local_at.clone(), "")
@@ -132,7 +131,7 @@ fn families(tunnel: &Draft<Tunnel>, findings: &Findings) {
     let Tunnel { local, next_hop, .. } = tunnel.value;
     let family = |address: IpAddr| if address.is_ipv6() { "IPv6" } else { "IPv4" };
     let remotes = tunnel.remotes().into_iter().map(|(remote, span)| (remote, span, "the other end"));
-    let hop = tunnel.at("next_hop").map(|span| (next_hop, span.clone(), "the next hop"));
+    let hop = next_hop.zip(tunnel.at("next_hop")).map(|(hop, span)| (hop, span.clone(), "the next hop"));
     for (other, span, what) in remotes.chain(hop).filter(|(other, ..)| other.is_ipv6() != local.is_ipv6()) {
         let (ours, theirs) = (family(local), family(other));
         findings.note(

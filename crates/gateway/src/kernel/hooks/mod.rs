@@ -35,7 +35,7 @@ use passage::{Passage, passages};
 use polder_devices::af_xdp::Families;
 use polder_devices::netlink::Client;
 use policy::Policy;
-use ruleset::{Chain, Ruleset};
+use ruleset::{Chain, Ruleset, Tool};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
@@ -197,12 +197,17 @@ fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[P
     let would = of_hook.filter_map(|passage| chains.walk(chain, &passage.packet)).min()?;
     let name =
         format!("chain `{} {} {}` at {}", chain.family.word(), chain.table, chain.name, base.hook.word());
+    // `nft -a list` shows handles, `iptables -L --line-numbers` places.
+    let number = |number: &u64| match chain.tool {
+        Tool::Nft => format!("rule with handle {number}"),
+        Tool::Iptables | Tool::Ip6tables => format!("rule {number}"),
+    };
     let effect = match &would {
         Would { effect, rule: None } => format!("{effect} by its policy"),
-        Would { effect, rule: Some((of, handle)) } if *of == chain.name => {
-            format!("{effect} by its rule {handle}")
+        Would { effect, rule: Some((of, rule)) } if *of == chain.name => {
+            format!("{effect} by its {}", number(rule))
         }
-        Would { effect, rule: Some((of, handle)) } => format!("{effect} by rule {handle} of chain {of}"),
+        Would { effect, rule: Some((of, rule)) } => format!("{effect} by the {} of chain {of}", number(rule)),
     };
     Some(Bypassed { port: port.name.clone(), by: chain.tool.word().to_owned(), name, effect })
 }

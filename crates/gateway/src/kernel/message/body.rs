@@ -22,11 +22,12 @@ pub(super) fn link(body: &[u8]) -> Option<Item> {
 
 /// `ifaddrmsg`.
 pub(super) fn address(body: &[u8]) -> Option<Item> {
-    let (family, bits, index) = (*body.first()?, *body.get(1)?, number(body.get(4..)?)?);
+    let &[family, bits, flags, _] = body.first_chunk()?;
+    let (index, secondary) = (number(body.get(4..)?)?, flags & IFA_F_SECONDARY != 0);
     let rest = body.get(8..)?;
     // On a point-to-point link `IFA_ADDRESS` is the other end.
     let address = find(rest, libc::IFA_LOCAL).or_else(|| find(rest, libc::IFA_ADDRESS))?;
-    Some(Item::Address(Address { index, address: ip(family, address)?, bits }))
+    Some(Item::Address(Address { index, secondary, address: ip(family, address)?, bits }))
 }
 
 /// `rtmsg`.
@@ -223,6 +224,8 @@ fn unspecified(family: u8) -> Option<IpAddr> {
 const OWN_ADDRESS: [u32; 3] = [1, 2, 4];
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;
+/// linux/if_addr.h.
+const IFA_F_SECONDARY: u8 = 0x01;
 const RTAX_MTU: u16 = 2;
 const RTA_VIA: u16 = 18;
 const RTA_PREF: u16 = 20;
@@ -250,6 +253,8 @@ const NTF_PROXY: u8 = 0x08;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Mirror;
+    use crate::kernel::mirror::Key;
     use polder_devices::netlink::put;
 
     const DEFAULT_FROM: [u8; 12] = [10, 0, 48, 0, 254, 3, 0, libc::RTN_UNICAST, 0, 0, 0, 0];
@@ -262,6 +267,27 @@ mod tests {
             Item::Route(key, ..) => Some(key.source),
             Item::Link(_) | Item::Address(_) | Item::Object(..) | Item::Rule(_) | Item::Neighbour(..) => None,
         }
+    }
+
+    /// The primary address of a network comes first, although a secondary one is smaller; one that takes its place is
+    /// told of by a new message.
+    #[test]
+    fn addresses_are_in_the_order_in_which_the_kernel_speaks_from_them() {
+        let address_message = |last: u8, flags: u8| {
+            let mut body = vec![2, 24, flags, 0, 7, 0, 0, 0];
+            put(&mut body, libc::IFA_LOCAL, &[10, 0, 0, last]);
+            address(&body).expect("an address")
+        };
+        let mut mirror = Mirror::default();
+        for (last, flags) in [(2, IFA_F_SECONDARY), (3, IFA_F_SECONDARY), (9, 0)] {
+            mirror.put(address_message(last, flags));
+        }
+        let order =
+            |mirror: &Mirror| mirror.addresses().map(|own| own.address.to_string()).collect::<Vec<_>>();
+        assert_eq!(order(&mirror), ["10.0.0.9", "10.0.0.2", "10.0.0.3"]);
+        mirror.remove(Key::of(&address_message(9, 0)));
+        mirror.put(address_message(3, 0));
+        assert_eq!(order(&mirror), ["10.0.0.3", "10.0.0.2"]);
     }
 
     #[test]

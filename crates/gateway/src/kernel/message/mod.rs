@@ -36,11 +36,13 @@ impl Link {
     }
 }
 
-/// An address of this machine.
+/// An address of this machine; in order, those of an interface from which the kernel speaks come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     /// The interface's number.
     pub index: u32,
+    /// True if the kernel speaks from another address of the network: `IFA_F_SECONDARY`, which IPv6 calls temporary.
+    pub secondary: bool,
     /// The address.
     pub address: IpAddr,
     /// Bits that it shares with the neighbours on the link.

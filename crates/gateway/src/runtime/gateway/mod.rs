@@ -29,6 +29,7 @@ use super::accounts::Accounts;
 use super::devices::Devices;
 use super::events::EventWatch;
 use super::hooks::Watch;
+use super::hops::NextHops;
 use super::liveness::Liveness;
 use super::memory::Memory;
 use super::path::Paths;
@@ -142,6 +143,8 @@ pub struct Gateway {
     engine_counters: Vec<EngineCounters>,
     asked_at: HashMap<(PortId, IpAddr), Nanos>,
     paths: Paths,
+    /// Next hops of tunnels.
+    pub(in crate::runtime) next_hops: NextHops,
     sweeps: HashMap<String, SweepCursor>,
     /// Time at which memory was last looked at.
     looked_at: Nanos,

@@ -99,6 +99,12 @@ impl PortState {
         }
     }
 
+    /// True if it carries packets; a TAP that is down keeps them from this machine alone.
+    pub fn carries(&self) -> bool {
+        let has_kernel_peer = self.configuration.device.capabilities().has_kernel_peer;
+        self.word() == "open" || self.open && has_kernel_peer
+    }
+
     /// Notes and logs the refusals of the kernel since the last time.
     pub(super) fn note_refusals(&mut self) {
         let refusals = self.handle().map(|handle| handle.refusals()).unwrap_or_default();
@@ -129,8 +135,9 @@ impl PortState {
             events.note(EventKind::Renamed { port, from: before, to });
         }
         let modem = handle.modem_row();
-        if let Some(link) = link {
-            self.note(link, events);
+        match link {
+            Some(link) => self.note(link, events),
+            None => self.link = None,
         }
         if let Some(modem) = modem {
             self.note_modem(&modem, events);

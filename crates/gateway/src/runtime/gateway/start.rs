@@ -13,6 +13,7 @@ use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::events::EventWatch;
 use crate::runtime::hooks::Watch;
+use crate::runtime::hops::NextHops;
 use crate::runtime::liveness::Liveness;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
@@ -153,6 +154,7 @@ impl Gateway {
             engine_counters: Vec::new(),
             asked_at: HashMap::new(),
             paths: Paths::default(),
+            next_hops: NextHops::default(),
             sweeps: HashMap::new(),
             looked_at: Nanos(0),
             seen: HashMap::new(),

@@ -49,6 +49,7 @@ impl Gateway {
         self.reopen(now);
         self.look_at_tunnels();
         self.look_at_punts(now);
+        self.refresh_next_hops();
         let missing = self.refresh_neighbours(now);
         // What the path of a tunnel carries is its MTU, which routes go by.
         self.refresh_paths();
@@ -93,7 +94,8 @@ impl Gateway {
                 }
             }
             if let Some(link) = state.link {
-                links.push((id, link == Link::Up));
+                // A TAP that is down refuses what is written to it, and takes packets as soon as it is up.
+                links.push((id, link == Link::Up || state.carries()));
             }
             if state.facts.as_ref().map(of_link) != before {
                 changed.push(id);
@@ -231,7 +233,28 @@ impl Gateway {
         self.ports.iter().filter_map(known).collect()
     }
 
-    /// Brings the next hops of tunnels up to date. Says whether one is missing.
+    /// Follows the kernel's routes to the remotes of tunnels whose next hop is theirs.
+    fn refresh_next_hops(&mut self) {
+        let followed = self.configuration.tunnels.iter().filter_map(|tunnel| {
+            let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port && port.open)?;
+            let is_asked = tunnel.next_hop.is_none() && tunnel.next_hop_mac.is_none();
+            Some((tunnel, port.facts.as_ref()?.interface.as_str())).filter(|_| is_asked)
+        });
+        let changed = self.next_hops.refresh(&followed.collect::<Vec<_>>());
+        for (tunnel, next_hop) in &changed {
+            let Some(state) = self.lasting.tunnels.get(&tunnel.name) else { continue };
+            // The neighbour of before leads elsewhere.
+            state.next_hop.set_address(None);
+            let (tunnel, up) = (tunnel.name.clone(), !self.lasting.dead.contains(&tunnel.id));
+            let state = format!("next hop {next_hop}, by the kernel's route");
+            self.events.note(EventKind::Tunnel { tunnel, state, up });
+        }
+        if !changed.is_empty() {
+            self.count_moves();
+        }
+    }
+
+    /// Brings the next hops' link-layer addresses up to date. Says whether one is missing.
     fn refresh_neighbours(&mut self, now: Nanos) -> bool {
         let mut missing = false;
         let (mut neighbours, mut asked) = (Neighbours::default(), HashSet::new());
@@ -244,9 +267,10 @@ impl Gateway {
             let Some((port, facts)) = port.and_then(|port| Some((port, port.facts.as_ref()?))) else {
                 continue;
             };
+            let next_hop = self.next_hops.of(tunnel);
             let found = match port.configuration.device.interface() {
-                Some(_) => neighbours.find(&facts.interface, tunnel.next_hop),
-                None => self.lasting.routing.own_neighbour(tunnel.port, tunnel.next_hop),
+                Some(_) => neighbours.find(&facts.interface, next_hop),
+                None => self.lasting.routing.own_neighbour(tunnel.port, next_hop),
             };
             if found.is_some() && state.next_hop.address() != found {
                 state.next_hop.set_address(found);
@@ -254,7 +278,7 @@ impl Gateway {
                 self.count_moves();
             }
             missing |= state.next_hop.address().is_none();
-            let key = (tunnel.port, tunnel.next_hop);
+            let key = (tunnel.port, next_hop);
             let asked_at = self.asked_at.get(&key).copied().unwrap_or_default();
             let patience = if found.is_some() { REFRESH_NEIGHBOUR } else { Nanos::SECOND };
             if asked_at == Nanos(0) || now.since(asked_at) >= patience {

@@ -6,6 +6,7 @@
 mod eligible;
 mod hold;
 mod listener;
+mod remedy;
 mod watch;
 mod yields;
 
@@ -18,6 +19,7 @@ use crate::device::{Way, way};
 use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
+use remedy::{closes, remedy};
 use std::collections::BTreeMap;
 
 /// The ports of a configuration whose packets are taken from the kernel.
@@ -73,7 +75,7 @@ fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Preflight
     let bypassed = inspection.bypassed.iter().map(|bypassed| {
         let (severity, text) = match is_acknowledged(configuration, bypassed) {
             true => (Severity::Warning, format!("bypassed, as `kernel_hooks` says: {}", bypassed.text())),
-            false => (Severity::Problem, refusal(bypassed)),
+            false => (Severity::Problem, refusal(bypassed, configuration)),
         };
         PreflightFinding::new(format!("port.{}", bypassed.port), severity, TOPIC, text)
     });
@@ -90,29 +92,15 @@ fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
 }
 
 /// Reason why a gateway with that port does not start, and the remedy.
-fn refusal(bypassed: &Bypassed) -> String {
+fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
+    let opens = if closes(bypassed) { ", which lets through what this keeps out" } else { "" };
     format!(
-        "packets that Polder takes here never meet this: {}; {}, or set `kernel_hooks = \"bypass\"` in [port.{}] to go \
-         on without it",
+        "packets that Polder takes here never meet this: {}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
+         [port.{}]{opens}",
         bypassed.text(),
-        remedy(bypassed),
+        remedy(bypassed, configuration),
         bypassed.port
     )
-}
-
-fn remedy(bypassed: &Bypassed) -> &'static str {
-    let effect = bypassed.effect.as_str();
-    match bypassed.by.as_str() {
-        "ip rule" => "remove the rule, or leave the interface to the kernel",
-        "ip xfrm" => "remove the policy, or leave the interface to the kernel: Polder has no IPsec",
-        "tc" => "remove the filter, or leave the interface to the kernel",
-        _ if effect.starts_with("drop") || effect.starts_with("reject") => {
-            "write a [[filter]] that does the same and remove the chain, or confine it to other interfaces"
-        }
-        _ => {
-            "confine it to other interfaces, or leave the interface to the kernel: Polder has no NAT and rewrites nothing"
-        }
-    }
 }
 
 /// Looks for hooks that `ports` go round, and refuses those that the configuration does not acknowledge.

@@ -3,9 +3,13 @@
 mod beside;
 mod kernel_tunnels;
 mod machine;
+mod mtu;
 mod router;
+pub(super) mod tags;
 
 use super::hooks;
+use super::neighbour;
+use super::path::first_hop;
 use super::silence;
 use crate::config::model::{Configuration, Port, Sandbox, Tunnel};
 use crate::device;
@@ -13,6 +17,7 @@ pub use crate::device::Severity;
 use crate::sandbox;
 use anyhow::{Result, ensure};
 use polder_devices::af_xdp::STATE;
+use polder_devices::netlink::Client;
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 
@@ -63,22 +68,40 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     for port in &configuration.ports {
         seen.extend(inspect_port(port, configuration));
     }
-    // On a port that the kernel does not have, addresses and routes are Polder's own.
-    let is_kernels = |tunnel: &&Tunnel| {
+    for tunnel in &configuration.tunnels {
         let port = configuration.ports.iter().find(|port| port.id == tunnel.port);
-        port.is_none_or(|port| port.device.interface().is_some())
-    };
-    for tunnel in configuration.tunnels.iter().filter(is_kernels) {
-        seen.extend(inspect_tunnel(tunnel));
+        // On a port that the kernel does not have, addresses and routes are Polder's own.
+        if let Some(interface) = port.and_then(|port| port.device.interface()) {
+            seen.extend(inspect_tunnel(tunnel, interface));
+        }
     }
     seen.extend(kernel_tunnels::inspect(configuration));
+    seen.extend(tags::findings(configuration));
+    seen.extend(mtu::findings(configuration));
     seen.extend(silence::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
     seen.extend(beside::inspect(configuration));
     seen.extend(share(configuration));
     seen.extend(confinement(configuration));
+    let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN);
+    if !granted.unwrap_or(true) {
+        leave_rights_out(&mut seen);
+    }
     seen
+}
+
+/// Replaces what a user lacks by one finding: the gateway is started by root or a service manager, who have it.
+fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
+    let count = seen.len();
+    seen.retain(|found| !matches!(found.topic.as_str(), "rights" | "memory lock"));
+    if seen.len() < count {
+        let text = "this is what a user sees who may start no gateway: `sudo polder check` looks with the gateway's rights, \
+                    and at rules of the kernel and other namespaces";
+        let finding =
+            PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned());
+        seen.insert(0, finding);
+    }
 }
 
 /// Looks whether the device of `port` can be opened. Answers what is to be mended and stands against nothing, a line
@@ -105,10 +128,10 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFind
     seen.collect()
 }
 
-fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {
+fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let of = format!("tunnel.{}", tunnel.name);
-    let warning = |topic: &str, text| PreflightFinding::new(of.clone(), Severity::Warning, topic, text);
-    let mut seen = Vec::new();
+    let finding = |severity, topic: &str, text| PreflightFinding::new(of.clone(), severity, topic, text);
+    let warning = |topic: &str, text| finding(Severity::Warning, topic, text);
     let Ok(socket) = UdpSocket::bind((tunnel.local, 0)) else {
         if UdpSocket::bind((tunnel.remote, 0)).is_ok() {
             let text = format!(
@@ -126,17 +149,49 @@ fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {
     };
     // Nothing is sent: connecting only looks for a route.
     const DISCARD: u16 = 9;
+    let to = tunnel.next_hop.unwrap_or(tunnel.remote);
     // An address that is known on its link alone needs no route, and a scope to be connected to.
-    let on_link = matches!(tunnel.next_hop, IpAddr::V6(address) if address.is_unicast_link_local());
-    let asked = tunnel.next_hop_mac.is_none() && !on_link;
-    if asked && socket.connect((tunnel.next_hop, DISCARD)).is_err() {
+    let on_link = matches!(to, IpAddr::V6(address) if address.is_unicast_link_local());
+    if tunnel.next_hop_mac.is_some() || on_link {
+        return Vec::new();
+    }
+    if socket.connect((to, DISCARD)).is_err() {
         let text = format!(
-            "there is no route to {}: give the interface an address in its network, or set `next_hop_mac`",
-            tunnel.next_hop
+            "there is no route to {to}: give the interface an address in its network, or set `next_hop_mac`",
         );
-        seen.push(warning("next hop", text));
+        return vec![warning("next hop", text)];
+    }
+    let found = tunnel.next_hop.is_none().then(|| route_to_remote(tunnel, interface)).flatten();
+    let Some((severity, text, router)) = found else { return Vec::new() };
+    let mut seen = vec![finding(severity, "next hop", text)];
+    if let Some(router) = router.filter(|_| tunnel.bfd.is_some_and(|bfd| !bfd.is_multihop())) {
+        let text = format!(
+            "{router} lies between the ends and lowers the TTL, so control packets are refused: set `bfd = {{ multihop = true }}`"
+        );
+        seen.push(warning("bfd", text));
     }
     seen
+}
+
+/// Finding about the next hop that the kernel's routes give a tunnel, and the router if it is one.
+fn route_to_remote(tunnel: &Tunnel, interface: &str) -> Option<(Severity, String, Option<IpAddr>)> {
+    let (remote, number) = (tunnel.remote, neighbour::number(interface)?);
+    let mut client = Client::open(None).ok()?;
+    let ends = (tunnel.local, remote);
+    let (by, _) = first_hop(&mut client, None, ends)?;
+    if by != number {
+        let text = format!(
+            "the kernel's route to {remote} is by another interface than {interface} (`ip route get {remote}`), so {remote} \
+             itself is the next hop: add a route by {interface}, or set `next_hop`"
+        );
+        return Some((Severity::Warning, text, None));
+    }
+    let (_, router) = first_hop(&mut client, Some(number), ends)?;
+    let text = match router {
+        Some(router) => format!("{router}, by the kernel's route to {remote}"),
+        None => format!("{remote}, which is on the link of {interface}"),
+    };
+    Some((Severity::Fine, text, router))
 }
 
 /// A share of a core that cannot be held.

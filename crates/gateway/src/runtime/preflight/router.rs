@@ -3,7 +3,7 @@
 use super::machine::{Interface, Machine, interfaces};
 use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, OnExit, Port, Role};
-use crate::config::router::RoutesFrom;
+use crate::config::router::{InterfaceAddress, RoutesFrom};
 use crate::runtime::silence::some;
 use std::net::IpAddr;
 
@@ -315,13 +315,26 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
             let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
             ports.filter(|port| route.port.is_none_or(|only| only == port.id))
         };
+        // In a tunnel nobody is asked for: what is named is the other end.
+        let tunnels = || {
+            let tunnels = configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed());
+            tunnels.filter(|tunnel| route.port.is_none_or(|only| only == tunnel.id))
+        };
+        let is_by_tunnel = |via| {
+            tunnels().any(|tunnel| {
+                let is_near = |own: &InterfaceAddress| contains((own.address, own.bits), via);
+                route.port.is_some() || tunnel.addresses.iter().any(is_near)
+            })
+        };
         for &via in &route.via {
             let is_of_link = matches!(via, IpAddr::V6(address) if address.is_unicast_link_local());
-            if is_of_link || ports().any(|port| networks(port, machine).any(|network| contains(network, via)))
-            {
+            let is_near = |port: &Port| networks(port, machine).any(|network| contains(network, via));
+            if is_of_link || ports().any(is_near) || is_by_tunnel(via) {
                 continue;
             }
-            let where_to = ports().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+            let names = ports().map(|port| port.name.as_str());
+            let names = names.chain(tunnels().map(|tunnel| tunnel.name.as_str()));
+            let where_to = names.collect::<Vec<_>>().join(", ");
             let text = format!(
                 "the route to {} goes by {via}, which is in no network of {where_to}: it is asked for and never answers; \
                  name a router on one of their links, or give a port an address in its network",
@@ -545,6 +558,23 @@ mod tests {
             ("router", Severity::Warning, "next hop"),
             "in no network of lan:",
         );
+    }
+
+    #[test]
+    fn a_next_hop_in_a_tunnel_is_its_other_end() {
+        let text = |route: &str| {
+            format!(
+                "{TWO}[tunnel.far]\nkind = \"gre\"\naddresses = [\"10.255.1.0/31\"]\nlocal = \"10.0.1.1\"\n\
+                 remote = \"10.0.1.9\"\nport = \"wan\"\n[[router.route]]\nto = \"10.9.0.0/16\"\nvia = {route}\n"
+            )
+        };
+        assert_eq!(found(&text("\"10.255.1.1\""), |_| {}), []);
+        assert_eq!(found(&text("\"10.7.0.1\"\nport = \"far\""), |_| {}), []);
+        let warning = ("router", Severity::Warning, "next hop");
+        only(&text("\"10.7.0.1\""), |_| {}, warning, "in no network of lan, wan, far");
+        let example = include_str!("../../../../../examples/router-tunnels.toml");
+        let found = found(example, |_| {});
+        assert!(found.iter().all(|(.., topic, _)| topic != "next hop"), "{found:?}");
     }
 
     #[test]

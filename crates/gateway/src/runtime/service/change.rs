@@ -9,6 +9,7 @@ use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{Gateway, Plan};
 use crate::runtime::hooks;
+use crate::runtime::preflight::tags;
 use crate::runtime::run::lock;
 use crate::runtime::silence;
 use anyhow::{Result, ensure};
@@ -29,6 +30,7 @@ impl Service {
         let hooks =
             hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
         silence::admit_new(&gateway.configuration, &loaded.configuration, request.yes).map_err(failed)?;
+        tags::admit(Some(&gateway.configuration), &loaded.configuration).map_err(failed)?;
         let changes = detail::describe(&gateway.configuration, &plan.difference);
         let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
         let seconds = request.confirm.filter(|_| !changes.is_empty());
@@ -68,7 +70,9 @@ impl Service {
 
     fn load(&self) -> Result<config::Loaded, Refusal> {
         config::load(&self.path).map_err(|error| match error {
-            LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
+            LoadError::Invalid(report) => {
+                Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
+            }
             LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
         })
     }

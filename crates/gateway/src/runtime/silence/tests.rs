@@ -13,7 +13,7 @@ const ROUTER: &str = "version = 1\n[port.lan]\ninterface = \"e0\"\nrole = \"rout
                       role = \"router\"\n";
 
 fn address(index: u32, address: &str) -> Address {
-    Address { index, address: address.parse().expect(address), bits: 24 }
+    Address { index, secondary: false, address: address.parse().expect(address), bits: 24 }
 }
 
 fn link(index: u32, name: &str, kind: &str) -> Link {

@@ -35,7 +35,7 @@ impl Tracer {
     /// # Errors
     /// When there is no such port, or the frame is none.
     pub fn trace(&self, gateway: &Mutex<Gateway>, request: &TraceRequest) -> Result<Trace, Refusal> {
-        let refuse = |kind, message| Refusal { kind, message };
+        let refuse = |kind, message| Refusal { kind, message, brief: None };
         let frame = from_digits(&request.frame)
             .filter(|frame| frame.len() <= LONGEST)
             .ok_or_else(|| refuse(Fault::Request, format!("a frame is at most {LONGEST} bytes in digits")))?;

@@ -61,7 +61,9 @@ impl Giver {
     ) {
         let answer = match self.admit(request, &stream, differs) {
             Ok(()) => Answer::HandingOver(HandingOver { format: FORMAT }),
-            Err(error) => Answer::Error(Refusal { kind: Fault::Runtime, message: format!("{error:#}") }),
+            Err(error) => {
+                Answer::Error(Refusal { kind: Fault::Runtime, message: format!("{error:#}"), brief: None })
+            }
         };
         let admitted = matches!(answer, Answer::HandingOver(_));
         let threads = lock(&self.gateway).threads.clone();

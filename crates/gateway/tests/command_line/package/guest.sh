@@ -70,9 +70,11 @@ for i in $(seq 60); do [ "$(pid)" != "$before" ] && [ "$(state)" = active ] && b
 step "is restarted when it is killed"
 
 before=$(pid)
+restarts=$(systemctl show --property=ActiveEnterTimestampMonotonic --value polder)
 dpkg --install /pd/second/polder.deb
 [ "$(state)" = active ]
 [ "$(pid)" != "$before" ]
+[ "$(systemctl show --property=ActiveEnterTimestampMonotonic --value polder)" = "$restarts" ]
 polder show ports >/dev/null
 step "upgraded to $(version)"
 

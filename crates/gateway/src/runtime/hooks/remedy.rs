@@ -1,0 +1,91 @@
+//! What to do about a hook that a port goes round, in commands that the next look accepts.
+
+use crate::config::model::{Configuration, Port, Role, Tunnel};
+use crate::kernel::hooks::Bypassed;
+
+/// Remedy for a hook that a port goes round.
+pub(super) fn remedy(bypassed: &Bypassed, configuration: &Configuration) -> String {
+    let of_interface = match bypassed.by.as_str() {
+        "ip rule" => "remove the rule, or leave the interface to the kernel",
+        "ip xfrm" => "remove the policy, or leave the interface to the kernel: Polder has no IPsec",
+        "tc" => "remove the filter, or leave the interface to the kernel",
+        _ => return of_chain(bypassed, configuration),
+    };
+    of_interface.to_owned()
+}
+
+/// True if the hook lets no packet pass, so that going round it opens the network.
+pub(super) fn closes(bypassed: &Bypassed) -> bool {
+    bypassed.effect.starts_with("drop") || bypassed.effect.starts_with("reject")
+}
+
+fn of_chain(bypassed: &Bypassed, configuration: &Configuration) -> String {
+    let port = configuration.ports.iter().find(|port| port.name == bypassed.port);
+    let chain = bypassed.name.strip_prefix("chain `").and_then(|rest| rest.split_once("` at "));
+    let (Some(port), Some((chain, hook))) = (port, chain) else { return CONFINE.to_owned() };
+    let family = chain.split(' ').next().unwrap_or_default();
+    let meets_tunnels = matches!(hook, "input" | "output") || port.role == Role::Underlay;
+    let tunnels = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port.id);
+    let tunnels = tunnels.collect::<Vec<_>>();
+    if let Some(tunnel) = tunnels.first().filter(|_| meets_tunnels) {
+        let remote = (tunnels.len() == 1).then_some(*tunnel);
+        let command = accepting(bypassed, (chain, hook), tunnel, remote);
+        return format!("have it accept the tunnels' packets first (`{command}`)");
+    }
+    match (port.role, closes(bypassed)) {
+        (Role::Bridge, _) if !matches!(family, "bridge" | "netdev") => {
+            let program = if family == "ip6" { "ip6tables" } else { "iptables" };
+            let also = if family == "inet" { ", and the same for ip6tables" } else { "" };
+            format!(
+                "keep bridged packets from it (`sysctl -w net.bridge.bridge-nf-call-{program}=0`{also}, or `nf_call_{program} 0` \
+                 of the interface's bridge)"
+            )
+        }
+        (Role::Bridge, true) => {
+            "write a [[filter]] that does the same and remove the chain, or confine it to other interfaces"
+                .to_owned()
+        }
+        (Role::Router | Role::Underlay, true) => format!(
+            "write a [[filter]] that does the same and confine the chain to other interfaces than {}; a firewall that \
+             follows connections (`ct state`) is no [[filter]]: leave the interface to the kernel",
+            interfaces(configuration)
+        ),
+        (Role::Router | Role::Underlay, false) => format!(
+            "{CONFINE}, as by `ip saddr` of networks that are not routed here, or by an `oifname` other than {}",
+            interfaces(configuration)
+        ),
+        (Role::Bridge, false) => CONFINE.to_owned(),
+    }
+}
+
+/// Command by which a chain accepts packets of a tunnel, of one remote or of all.
+fn accepting(
+    bypassed: &Bypassed,
+    (chain, hook): (&str, &str),
+    tunnel: &Tunnel,
+    one: Option<&Tunnel>,
+) -> String {
+    let leaves = matches!(hook, "output" | "postrouting" | "egress");
+    let protocol = if tunnel.vxlan.is_some() { "udp" } else { "gre" };
+    if bypassed.by == "nftables" {
+        let (family, field) = if tunnel.is_v6() { ("ip6", "ip6 nexthdr") } else { ("ip", "ip protocol") };
+        let side = if leaves { "daddr" } else { "saddr" };
+        let remote = one.map(|tunnel| format!("{family} {side} {} ", tunnel.remote)).unwrap_or_default();
+        return format!("nft insert rule {chain} {remote}{field} {protocol} accept");
+    }
+    let (table, name) =
+        chain.split_once(' ').map_or(("", chain), |(_, rest)| rest.split_once(' ').unwrap_or_default());
+    let side = if leaves { "-d" } else { "-s" };
+    let remote = one.map(|tunnel| format!("{side} {} ", tunnel.remote)).unwrap_or_default();
+    format!("{} -t {table} -I {name} {remote}-p {protocol} -j ACCEPT", bypassed.by)
+}
+
+/// Interfaces of the router's ports, in words.
+fn interfaces(configuration: &Configuration) -> String {
+    let routed = configuration.ports.iter().filter(|port| port.role == Role::Router);
+    let names = routed.filter_map(|port: &Port| port.device.interface()).collect::<Vec<_>>();
+    if names.is_empty() { "the port's".to_owned() } else { names.join(", ") }
+}
+
+/// Remedy for a chain that rewrites packets.
+const CONFINE: &str = "confine it to other interfaces, or leave the interface to the kernel: Polder has no NAT and rewrites nothing";

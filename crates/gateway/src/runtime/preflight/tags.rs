@@ -1,0 +1,96 @@
+//! Ports that lose the VLAN tags by which a bridge keeps VLANs apart.
+//!
+//! A veth's sender may put the tag beside the frame, where AF_XDP does not see it. Without the tag the frame is of the
+//! native VLAN of a trunk, whatever VLAN it was sent in; so such a port is refused. A trunk without a native VLAN drops
+//! it, and at an access port its sender has no other VLAN.
+
+use super::{PreflightFinding, Severity};
+use crate::config::model::{Configuration, MemberVlan, Port};
+use crate::device::{Way, way};
+use crate::kernel::namespaces;
+use anyhow::{Result, bail};
+use polder_devices::af_xdp::settings;
+use polder_devices::netlink::link::{HEADER, Link};
+use polder_devices::netlink::{Client, put};
+
+/// Findings about all ports of a configuration.
+pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
+    configuration.ports.iter().filter_map(|port| finding(port, configuration)).collect()
+}
+
+/// Refuses a configuration with ports that `current` does not have in the same way, and that lose tags.
+///
+/// # Errors
+/// With each of these ports, and what to do.
+pub(in crate::runtime) fn admit(current: Option<&Configuration>, next: &Configuration) -> Result<()> {
+    let is_known = |port: &Port| {
+        let known = current
+            .and_then(|current| Some((current, current.ports.iter().find(|known| known.name == port.name)?)));
+        known.is_some_and(|(current, known)| {
+            (&known.device, known.mode, native(known, current))
+                == (&port.device, port.mode, native(port, next))
+        })
+    };
+    let found = next.ports.iter().filter(|port| !is_known(port)).filter_map(|port| finding(port, next));
+    let lines = found.map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
+    if !lines.is_empty() {
+        bail!("VLANs would be mixed, so nothing was changed:\n{}", lines.join("\n"));
+    }
+    Ok(())
+}
+
+fn finding(port: &Port, configuration: &Configuration) -> Option<PreflightFinding> {
+    let (interface, native) = (port.device.interface()?, native(port, configuration)?);
+    let is_af_xdp = matches!(way(interface, port), Way::AfXdp(_));
+    let peer = if is_af_xdp { careless_peer(interface)? } else { return None };
+    let text = format!(
+        "AF_XDP does not see the tags that {peer} puts beside its frames, so frames of other VLANs would be of the native \
+         VLAN {native}: leave `mode` out, or `native`"
+    );
+    Some(PreflightFinding::new(format!("port.{}", port.name), Severity::Problem, "tags", text))
+}
+
+/// The native VLAN of a port that has others with tags.
+fn native(port: &Port, configuration: &Configuration) -> Option<u16> {
+    let mut members = configuration.bridges.iter().flat_map(|bridge| &bridge.members);
+    match &members.find(|member| member.port == port.id)?.vlan {
+        Some(MemberVlan::Trunk { native, .. }) => *native,
+        Some(MemberVlan::Access(_)) | None => None,
+    }
+}
+
+/// The sender at the other end of an interface, in words, unless it is known that it leaves tags in its frames.
+fn careless_peer(interface: &str) -> Option<String> {
+    let link = link(0, Some(interface))?;
+    let peer = link.peer.filter(|_| matches!(link.kind.as_str(), "veth" | "netkit"))?;
+    let found = match (link.peer_elsewhere, link.peer_namespace) {
+        (false, _) => inserts_tags(peer),
+        (true, Some(id)) => namespaces::inside(id, move || inserts_tags(peer)).flatten(),
+        (true, None) => None,
+    };
+    match found {
+        Some((_, false)) => None,
+        Some((name, true)) => Some(format!("{name} (`ethtool -K {name} txvlan off` there keeps them in)")),
+        None => {
+            Some("the other end of the veth, in a network namespace that cannot be looked into,".to_owned())
+        }
+    }
+}
+
+/// Name of an interface of the calling thread's network namespace, and whether it puts tags beside frames.
+fn inserts_tags(index: u32) -> Option<(String, bool)> {
+    let name = link(index, None)?.name;
+    let features = settings(&name).ok()?.features;
+    Some((name, features.iter().any(|feature| feature == "tx-vlan-hw-insert")))
+}
+
+/// The interface with a number, or with a name.
+fn link(index: u32, name: Option<&str>) -> Option<Link> {
+    let mut body = vec![0; HEADER];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    if let Some(name) = name {
+        put(&mut body, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    }
+    let answers = Client::open(None).ok()?.ask(libc::RTM_GETLINK, &body).ok()?;
+    answers.iter().find_map(|(_, body)| Link::parse(body))
+}
