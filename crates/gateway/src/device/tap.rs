@@ -100,7 +100,9 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
     let mut link = vec![0; HEADER];
     link[4..8].copy_from_slice(&index.to_ne_bytes());
     // Flags, and those of them that are changed.
-    [8, 12].map(|at| link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes()));
+    for at in [8, 12] {
+        link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
+    }
     client.ask(libc::RTM_NEWLINK, &link).context("cannot switch it on")?;
     for own in addresses {
         let (family, octets) = match own.address {

@@ -89,7 +89,7 @@ pub(super) const BRIDGE: Network = Network {
     // The TAP has another link-layer address than the bridge had, and the stations are told.
     arrived: &[Script(
         "gw",
-        "echo 1 >/proc/sys/net/ipv4/conf/br0/arp_notify; ip link set br0 up; ip address add 10.5.0.1/24 dev br0",
+        "echo 1 >/proc/sys/net/ipv4/conf/br0/arp_notify; ip address add 10.5.0.1/24 dev br0; ip link set br0 up",
     )],
     give_back: &[Script("gw", KERNEL_BRIDGE)],
     tables: BRIDGE_TABLES,

@@ -3,7 +3,7 @@
 use super::super::bed::Bed;
 use super::super::networks::ROUTER as NETS;
 use super::super::recipe::{Mutant, Network, Probe, Recipe, Script, Service, Wire};
-use super::{FORWARDS_NOTHING, NONE};
+use super::{FORWARDS_NOTHING, NONE, accepts};
 
 const NETWORK: Network = Network {
     wires: &[
@@ -29,7 +29,7 @@ pub(super) const RECIPE: Recipe = Recipe {
         Script("peer", "ip route delete default; ip route add 10.1.1.0/24 via 10.1.2.1"),
     ],
     services: &[
-        Service::program("box", "mkdir -p {dir}/empty; exec python3 -m http.server 80 --directory {dir}/empty"),
+        Service::program("box", accepts!(80)),
         Service::state("gw", RULES, FLUSH),
     ],
     probes: &[

@@ -2,7 +2,7 @@
 
 use super::super::bed::Bed;
 use super::super::recipe::{Mutant, Probe, Recipe, Script, Service};
-use super::{FORWARDS_NOTHING, NONE};
+use super::{FORWARDS_NOTHING, NONE, accepts};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "firewall",
@@ -11,13 +11,7 @@ pub(super) const RECIPE: Recipe = Recipe {
         // A reply finds its way by masquerade; the second route is an attacker's.
         Script("peer", "ip route delete default; ip route add 10.1.1.0/24 via 10.1.2.1"),
     ],
-    services: &[
-        Service::program(
-            "host",
-            "mkdir -p {dir}/empty; exec python3 -m http.server 80 --directory {dir}/empty",
-        ),
-        Service::state("gw", RULES, "nft flush ruleset"),
-    ],
+    services: &[Service::program("host", accepts!(80)), Service::state("gw", RULES, "nft flush ruleset")],
     probes: &[
         Probe::ping("lan_out_by_masquerade", "host", "203.0.113.9"),
         Probe::holds("forwarded_port", "peer", "timeout 1 bash -c '</dev/tcp/10.1.2.1/8080'"),

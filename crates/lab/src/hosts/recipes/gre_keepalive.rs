@@ -42,7 +42,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 const LOCAL: [u8; 4] = [10, 1, 2, 1];
 const REMOTE: [u8; 4] = [10, 1, 2, 2];
 
-/// True if the packet inside of a keepalive comes back to the sender.
+/// True if the answer to a keepalive with these addresses inside comes back to the sender.
 fn comes_back(bed: &Bed<'_>, source: [u8; 4], destination: [u8; 4], kind: u16) -> anyhow::Result<bool> {
     let inside = [header(source, destination, 24).as_slice(), &[0, 0, 0, 0]].concat();
     let gre = [[0, 0].as_slice(), &kind.to_be_bytes(), &inside].concat();
@@ -53,10 +53,9 @@ fn comes_back(bed: &Bed<'_>, source: [u8; 4], destination: [u8; 4], kind: u16) -
     bed.pings("peer", "10.1.2.1", "")?;
     let socket = bed.socket(("peer", "eth0"), Some(0x0800))?;
     socket.send(&frame)?;
-    let is_back = |seen: &[u8]| {
-        // As it was inside, in a packet of its own or inside of one.
-        seen.get(23) == Some(&47) && seen.windows(8).any(|bytes| bytes == &inside[12..20])
-    };
+    // From this end to the other, whatever addresses were inside, and with nothing in it.
+    let answer = [LOCAL, REMOTE, [0; 4]].concat();
+    let is_back = |seen: &[u8]| seen.get(23) == Some(&47) && seen.get(26..38) == Some(answer.as_slice());
     Ok(watch::count_of(&socket, 1, is_back)? > 0)
 }
 

@@ -8,7 +8,7 @@ use super::{HOST_DEAF, LAN_DEAF, NONE};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "hostapd_wired",
-    programs: &["hostapd", "hostapd_cli", "wpa_supplicant", "wpa_cli", "nft"],
+    programs: &["hostapd", "hostapd_cli", "wpa_supplicant", "nft"],
     network: &BRIDGE,
     services: &[
         Service::program("gw", "exec hostapd {dir}/hostapd.conf")
@@ -17,14 +17,7 @@ pub(super) const RECIPE: Recipe = Recipe {
             .with(&[("supplicant.conf", SUPPLICANT)]),
     ],
     probes: &[
-        Probe::holds(
-            "eapol_start_is_heard",
-            "host",
-            "wpa_cli -p {dir}/ctl -i eth0 logoff >/dev/null
-             # The authenticator forgets the station a moment later.
-             sleep 0.3; wpa_cli -p {dir}/ctl -i eth0 logon >/dev/null
-             for i in 1 2 3 4 5 6 7 8 9 10; do wpa_cli -p {dir}/ctl -i eth0 status | grep -q 'EAP state=SUCCESS' && exit 0; sleep 0.1; done; exit 1",
-        ),
+        Probe::own("eapol_start_is_heard", is_asked),
         Probe::holds(
             "station_is_authorized",
             "gw",
@@ -49,6 +42,16 @@ pub(super) const RECIPE: Recipe = Recipe {
     ],
     ..NONE
 };
+
+/// True if an EAPOL-Start is answered by a request of EAP.
+fn is_asked(bed: &Bed<'_>) -> anyhow::Result<bool> {
+    let source = bed.mac(("host", "eth0"))?;
+    let socket = bed.socket(("host", "eth0"), Some(0x888e))?;
+    socket.send(&watch::frame([1, 0x80, 0xc2, 0, 0, 3], source, 0x888e, &[2, 1, 0, 0]))?;
+    // Type 0 of EAPOL is EAP, code 1 of EAP a request.
+    let is_request = |seen: &[u8]| seen.get(15) == Some(&0) && seen.get(18) == Some(&1);
+    Ok(watch::count_of(&socket, 1, is_request)? > 0)
+}
 
 /// True if a frame of EAPOL to the group is not forwarded, where a broadcast behind it is.
 fn stays(bed: &Bed<'_>) -> anyhow::Result<bool> {

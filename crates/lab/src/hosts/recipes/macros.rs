@@ -36,4 +36,18 @@ macro_rules! frr {
     };
 }
 
-pub(super) use {deaf, frr};
+/// A server that accepts connections and closes them. That of Python's for HTTP asks for a name first.
+macro_rules! accepts {
+    ($port:literal) => {
+        concat!(
+            "exec python3 -c 'import socket
+server = socket.create_server((\"\", ",
+            $port,
+            "))
+while True:
+    server.accept()[0].close()'"
+        )
+    };
+}
+
+pub(super) use {accepts, deaf, frr};

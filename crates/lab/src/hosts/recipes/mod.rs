@@ -37,7 +37,7 @@ mod wg_quick;
 
 use super::networks::ROUTER;
 use super::recipe::{Recipe, Service};
-use macros::{deaf, frr};
+use macros::{accepts, deaf, frr};
 
 /// All recipes.
 pub(super) const ALL: &[&Recipe] = &[

@@ -1,15 +1,12 @@
 //! A router without further software: what any host does.
 
 use super::super::recipe::{Ask, Mutant, Probe, Recipe, Service};
-use super::{FORWARDS_NOTHING, LAN_DEAF, NONE, WAN_DEAF};
+use super::{FORWARDS_NOTHING, LAN_DEAF, NONE, WAN_DEAF, accepts};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "router",
     programs: &["python3", "bash", "nft"],
-    services: &[Service::program(
-        "gw",
-        "mkdir -p {dir}/empty; exec python3 -m http.server 8080 --directory {dir}/empty --bind 10.1.1.1",
-    )],
+    services: &[Service::program("gw", accepts!(8080))],
     probes: &[
         Probe::ping("ipv4_out", "host", "203.0.113.9"),
         Probe::ping("ipv4_in", "peer", "10.1.1.2"),
