@@ -41,6 +41,7 @@ fn a_gateway_carries_with_the_capabilities_of_the_guides_container_alone() {
          {rights} $POLDER run --yes $FILE &
          gateway=$!
          for i in $(seq 200); do
+             ip link set pdhost up 2>&- || :
              $POLDER show ports --json | tr -d ' \\n' | grep -c 'state\":\"open.*state\":\"open' && break || sleep 0.05
          done
          kill $gateway; wait $gateway; echo code $?"

@@ -29,7 +29,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     mutants: &[
         Mutant::new(
             "the gateway is a backup",
-            ("gw", "ip address delete 10.1.1.10/24 dev lan", "ip address add 10.1.1.10/24 dev lan"),
+            ("gw", "ip address delete 10.1.1.10/24 dev lan", "ip address replace 10.1.1.10/24 dev lan"),
             &["vrrp_master_keeps_its_address"],
         ),
         Mutant::new(
