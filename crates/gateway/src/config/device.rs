@@ -212,6 +212,11 @@ impl Device {
         }
     }
 
+    /// True for the punt path, without which the other ports can do.
+    pub fn is_punt_path(&self) -> bool {
+        matches!(self, Self::Kernel)
+    }
+
     /// The interface or the adapter, for people.
     pub fn name(&self) -> String {
         match self {

@@ -2,7 +2,7 @@
 
 use super::preflight;
 use super::upgrade::{Inheritance, SteppedBack};
-use crate::config::model::{Configuration, Device, Port};
+use crate::config::model::{Configuration, Port};
 use crate::device::{self, Facts, OpenPort, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
@@ -81,7 +81,7 @@ impl Devices {
             Ok(opened) => Ok(Opening::Open(opened)),
             Err(error) => match missing(&error) {
                 Some(trouble) => Ok(Opening::Waiting { id: port.id, trouble }),
-                None if port.device == Device::Kernel => {
+                None if port.device.is_punt_path() => {
                     Ok(Opening::Waiting { id: port.id, trouble: format!("{error:#}") })
                 }
                 None => Err(error),

@@ -3,7 +3,6 @@
 use super::gateway::{Gateway, PortState};
 use super::run::{SharedGateway, lock};
 use super::show::rows;
-use crate::config::model::Device;
 use crate::metrics::server::Collected;
 use polder_datapath::units::Nanos;
 
@@ -62,7 +61,7 @@ impl Gateway {
     /// known, and packet hooks that have appeared and are bypassed.
     pub(super) fn not_ready(&self) -> Vec<String> {
         // Without the punt path the others carry what they are to carry.
-        let carry = self.ports.iter().filter(|state| state.configuration.device != Device::Kernel);
+        let carry = self.ports.iter().filter(|state| !state.configuration.device.is_punt_path());
         let mut reasons = carry.filter_map(reason).collect::<Vec<_>>();
         if self.draining {
             reasons.insert(0, "packets are to be sent elsewhere: `polder drain`".to_owned());

@@ -2,7 +2,7 @@
 
 use super::start::bind_static;
 use super::{Gateway, PortState};
-use crate::config::model::{Device, Port};
+use crate::config::model::Port;
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
@@ -329,7 +329,7 @@ impl Gateway {
 
 /// Time after which a closed port is tried again.
 pub(super) fn retry_after(port: &Port) -> Nanos {
-    if port.device == Device::Kernel { RETRY_PUNT } else { RETRY_PORT }
+    if port.device.is_punt_path() { RETRY_PUNT } else { RETRY_PORT }
 }
 
 /// Properties of a port from which tables are built.

@@ -1,4 +1,4 @@
-//! What to do about a hook that a port goes round, in commands that the next look accepts.
+//! Remedies for a hook that a port goes round, in commands that the next look accepts.
 
 use crate::config::model::{Configuration, Port, Role, Tunnel};
 use crate::kernel::hooks::Bypassed;
