@@ -169,6 +169,8 @@ impl Gateway {
         }
         self.renew_hooks();
         self.tell_hooks();
+        // Its interface may have another number.
+        self.watch_tunnels();
     }
 
     /// Says which ports can be left to the kernel, and by which interfaces routes are the router's business.
