@@ -122,6 +122,8 @@ pub struct Gateway {
     pub liveness: Liveness,
     /// True if it is to say that it is not ready.
     pub draining: bool,
+    /// Time by which the control thread is to have made its next turn; 0 before it begins to make them.
+    pub turn_due: Nanos,
     /// Time until which more packets wait in devices than otherwise.
     deep_until: Option<Nanos>,
     /// Last words of the gateway before it, if that lost a thread.

@@ -135,6 +135,7 @@ impl Gateway {
             clock,
             threads,
             draining: false,
+            turn_due: Nanos(0),
             deep_until: None,
             before: None,
             reloads: Reloads::default(),

@@ -13,12 +13,15 @@ use crate::runtime::run::lock;
 use crate::runtime::silence;
 use anyhow::{Result, ensure};
 use polder_datapath::units::Nanos;
+use std::sync::PoisonError;
 
 impl Service {
     /// Carries a reload out, or for a dry run all of it but the last step.
     pub(super) fn change(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
-        let mut confirmation = self.confirmation();
+        // The control thread looks at the confirmation in each turn, and reading a long file takes a while.
+        let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let mut loaded = self.load()?;
+        let mut confirmation = self.confirmation();
         let mut gateway = lock(&self.gateway);
         let now = gateway.clock.now();
         let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
