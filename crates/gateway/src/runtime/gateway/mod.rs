@@ -147,6 +147,10 @@ pub struct Gateway {
     looked_at: Nanos,
     /// Ports as the router has seen them last.
     seen: Ports,
+    /// True if the tables have not followed a change of interfaces, and are to be built again.
+    is_stale: bool,
+    /// True once another process goes on with the gateway.
+    is_left: bool,
     /// Flows that programs carry.
     flows: FlowUpkeep,
 }

@@ -156,6 +156,8 @@ impl Gateway {
             sweeps: HashMap::new(),
             looked_at: Nanos(0),
             seen: HashMap::new(),
+            is_stale: false,
+            is_left: false,
             flows: FlowUpkeep::from_version(version),
             configuration,
         };

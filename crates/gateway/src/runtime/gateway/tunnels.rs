@@ -31,6 +31,9 @@ impl Gateway {
     /// Takes over at once what is found out of tunnels and what the kernel says of routes. To be called when
     /// [`Gateway::ear`] or [`Gateway::tunnel_news`] is readable. Returns the time until the next call.
     pub fn take_news(&mut self) -> Nanos {
+        if self.is_left {
+            return Nanos::SECOND;
+        }
         self.look_at_tunnels();
         if self.lasting.routing.ear().is_some() { self.follow() } else { Nanos::SECOND }
     }

@@ -76,6 +76,7 @@ impl Gateway {
 
     /// Lets go of all ports: another process goes on with those that could be passed.
     pub(in crate::runtime) fn leave(&mut self, parked: Parked) {
+        self.is_left = true;
         self.count_carried();
         self.liveness.leave();
         self.leave_devices();
