@@ -5,6 +5,7 @@ use crate::config::model::{Configuration, OnExit, Port};
 use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Compared, Fault, Refusal, ReloadRequest, Reloaded};
 use crate::device;
+use crate::events::EventKind;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{Gateway, Plan};
@@ -83,13 +84,15 @@ impl Service {
         let mut gateway = lock(&self.gateway);
         let pending = confirmation.due(gateway.clock.now())?;
         let Back::To(before) = &pending.back else { return Some(pending) };
-        tracing::warn!("not confirmed: the configuration of before comes back");
         match go_back(&mut gateway, before) {
-            Ok(changes) => changes.iter().for_each(|change| tracing::warn!("taken back: {change}")),
-            Err(error) => tracing::error!("cannot take it back, the new configuration goes on: {error:#}"),
+            Ok(changes) => gateway.events.note(EventKind::ReloadTakenBack { changes }),
+            Err(error) => {
+                tracing::error!(
+                    "not confirmed; cannot take it back, the new configuration goes on: {error:#}"
+                );
+            }
         }
         open(&pending.closed);
-        tracing::warn!("{} still has the new one, which the next reload or start takes", self.path.display());
         None
     }
 }
