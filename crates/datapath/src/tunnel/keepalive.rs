@@ -11,14 +11,15 @@
 //! end of the tunnel, whatever it says itself, at most twenty times a second: nothing is reflected to anybody else.
 //!
 //! In a tunnel of frames the question is one of ARP or neighbour discovery, and the answer a frame to
-//! [`TunnelOptions::keepalive`], a station that nothing else has.
+//! [`TunnelOptions::keepalive`], a station that nothing else has. That station is random, and also stands behind the
+//! header of type 0: an answer is believed when it has it, because only the other end can have seen it.
 
 use super::decapsulate::{Lane, shape};
 use super::outer::Opened;
 use super::{ETHERNET_BYTES, Ends, TunnelOptions, TunnelState};
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6};
+use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6, MacAddress};
 use core::sync::atomic::Ordering;
 use polder_buffers::{ChecksumState, Packet, Segmentation};
 
@@ -51,7 +52,10 @@ impl Payload {
     /// Payload behind this header; `None` for one that the tunnel does not carry.
     pub(super) fn of(gre: &Gre<'_>, options: &TunnelOptions) -> Option<Self> {
         match gre.protocol() {
-            NOTHING => options.keepalive.map(|_| Self::Answer),
+            NOTHING => {
+                let is_own = |station: &MacAddress| gre.payload().starts_with(&station.0);
+                options.keepalive.filter(is_own).map(|_| Self::Answer)
+            }
             protocol @ (EtherType::IPV4 | EtherType::IPV6) => {
                 Some(keepalive(gre, options).map_or(Self::Packet(protocol), Self::Keepalive))
             }

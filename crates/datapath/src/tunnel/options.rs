@@ -66,7 +66,7 @@ pub struct TunnelOptions {
     /// Payload.
     pub carries: Carries,
     /// Station that sends this end's keepalives; none for a tunnel that has none. Frames for it are answers and go no
-    /// further. In a tunnel of packets, GRE with protocol type 0 is an answer, and the station has no other meaning.
+    /// further. In a tunnel of packets, GRE with protocol type 0 is an answer if its payload begins with the station.
     pub keepalive: Option<MacAddress>,
     /// This end's IPv4 addresses inside. A keepalive of the other end may have one of them as the source of its answer.
     pub addresses: Box<[Ipv4Addr]>,

@@ -22,6 +22,8 @@ pub struct TunnelState {
     pub carried: TunnelCounters,
     /// Time at which the bucket of answers to keepalives is full again, in nanoseconds.
     pub(super) answers_full_at: AtomicU64,
+    /// A random number of which the station of keepalives is made; nobody but the tunnel's other end sees that.
+    pub secret: u64,
 }
 
 impl TunnelState {
@@ -33,7 +35,13 @@ impl TunnelState {
             counters: (0..workers.max(1)).map(|_| TunnelCounters::default()).collect(),
             carried: TunnelCounters::default(),
             answers_full_at: AtomicU64::default(),
+            secret: 0,
         }
+    }
+
+    /// The same with this secret.
+    pub fn with_secret(self, secret: u64) -> Self {
+        Self { secret, ..self }
     }
 
     /// Copy of the state for one worker, which has drawn what the first has.

@@ -42,7 +42,8 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
         Some(program) => std::path::absolute(program)?,
         None => std::env::current_exe().context("cannot find this program")?,
     };
-    probe(&program)?;
+    let limit = Duration::from_secs(arguments.within.into());
+    probe(&program, limit.min(PROBE))?;
     let mut command = Command::new(&program);
     command.args(["run", "--yes", "--take-over"]).arg(&socket).arg(&compared.file);
     if arguments.dry_run {
@@ -57,7 +58,6 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
         Screen::stderr()
             .write(&format!("warning: it is in another control group than the gateway: {error:#}\n"))?;
     }
-    let limit = Duration::from_secs(arguments.within.into());
     let line = first_line(&mut child, limit, || goes_on(&socket, process));
     let taken = line.and_then(|line| understood(line.as_deref(), &mut child));
     let taken = taken.with_context(|| format!("{} goes on as before", compared.gateway))?;
@@ -70,8 +70,8 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     Ok(screen.write(&text)?)
 }
 
-/// Makes sure that a program can take over.
-fn probe(program: &Path) -> Result<()> {
+/// Makes sure that a program can take over, and says so within `limit`.
+fn probe(program: &Path, limit: Duration) -> Result<()> {
     let told = program.display();
     let mut child = Command::new(program)
         .args(["run", "--help"])
@@ -84,7 +84,7 @@ fn probe(program: &Path) -> Result<()> {
         let mut text = Vec::new();
         out.read_to_end(&mut text).map(|_| text)
     })?;
-    let help = help.recv_timeout(PROBE);
+    let help = help.recv_timeout(limit);
     // It may hang.
     child.kill()?;
     child.wait()?;

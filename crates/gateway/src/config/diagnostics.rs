@@ -95,6 +95,8 @@ impl Diagnostic {
 pub struct Report {
     file: String,
     text: String,
+    /// Beginnings of the lines.
+    lines: Vec<usize>,
     findings: Vec<Diagnostic>,
 }
 
@@ -126,7 +128,9 @@ impl Report {
             let texts = labels.chain([&mut finding.message, &mut finding.label]).chain(&mut finding.remedy);
             texts.for_each(|text| *text = harmless(text));
         }
-        Self { file: harmless(&file.into()), text: text.into(), findings }
+        let text = text.into();
+        let lines = [0].into_iter().chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
+        Self { file: harmless(&file.into()), text, lines, findings }
     }
 
     /// The findings, in their order.
@@ -142,7 +146,7 @@ impl Report {
     /// The findings with their places worked out.
     pub fn findings(&self) -> impl Iterator<Item = Finding<'_>> {
         self.findings.iter().map(|finding| {
-            let place = SpanPosition::of(&self.text, &finding.span);
+            let place = SpanPosition::of(self, &finding.span);
             Finding {
                 severity: finding.severity,
                 file: &self.file,
@@ -198,18 +202,15 @@ struct SpanPosition<'a> {
 }
 
 impl<'a> SpanPosition<'a> {
-    fn of(text: &'a str, span: &Range<usize>) -> Self {
+    fn of(report: &'a Report, span: &Range<usize>) -> Self {
+        let text = &report.text;
         let start = floor_boundary(text, span.start);
-        let begin = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = report.lines.partition_point(|&begin| begin <= start);
+        let begin = report.lines[line - 1];
         let content = text[begin..].split('\n').next().unwrap_or_default();
         let content = content.strip_suffix('\r').unwrap_or(content);
         let end = floor_boundary(text, span.end).clamp(start, (begin + content.len()).max(start));
-        Self {
-            line: text[..begin].matches('\n').count() + 1,
-            column: text[begin..start].chars().count() + 1,
-            content,
-            offending: &text[start..end],
-        }
+        Self { line, column: text[begin..start].chars().count() + 1, content, offending: &text[start..end] }
     }
 }
 
@@ -261,12 +262,12 @@ impl Renderer<'_> {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let primary = SpanPosition::of(&self.report.text, &finding.span);
+        let primary = SpanPosition::of(self.report, &finding.span);
         let mut places = vec![(&finding.span, finding.label.as_str(), true)];
         places.extend(finding.related.iter().map(|(span, label)| (span, label.as_str(), false)));
         places.sort_by_key(|(span, _, _)| span.start);
         let lines: Vec<usize> =
-            places.iter().map(|(span, _, _)| SpanPosition::of(&self.report.text, span).line).collect();
+            places.iter().map(|(span, _, _)| SpanPosition::of(self.report, span).line).collect();
         let width = lines.iter().max().map_or(1, |line| line.to_string().len());
 
         self.line(&format!("{}: {}", self.paint.severity(finding.severity, word), finding.message));
@@ -296,7 +297,7 @@ impl Renderer<'_> {
         width: usize,
         with_line: bool,
     ) {
-        let place = SpanPosition::of(&self.report.text, span);
+        let place = SpanPosition::of(self.report, span);
         let before = place.column - 1;
         let length = place.offending.chars().count().max(1);
         let window = Window::around(place.content.chars().count(), before, length);

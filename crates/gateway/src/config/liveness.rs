@@ -21,8 +21,8 @@ section! {
         multiplier: u8 = 3, Integer(1..=255, "packets") => Live;
         /// True if routers may lie between the ends (RFC 5883); else what crossed a router is refused (RFC 5881).
         multihop: Option<bool> = None, Given(Boolean) => Live, usual("`true` if `next_hop` is another address than `remote`");
-        /// With `multihop`: TTL below which control packets are refused.
-        min_ttl: u8 = 1, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
+        /// With `multihop`: TTL below which control packets are refused; 254 is that behind one router.
+        min_ttl: u8 = 254, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
     }
 }
 

@@ -120,5 +120,5 @@ fn resolve(text: &str, file: &Path, findings: &Findings) -> Option<Configuration
         return None;
     }
     let draft = file::read(&document, findings)?;
-    Some(check::check(&draft, file, findings))
+    check::check(&draft, file, findings)
 }

@@ -13,6 +13,8 @@ use toml::{Spanned, Value};
 
 /// Most ports and tunnels together.
 pub(super) const MAX_PORTS: usize = 16_384;
+/// Unknown names of a file that a known one is looked for: each look goes over all of those.
+const MOST_SUGGESTIONS: usize = 32;
 /// Stands for a name that no port or tunnel has, after a finding.
 pub(super) const UNKNOWN: PortId = PortId(u16::MAX);
 
@@ -66,12 +68,14 @@ impl Notation<PortId> for Reference {
         if let Some(&id) = names.ids.get(&name) {
             return Ok(id);
         }
-        let known = names.ids.keys().map(String::as_str);
-        names.meant.borrow_mut().extend(closest(&name, known.clone()).map(|known| names.ids[known]));
         if names.noted.borrow_mut().insert((section.span.start, name.clone())) {
-            let remedy = unknown_name(&name, known, "port");
+            let is_late = names.noted.borrow().len() > MOST_SUGGESTIONS;
+            let known = names.ids.keys().map(String::as_str).take(if is_late { 0 } else { MAX_PORTS });
+            names.meant.borrow_mut().extend(closest(&name, known.clone()).map(|known| names.ids[known]));
             let message = format!("there is no port or tunnel `{name}`");
-            section.findings.note(Diagnostic::error(value.span(), message).remedy(remedy));
+            let finding = Diagnostic::error(value.span(), message);
+            let remedy = || unknown_name(&name, known, "port");
+            section.findings.note(if is_late { finding } else { finding.remedy(remedy()) });
         }
         Ok(UNKNOWN)
     }

@@ -242,6 +242,12 @@ impl Draft<Port> {
         Some(Diagnostic::warning(span.clone(), message).remedy(remedy))
     }
 
+    /// Kind and name of its device.
+    pub(super) fn device_name(&self) -> Option<(&'static str, String)> {
+        let (device, _) = self.device()?;
+        Some((device.capabilities().noun, device.name()))
+    }
+
     /// The finding that two ports use one device.
     pub(super) fn same_device(&self, other: &Self) -> Option<Diagnostic> {
         let ((mine, span), (others, other_span)) = (self.device()?, other.device()?);

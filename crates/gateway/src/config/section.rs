@@ -4,11 +4,12 @@
 //! caller goes on. A misspelled key is read as the one that it was most likely meant to be, so that nothing
 //! is said to be missing that is only misspelled.
 
-use super::diagnostics::Diagnostic;
+use super::diagnostics::{Diagnostic, Severity};
 use super::names::Names;
 use super::notation::Notation;
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -59,13 +60,36 @@ impl Refusal {
     }
 }
 
+/// Errors, and warnings, that are made at most; further ones are counted.
+pub(super) const MOST_FINDINGS: usize = 200;
+
 /// Findings so far.
 #[derive(Debug, Default)]
-pub(super) struct Findings(RefCell<Vec<Diagnostic>>);
+pub(super) struct Findings {
+    errors: RefCell<Noted>,
+    warnings: RefCell<Noted>,
+}
+
+/// Findings of one severity.
+#[derive(Debug, Default)]
+struct Noted {
+    made: Vec<Diagnostic>,
+    /// Number of further ones, and the place of the last.
+    further: (usize, Span),
+}
 
 impl Findings {
     pub(super) fn note(&self, finding: Diagnostic) {
-        self.0.borrow_mut().push(finding);
+        let noted = match finding.severity {
+            Severity::Error => &self.errors,
+            Severity::Warning => &self.warnings,
+        };
+        noted.borrow_mut().note(finding.span.clone(), || finding);
+    }
+
+    /// Notes an error that is made if it is among the first.
+    pub(super) fn note_error(&self, span: Span, make: impl FnOnce() -> Diagnostic) {
+        self.errors.borrow_mut().note(span, make);
     }
 
     pub(super) fn refuse(&self, refusal: Refusal, span: Span) {
@@ -80,7 +104,33 @@ impl Findings {
     }
 
     pub(super) fn into_inner(self) -> Vec<Diagnostic> {
-        self.0.into_inner()
+        let (errors, warnings) = (self.errors.into_inner(), self.warnings.into_inner());
+        errors.all("errors").into_iter().chain(warnings.all("warnings")).collect()
+    }
+}
+
+impl Noted {
+    fn note(&mut self, span: Span, make: impl FnOnce() -> Diagnostic) {
+        if self.made.len() < MOST_FINDINGS {
+            self.made.push(make());
+        } else {
+            self.further = (self.further.0 + 1, span);
+        }
+    }
+
+    /// The findings, and behind them one about those that were only counted.
+    fn all(self, noun: &str) -> Vec<Diagnostic> {
+        let Self { mut made, further: (count, span) } = self;
+        if let (1.., Some(last)) = (count, made.last()) {
+            let message = format!("{count} further {noun} are not listed; the last one is here");
+            let remedy = format!("mend the first {MOST_FINDINGS}, and check again");
+            made.push(Diagnostic {
+                severity: last.severity,
+                place: usize::MAX,
+                ..Diagnostic::error(span, message).remedy(remedy)
+            });
+        }
+        made
     }
 }
 
@@ -99,8 +149,8 @@ pub(super) struct Section<'d> {
     pub(super) title: String,
     /// Place of the table.
     pub(super) span: Span,
-    table: &'d DeTable<'d>,
-    kind: Kind,
+    /// Entries of its keys; of one that is missing, what was most likely meant to be it.
+    entries: BTreeMap<&'static str, Entry<'d>>,
     pub(super) findings: &'d Findings,
     pub(super) names: &'d Names,
 }
@@ -114,19 +164,26 @@ impl<'d> Section<'d> {
         kind: Kind,
         (findings, names): (&'d Findings, &'d Names),
     ) -> Self {
-        for key in table.keys() {
-            let name: &str = key.get_ref();
-            if !kind.keys.contains(&name) {
+        let known = |name: &str| kind.keys.iter().copied().find(|known| *known == name);
+        let (said, unknown) =
+            table.iter().partition::<Vec<Entry<'d>>, _>(|(name, _)| known(str_of(name)).is_some());
+        let said = said.into_iter().filter_map(|entry| Some((known(str_of(entry.0))?, entry)));
+        let mut entries = said.collect::<BTreeMap<_, _>>();
+        for entry in unknown {
+            findings.note_error(entry.0.span(), || {
+                let name = str_of(entry.0);
                 let message = format!("`{}` is not a key of {}", printable(name), kind.noun);
                 let remedy = match closest(name, kind.keys.iter().copied()) {
-                    Some(known) => format!("did you mean `{known}`?"),
+                    Some(meant) => {
+                        entries.entry(meant).or_insert(entry);
+                        format!("did you mean `{meant}`?")
+                    }
                     None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
                 };
-                let finding = Diagnostic::error(key.span(), message).remedy(remedy);
-                findings.note(finding.before(span.start));
-            }
+                Diagnostic::error(entry.0.span(), message).remedy(remedy).before(span.start)
+            });
         }
-        Self { title, span, table, kind, findings, names }
+        Self { title, span, entries, findings, names }
     }
 
     /// Opens the table that is the value of `key`, if there is one.
@@ -185,13 +242,8 @@ impl<'d> Section<'d> {
     }
 
     /// `key` and its value; without it, what was most likely meant to be it.
-    fn entry(&self, key: &str) -> Option<(&'d Name<'d>, &'d Spanned<DeValue<'d>>)> {
-        let keys = &self.kind.keys;
-        let meant = |name: &str| {
-            !keys.contains(&name) && closest(name, keys.iter().copied()).is_some_and(|known| known == key)
-        };
-        let said = self.table.iter().find(|(name, _)| str_of(name) == key);
-        said.or_else(|| self.table.iter().find(|(name, _)| meant(str_of(name))))
+    fn entry(&self, key: &str) -> Option<Entry<'d>> {
+        self.entries.get(key).copied()
     }
 
     /// Places of `key`: of its name, its value, and the elements of that if it is a list.
@@ -239,6 +291,8 @@ impl<'d> Section<'d> {
     }
 }
 
+/// A key with its value.
+type Entry<'d> = (&'d Name<'d>, &'d Spanned<DeValue<'d>>);
 /// A key and where it stands.
 type Name<'d> = Spanned<Cow<'d, str>>;
 
@@ -317,4 +371,41 @@ fn first_of(span: &Span, text: &str) -> Option<Span> {
         end = start;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::MOST_FINDINGS;
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    fn report(lines: impl Iterator<Item = String>) -> super::super::Report {
+        let mut text = "version = 1\n[port.a]\ninterface = \"eth0\"\nrole = \"router\"\n".to_owned();
+        lines.for_each(|line| writeln!(text, "{line}").expect("it is written to memory"));
+        parse(&text, Path::new("a.toml")).expect_err("it is wrong")
+    }
+
+    /// A hundred thousand of each: a cost that grows with the square of their number does not end.
+    #[test]
+    fn errors_are_made_up_to_a_bound_and_counted_beyond() {
+        const MANY: usize = 100_000;
+        let unknown = report((0..MANY).map(|number| format!("k{number} = 1")));
+        assert_eq!(unknown.errors(), MOST_FINDINGS + 1);
+        let last = unknown.findings().last().expect("findings");
+        assert_eq!(last.message, "99800 further errors are not listed; the last one is here");
+        assert_eq!((last.line, last.text), (MANY + 4, "k99999"));
+        assert_eq!(unknown.to_string().matches("error: ").count(), MOST_FINDINGS + 1);
+
+        let ports = report((1..MANY).map(|number| format!("[port.p{number}]\ninterface = \"eth{number}\"")));
+        let message = ports.findings().next().expect("a finding").message.to_owned();
+        assert_eq!(
+            (ports.errors(), &*message),
+            (1, "100000 ports and tunnels are more than one gateway can have")
+        );
+
+        let members = (0..10_000).map(|number| format!("\"x{number}\"")).collect::<Vec<_>>().join(",");
+        let names = report([format!("[bridge.br0]\nmembers = [{members}]")].into_iter());
+        assert_eq!(names.errors(), MOST_FINDINGS + 1);
+    }
 }

@@ -238,6 +238,11 @@ pub enum EventKind {
         /// Reason, in one line or several.
         why: String,
     },
+    /// A reload was not confirmed, and the configuration before it is back.
+    ReloadTakenBack {
+        /// One line for each thing that changed back.
+        changes: Vec<String>,
+    },
     /// The log has another level.
     LogLevel {
         /// The filter in force.
@@ -301,6 +306,8 @@ impl EventKind {
             Self::Carrier { state: LinkState::NoCarrier | LinkState::Down, .. }
             | Self::Renamed { .. }
             | Self::PortClosed { .. }
+            | Self::ReloadTakenBack { .. }
+            | Self::ProgramInFront { .. }
             | Self::Yielded { .. }
             | Self::HookAppeared { .. }
             | Self::RoutesSynchronized { settled: false }
@@ -392,6 +399,11 @@ impl EventKind {
                 let why = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
                 format!("not reloaded, everything goes on as before: {}", why.join("; "))
             }
+            Self::ReloadTakenBack { changes } => format!(
+                "not confirmed, the configuration of before is back: {}; the next reload or start takes the file, which \
+                 still has the new one",
+                changes.iter().map(|change| change.trim()).collect::<Vec<_>>().join("; ")
+            ),
             Self::LogLevel { filter } => format!("the log's level is {filter}"),
             Self::Draining { draining: true } => "not ready: packets are to be sent elsewhere".to_owned(),
             Self::Draining { draining: false } => "ready again after a drain".to_owned(),

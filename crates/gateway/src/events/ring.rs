@@ -24,6 +24,15 @@ struct Ring {
     began: u64,
 }
 
+/// Events of a gateway on their way to another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandedEvents {
+    began: u64,
+    next: u64,
+    kept: Vec<serde_json::Value>,
+}
+
 /// Answer to a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
@@ -72,15 +81,40 @@ impl Events {
         ring.next += 1;
     }
 
+    /// The events, for another process that goes on with the gateway.
+    pub fn handed(&self) -> HandedEvents {
+        let ring = self.ring();
+        let kept = ring.kept.iter().filter_map(|event| serde_json::to_value(event).ok()).collect();
+        HandedEvents { began: ring.began, next: ring.next, kept }
+    }
+
+    /// Goes on with the events of another process: its own so far come behind them. Kinds that this process does not know
+    /// are left out.
+    pub fn resume(&self, handed: HandedEvents) {
+        let mut ring = self.ring();
+        let own = std::mem::take(&mut ring.kept);
+        ring.kept = handed.kept.into_iter().filter_map(|event| serde_json::from_value(event).ok()).collect();
+        (ring.began, ring.next) = (handed.began, handed.next);
+        for event in own {
+            let number = ring.next;
+            ring.kept.push_back(Event { number, ..event });
+            ring.next += 1;
+        }
+        let surplus = ring.kept.len().saturating_sub(KEPT);
+        ring.kept.drain(..surplus);
+    }
+
     /// The events from number `from` on, at most [`MOST`]; without a number those that come from here on.
     pub fn read(&self, from: Option<u64>) -> Read {
         let ring = self.ring();
-        let first = ring.next - ring.kept.len() as u64;
+        // Numbers may be missing behind a hand-over.
+        let first = ring.kept.front().map_or(ring.next, |event| event.number);
         let from = from.unwrap_or(ring.next).min(ring.next);
         let begin = from.max(first);
-        let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
-        let events = ring.kept.iter().skip(skipped).take(MOST).cloned().collect::<Vec<_>>();
-        Read { began: ring.began, next: begin + events.len() as u64, lost: begin - from, events }
+        let events = ring.kept.iter().skip_while(|event| event.number < begin).take(MOST).cloned();
+        let events = events.collect::<Vec<_>>();
+        let next = events.last().map_or(begin, |event| event.number + 1);
+        Read { began: ring.began, next, lost: begin - from, events }
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -130,6 +164,23 @@ mod tests {
             (next, count) = (read.next, count + read.events.len() as u64);
         }
         assert_eq!((next, count), (kept + 17, kept));
+    }
+
+    /// A reader that follows the gateway sees no difference.
+    #[test]
+    fn another_process_goes_on_with_the_events() {
+        let (before, after) = (events(5), events(2));
+        let mut handed = before.handed();
+        handed.kept[1] = serde_json::json!({ "number": 1, "event": "unheard-of" });
+        let text = serde_json::to_string(&handed).unwrap();
+        after.resume(serde_json::from_str(&text).unwrap());
+        let read = after.read(Some(0));
+        assert_eq!((read.began, read.next, read.lost), (before.read(None).began, 7, 0));
+        assert_eq!(numbers(&read), [0, 2, 3, 4, 5, 6]);
+        assert_eq!(numbers(&after.read(Some(5))), [5, 6]);
+        let full = events(KEPT as u64);
+        full.resume(before.handed());
+        assert_eq!(full.read(Some(0)).lost, 5);
     }
 
     #[test]

@@ -257,6 +257,12 @@ pub(super) const BFD: &[Family<TunnelRow>] = &[
     Family::counter("tunnel_bfd_far", PACKETS, "Control packets over more hops than they may.", |row| {
         row.bfd.as_ref().map(|bfd| Count(bfd.far))
     }),
+    Family::gauge("tunnel_bfd_far_ttl", NONE, "TTL of the last of those; 0 for none.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.far_ttl.into()))
+    }),
+    Family::counter("tunnel_bfd_elsewhere", PACKETS, "Control packets by another interface.", |row| {
+        row.bfd.as_ref().map(|bfd| Count(bfd.elsewhere))
+    }),
     Family::counter("tunnel_bfd_refused", PACKETS, "Control packets that were refused.", |row| {
         row.bfd.as_ref().map(|bfd| Count(bfd.refused))
     }),

@@ -6,6 +6,8 @@ use super::show::rows;
 use crate::metrics::server::Collected;
 use polder_datapath::units::Nanos;
 
+/// Time by which the control thread may be late before the gateway is not healthy.
+const LATE: Nanos = Nanos::from_seconds(5);
 /// Least time between two collections that show whether a worker makes its rounds.
 const STILL: Nanos = Nanos::SECOND;
 
@@ -36,6 +38,7 @@ impl Collector {
         let now = gateway.clock.now();
         let polls = gateway.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
         let lost = gateway.threads.losses();
+        let late = late(gateway.turn_due, now);
         drop(gateway);
         let (before, at) = &self.rounds;
         if polls.len() != before.len() || now.since(*at) >= STILL {
@@ -43,8 +46,15 @@ impl Collector {
             self.rounds = (polls, now);
         }
         let stuck = self.stuck.iter().map(|worker| format!("worker {worker} makes no rounds"));
-        stuck.chain(lost).collect()
+        stuck.chain(late).chain(lost).collect()
     }
+}
+
+/// Reason why the gateway is not healthy, if the control thread's turn is overdue.
+fn late(due: Nanos, now: Nanos) -> Option<String> {
+    let late = now.since(due);
+    let seconds = late.0 / Nanos::SECOND.0;
+    (due != Nanos(0) && late >= LATE).then(|| format!("the control thread is late by {seconds} s"))
 }
 
 /// Workers with as many rounds as before; none where the workers are others.
@@ -106,5 +116,14 @@ mod tests {
     fn a_worker_without_a_round_is_named() {
         assert_eq!(still(&[1, 2, 3], &[2, 2, 4]), [1]);
         assert_eq!(still(&[], &[0]), Vec::<usize>::new(), "the first collection shows nothing");
+    }
+
+    #[test]
+    fn a_control_thread_that_makes_no_turn_is_unhealthy() {
+        let at = Nanos::from_seconds;
+        assert_eq!(late(Nanos(0), at(60)), None, "it has not begun");
+        assert_eq!(late(at(7), at(3)), None, "it sleeps");
+        assert_eq!(late(at(7), at(11)), None);
+        assert_eq!(late(at(7), at(13)).as_deref(), Some("the control thread is late by 6 s"));
     }
 }

@@ -471,6 +471,7 @@ fn attend(
         let (pause, ear, news) = {
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
+            gateway.turn_due = clock.now() + pause;
             watchdog.look(&gateway);
             let now = gateway.status();
             if now != status {

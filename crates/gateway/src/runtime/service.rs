@@ -33,6 +33,8 @@ pub(super) struct Service {
     captures: Captures,
     tracer: Tracer,
     giver: Arc<Giver>,
+    /// Held while the file is read and applied; locked before the confirmation.
+    reload: Mutex<()>,
     /// Locked before the gateway.
     confirmation: Mutex<Confirmation>,
 }
@@ -49,7 +51,8 @@ impl Service {
         let mut confirmation = Confirmation::default();
         pending.into_iter().for_each(|pending| confirmation.wait(pending));
         let (captures, tracer) = (Captures::default(), Tracer::default());
-        Self { gateway, manager, path, captures, tracer, giver, confirmation: Mutex::new(confirmation) }
+        let (reload, confirmation) = (Mutex::default(), Mutex::new(confirmation));
+        Self { gateway, manager, path, captures, tracer, giver, reload, confirmation }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {

@@ -437,7 +437,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
 fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
     let age = |at: Nanos| now.since(at).0;
     let (local_discriminator, remote_discriminator) = session.discriminators;
-    let Counts { sent, received, far, refused } = session.counts;
+    let Counts { sent, received, far, far_ttl, elsewhere, refused } = session.counts;
     BfdRow {
         carries: session.carries,
         state: session.state.name().to_owned(),
@@ -453,6 +453,8 @@ fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
         sent,
         received,
         far,
+        far_ttl: far_ttl.into(),
+        elsewhere,
         refused,
         trouble: session.trouble,
     }

@@ -62,7 +62,8 @@ impl Lasting {
 
     fn tunnel(&mut self, tunnel: &Tunnel, workers: usize) -> Arc<TunnelState> {
         let state = self.tunnels.entry(tunnel.name.clone());
-        Arc::clone(state.or_insert_with(|| Arc::new(TunnelState::new(workers))))
+        let secret = || RandomState::new().build_hasher().finish();
+        Arc::clone(state.or_insert_with(|| Arc::new(TunnelState::new(workers).with_secret(secret()))))
     }
 
     /// Forgets state of objects that the configuration does not name any more.
@@ -271,7 +272,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
         mtu: tunnel.mtu,
         tcp_mss,
         carries: super::tunnels::carries(tunnel),
-        keepalive: tunnel.keepalive.map(|_| super::tunnels::keepalive_station(tunnel)),
+        keepalive: tunnel.keepalive.map(|_| super::tunnels::keepalive_station(tunnel, state.secret)),
         ..TunnelOptions::new(tunnel.id, ends, tunnel.port, state)
     })
 }

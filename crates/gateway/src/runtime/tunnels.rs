@@ -18,29 +18,31 @@ pub(super) fn carries(tunnel: &Tunnel) -> Carries {
 /// The addresses that packets of a tunnel have while they are inside. Another Polder at the other end has the
 /// same ones the other way round.
 pub(super) fn stations(tunnel: &Tunnel) -> Stations {
-    let station = |ours, theirs| MacAddress(station([ours, theirs], tunnel.key));
+    let key = || tunnel.key.map(u32::to_be_bytes).into_iter().flatten();
+    let station = |ours, theirs| MacAddress(station([ours, theirs], key()));
     Stations { near: station(tunnel.local, tunnel.remote), far: station(tunnel.remote, tunnel.local) }
 }
 
-/// Station of this end that sends keepalives: an address of its own for each tunnel.
-pub(super) fn keepalive_station(tunnel: &Tunnel) -> MacAddress {
-    let number = tunnel.vxlan.map(|vxlan| vxlan.vni).or(tunnel.key);
-    let [_, rest @ ..] = station([tunnel.local, tunnel.remote], number);
+/// Station of this end that sends keepalives: an address of its own for each tunnel, that nobody can guess who does not
+/// know the secret of the tunnel's state.
+pub(super) fn keepalive_station(tunnel: &Tunnel, secret: u64) -> MacAddress {
+    let number = tunnel.vxlan.map(|vxlan| vxlan.vni).or(tunnel.key).map(u32::to_be_bytes);
+    let numbers = number.into_iter().flatten().chain(secret.to_be_bytes());
+    let [_, rest @ ..] = station([tunnel.local, tunnel.remote], numbers);
     let [b, c, d, e, f] = rest;
     // Other than the stations of tunnels of packets, whose first octet is 02.
     MacAddress([0x0e, b, c, d, e, f])
 }
 
-/// A locally administered address made of the ends of a tunnel and its key (FNV-1a).
-fn station(ends: [IpAddr; 2], key: Option<u32>) -> [u8; 6] {
+/// A locally administered address made of the ends of a tunnel and its numbers (FNV-1a).
+fn station(ends: [IpAddr; 2], numbers: impl Iterator<Item = u8>) -> [u8; 6] {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let octets = ends.into_iter().flat_map(|end| match end {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     });
-    let key = key.map(u32::to_be_bytes).into_iter().flatten();
-    let hash = octets.chain(key).fold(BASIS, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(PRIME));
+    let hash = octets.chain(numbers).fold(BASIS, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(PRIME));
     let [.., b, c, d, e, f] = (hash ^ hash >> 32).to_be_bytes();
     [2, b, c, d, e, f]
 }

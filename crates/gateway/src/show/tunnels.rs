@@ -88,6 +88,12 @@ pub struct BfdRow {
     pub received: u64,
     /// Control packets that came over more hops than they may.
     pub far: u64,
+    /// TTL of the last of those.
+    #[serde(default)]
+    pub far_ttl: u32,
+    /// Control packets that came in by another interface than that of the tunnel's port.
+    #[serde(default)]
+    pub elsewhere: u64,
     /// Control packets that were malformed or for another session.
     pub refused: u64,
     /// Reason why the session cannot work.
@@ -163,12 +169,15 @@ impl BfdRow {
             .heard_nanos
             .map_or_else(|| "nothing heard".to_owned(), |heard| format!("heard {} ago", duration(heard)));
         let limit = self.detection_nanos.map(|limit| format!(" of {}", duration(limit))).unwrap_or_default();
-        let far = if self.far > 0 { format!(", {} from too far", self.far) } else { String::new() };
+        let Self { far, far_ttl, elsewhere, .. } = self;
+        let far = if *far > 0 { format!(", {far} from too far (TTL {far_ttl})") } else { String::new() };
+        let elsewhere =
+            if *elsewhere > 0 { format!(", {elsewhere} by another interface") } else { String::new() };
         let end = format!("the other end is {}", self.remote_state);
         let why = if self.diagnostic == Diagnostic::NONE.to_string() { "" } else { &self.diagnostic };
         let why = self.trouble.as_deref().unwrap_or(why);
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        format!("BFD {} for {since}{why}; {heard}{limit}{far}; {end}", self.state)
+        format!("BFD {} for {since}{why}; {heard}{limit}{far}{elsewhere}; {end}", self.state)
     }
 }
 

@@ -155,6 +155,8 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     assert!(begin.elapsed() >= Duration::from_millis(1900), "{:?}", begin.elapsed());
     let ports = gateway.json("ports")["ports"].as_array().expect("a list").len();
     assert_eq!(ports, 2);
+    let told = gateway.ask(&["events", "--no-follow", "--json"]).out;
+    assert!(told.contains("\"event\":\"reload-taken-back\""), "{told}");
     let late = gateway.ask(&["confirm"]);
     assert_eq!(late.code, Some(1), "{}", late.out);
     assert!(
@@ -174,7 +176,10 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     gateway.signal(Signal::TERM);
     let (code, log, _) = gateway.wait();
     assert_eq!(code, Some(0));
-    assert!(log.contains("taken back:     ageing_seconds: 77 → 300"), "{log}");
+    assert!(
+        log.contains("the configuration of before is back: ") && log.contains("ageing_seconds: 77 → 300"),
+        "{log}"
+    );
 }
 
 #[test]

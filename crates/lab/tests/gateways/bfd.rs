@@ -28,11 +28,15 @@ struct Net {
 impl Net {
     /// `None` where it cannot be; that has been said.
     fn new(test: &str) -> Option<Self> {
-        if !root_or_skip(test) {
-            return None;
-        }
         if let Err(error) = Frr::available() {
             skip(test, &error.to_string());
+            return None;
+        }
+        Self::without_frr(test)
+    }
+
+    fn without_frr(test: &str) -> Option<Self> {
+        if !root_or_skip(test) {
             return None;
         }
         let mut topology = Topology::new().unwrap();
@@ -263,6 +267,33 @@ fn forge(from: &Namespace, ttl: u32) {
         socket.send_to(&octets, SocketAddr::new(ENDS[0][0].parse().unwrap(), 3784)).unwrap();
     })
     .unwrap();
+}
+
+/// A host on another link has the other end's address and sends with a TTL of 255, as the other end does.
+#[test]
+fn packets_by_another_interface_change_nothing() {
+    let Some(mut net) = Net::without_frr("packets_by_another_interface_change_nothing") else { return };
+    let stranger = machine(&mut net.topology, "stranger");
+    wire(&net.topology, (&stranger, "eth0"), (&net.near, "eth1"), 1500);
+    wire(&net.topology, (&stranger, "eth1"), (&net.far, "eth0"), 1500);
+    addresses(&net.near, "eth1", &["10.84.0.1/24"]);
+    addresses(&stranger, "eth0", &["10.84.0.2/24"]);
+    addresses(&stranger, "lo", &[&format!("{}/32", ENDS[0][1])]);
+    route(&stranger, &format!("add {} via 10.84.0.1", ENDS[0][0]));
+    let [near, far] = ENDS[0];
+    let ours = Net::text(false, FAST);
+    let theirs = ours.replace(near, "NEAR").replace(far, near).replace("NEAR", far);
+    let gateway = Gateway::start(&net.topology, &net.near, &ours);
+    let other = Gateway::start(&net.topology, &net.far, &theirs);
+    until("both are up", || is(&gateway, "state", "up") && is(&other, "state", "up"));
+    (0..5).for_each(|_| forge(&stranger, 255));
+    until("they are counted", || session(&gateway)["elsewhere"] == 5);
+    // The same from the right link is a packet of the other end.
+    assert_eq!(events(&gateway).matches("BFD down").count(), 0, "{}", events(&gateway));
+    forge(&net.far, 255);
+    until("it is believed", || events(&gateway).contains("BFD down"));
+    other.stop();
+    gateway.stop();
 }
 
 #[test]

@@ -84,12 +84,14 @@ fn a_bridges_port_follows_its_interface() {
         wire(&topology, (&gateway, "east"), (&right, "eth0"), 1500);
         addresses(&left, "eth0", &["10.83.1.1/24"]);
         addresses(&right, "eth0", &["10.83.1.2/24"]);
-        let polder = Gateway::start(&topology, &gateway, &ports(BRIDGE, mode));
+        let mut polder = Gateway::start(&topology, &gateway, &ports(BRIDGE, mode));
         reaches(&left, "10.83.1.2");
         gateway.ip(&["link", "set", "east", "name", "east9"]).unwrap();
         gateway.ip(&["link", "add", "east", "type", "veth", "peer", "name", "other"]).unwrap();
         until("the new name is shown", || shown(&polder) == "east9");
         assert!(ping(&left, "10.83.1.2", &[]).contains(" 0% packet loss"), "{mode}");
+        gateway.ip(&["link", "set", "east9", "down"]).unwrap();
+        polder.wait_until_said("port east: east9 is switched off");
         polder.stop();
     }
 }

@@ -1,9 +1,11 @@
 //! `polder upgrade`: another program goes on where the gateway has stopped, or the gateway goes on itself.
 
-use crate::machines::until;
-use crate::support::{polder, root_or_skip};
+use crate::machines::{addresses, machine, until};
+use crate::support::{Gateway, polder, root_or_skip, wire};
+use polder_lab::clock;
 use polder_lab::command::Running;
 use polder_lab::detect::Pair;
+use polder_lab::topology::Topology;
 use polder_lab::upgrade::{Carrier, Change, Process, Site};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -114,6 +116,39 @@ fn a_program_that_reports_late_goes_on() {
     assert_conserved(&bench.site);
 }
 
+/// The process before has no port any more when it looks at its routes for the last time.
+#[test]
+fn a_router_with_tunnels_is_handed_over_without_an_error() {
+    if !root_or_skip("a_router_with_tunnels_is_handed_over_without_an_error") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let [near, far] = ["near", "far"].map(|role| machine(&mut topology, role));
+    for interface in ["eth0", "radio0"] {
+        wire(&topology, (&near, interface), (&far, interface), 1500);
+    }
+    addresses(&near, "eth0", &["10.92.1.1/24"]);
+    addresses(&near, "radio0", &["10.92.2.1/24"]);
+    let text = "[port.eth0]\ninterface = \"eth0\"\nrole = \"router\"\n[port.radio0]\ninterface = \"radio0\"\n\
+                role = \"underlay\"\n[tunnel.far]\nkind = \"gre\"\nlocal = \"10.92.2.1\"\nremote = \"10.92.2.2\"\n\
+                port = \"radio0\"\naddresses = [\"10.92.9.0/31\"]\n";
+    let mut gateway = Gateway::start(&topology, &near, text);
+    let upgrade = |arguments: &[&str]| {
+        let mut command = Command::new(polder());
+        command.args(arguments).arg("--socket").arg(gateway.socket()).output().unwrap()
+    };
+    let output = upgrade(&["upgrade"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let events =
+        String::from_utf8_lossy(&upgrade(&["events", "--no-follow", "-n", "256"]).stdout).into_owned();
+    for event in ["port radio0: ", "handed over: process "] {
+        assert!(events.contains(event), "{event}: {events}");
+    }
+    assert_eq!(gateway.wait_for_end(), Some(0));
+    assert!(!gateway.said().contains("no underlay port"), "{}", gateway.said());
+    drop(Process::behind(gateway.socket()).unwrap());
+}
+
 /// A gateway that goes on, whatever is tried.
 struct Bench {
     site: Site,
@@ -172,6 +207,10 @@ fn the_gateway_goes_on_when_a_program_is_broken_or_old() {
     bench.refuses(&ends, "has ended without having taken over (exit status: 7)");
     let hangs = bench.script("hangs", &format!("{HELP}\nexec sleep 100"));
     bench.refuses(&hangs, "did not come up within 3 s");
+    let sleeps = bench.script("sleeps", "exec sleep 100");
+    let begun = clock::now();
+    bench.refuses(&sleeps, "does not say which arguments it takes");
+    assert!(clock::now() - begun < Duration::from_secs(8), "longer than --within");
     let talks = bench.script("talks", &format!("{HELP}\necho nonsense"));
     bench.refuses(&talks, "says something that is no report: nonsense");
     // A file that is not what runs.

@@ -192,7 +192,7 @@ fn what_only_looks_like_a_keepalive_is_carried() {
     [left, right, frames, rest].into_iter().for_each(End::close);
 }
 
-/// An end that has sent none takes no answer.
+/// An end that has sent none takes no answer, and one that has takes those with its station alone.
 #[test]
 fn an_answer_is_taken_by_an_end_with_keepalives() {
     for key in [None, Some(9)] {
@@ -200,9 +200,12 @@ fn an_answer_is_taken_by_an_end_with_keepalives() {
             bare(options);
             (options.key, options.keepalive) = (key, Some(MACS[0]));
         });
-        assert_eq!(left.state.last_keepalive(), None);
-        assert!(receive(&mut left, &[answer(1, key), answer(1, key)]).is_empty());
-        assert_eq!((left.ledger.delivered.get(), left.drops.total()), (2, 0));
+        let own = outer_frame(1, 0, 0, 0, &[&gre(0, key)[..], &MACS[0].0].concat());
+        let forged = outer_frame(1, 0, 0, 0, &[&gre(0, key)[..], &MACS[1].0].concat());
+        assert!(receive(&mut left, &[answer(1, key), forged]).is_empty());
+        assert_eq!((left.state.last_keepalive(), left.dropped(DropReason::TunnelBadProtocol)), (None, 2));
+        assert!(receive(&mut left, &[own.clone(), own]).is_empty());
+        assert_eq!((left.ledger.delivered.get(), left.drops.total()), (2, 2));
         assert_eq!(left.state.total(|counters| &counters.keepalives_heard), 2);
         let now = Some(left.now);
         assert_eq!((left.state.last_keepalive(), left.state.last_received()), (now, now));

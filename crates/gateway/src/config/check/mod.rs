@@ -15,7 +15,7 @@ use super::names::MAX_PORTS;
 use super::section::{Findings, Span};
 use super::{buffers, gateway};
 use polder_buffers::PortId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Kind of thing that a name stands for.
@@ -75,12 +75,16 @@ impl FileDraft {
     }
 }
 
-/// Resolves a draft. The result is complete only if `findings` contain no error.
-pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Configuration {
-    names(draft, findings);
-    for (index, port) in draft.ports.iter().enumerate() {
+/// Resolves a draft. The result is complete only if `findings` contain no error; there is none of a file with too many
+/// ports.
+pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Option<Configuration> {
+    names(draft, findings)?;
+    let mut devices = HashMap::new();
+    for port in &draft.ports {
         port.check(findings);
-        let same = draft.ports[..index].iter().find_map(|earlier| port.same_device(earlier));
+        let first = port.device_name().map(|device| *devices.entry(device).or_insert(port));
+        let same =
+            first.filter(|first| !std::ptr::eq(*first, port)).and_then(|first| port.same_device(first));
         same.into_iter().for_each(|finding| findings.note(finding));
     }
     let gateway = gateway::resolve(&draft.gateway, file, findings);
@@ -113,7 +117,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Conf
     };
     add_kernel_port(draft, &mut configuration, findings);
     buffers::check(&draft.buffers, &configuration, findings);
-    configuration
+    Some(configuration)
 }
 
 /// Adds the port by which packets return to the kernel, where a router has interfaces of the kernel's.
@@ -132,8 +136,8 @@ fn add_kernel_port(draft: &FileDraft, configuration: &mut Configuration, finding
     configuration.ports.push(Port::kernel(PortId(id)));
 }
 
-/// One name is a port or a tunnel, and there are not too many.
-fn names(draft: &FileDraft, findings: &Findings) {
+/// One name is a port or a tunnel, and there are not too many; else `None`.
+fn names(draft: &FileDraft, findings: &Findings) -> Option<()> {
     let ports = draft.ports.iter().map(|port| (&port.value.name, port)).collect::<BTreeMap<_, _>>();
     for tunnel in &draft.tunnels {
         let name = &tunnel.value.name;
@@ -154,6 +158,7 @@ fn names(draft: &FileDraft, findings: &Findings) {
             Diagnostic::error(0..0, message).remedy(format!("have at most {MAX_PORTS} of them together")),
         );
     }
+    (count <= MAX_PORTS).then_some(())
 }
 
 /// Part of the packet memory that may wait in the queues of ports: half is for receiving.

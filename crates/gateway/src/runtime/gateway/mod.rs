@@ -125,6 +125,8 @@ pub struct Gateway {
     pub liveness: Liveness,
     /// True if it is to say that it is not ready.
     pub draining: bool,
+    /// Time by which the control thread is to have made its next turn; 0 before it begins to make them.
+    pub turn_due: Nanos,
     /// Time until which more packets wait in devices than otherwise.
     deep_until: Option<Nanos>,
     /// Last words of the gateway before it, if that lost a thread.
@@ -150,6 +152,10 @@ pub struct Gateway {
     looked_at: Nanos,
     /// Ports as the router has seen them last.
     seen: Ports,
+    /// True if the tables have not followed a change of interfaces, and are to be built again.
+    is_stale: bool,
+    /// True once another process goes on with the gateway.
+    is_left: bool,
     /// Flows that programs carry.
     flows: FlowUpkeep,
     punts: PuntWatch,

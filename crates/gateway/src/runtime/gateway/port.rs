@@ -173,8 +173,15 @@ impl PortState {
             Link::NoCarrier => LinkState::NoCarrier,
             Link::Down => LinkState::Down,
         };
-        let (port, device) = (self.configuration.name.clone(), self.configuration.device.name());
+        let (port, device) = (self.configuration.name.clone(), self.device_name());
         events.note(EventKind::Carrier { port, device, state });
+    }
+
+    /// Name of its device; of an interface, the one that it has now.
+    fn device_name(&self) -> String {
+        let device = &self.configuration.device;
+        let now = device.kernel_name().and(self.facts.as_ref()).map(|facts| facts.interface.clone());
+        now.unwrap_or_else(|| device.name())
     }
 
     /// The port could not be opened; it is tried again at `retry_at`. What is new about that is in the log.

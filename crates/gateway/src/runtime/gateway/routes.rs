@@ -80,12 +80,8 @@ impl Gateway {
         if news.routes {
             self.count_route_changes();
         }
-        if news.interfaces
-            && let Err(error) = self.rebuild()
-        {
-            tracing::error!("cannot take over what has changed about the router's interfaces: {error:#}");
-        }
         if news.interfaces {
+            self.follow_interfaces();
             self.tell_hooks();
         }
         if news.ingresses {

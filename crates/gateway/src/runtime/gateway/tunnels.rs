@@ -15,8 +15,10 @@ use std::sync::Arc;
 impl Gateway {
     /// Keeps the BFD sessions and keepalives that the configuration asks for.
     pub(super) fn watch_tunnels(&mut self) {
+        let interfaces = self.facts().into_iter().filter_map(|(id, facts)| Some((id, facts.index?)));
+        let interfaces = interfaces.collect();
         let Self { liveness, configuration, lasting, clock, threads, .. } = self;
-        if let Err(error) = liveness.watch(configuration, &lasting.tunnels, *clock, threads) {
+        if let Err(error) = liveness.watch(configuration, &lasting.tunnels, &interfaces, *clock, threads) {
             tracing::error!("cannot start the thread that watches tunnels: {error}; they are taken to be up");
         }
     }
@@ -29,6 +31,9 @@ impl Gateway {
     /// Takes over at once what is found out of tunnels and what the kernel says of routes. To be called when
     /// [`Gateway::ear`] or [`Gateway::tunnel_news`] is readable. Returns the time until the next call.
     pub fn take_news(&mut self) -> Nanos {
+        if self.is_left {
+            return Nanos::SECOND;
+        }
         self.look_at_tunnels();
         if self.lasting.routing.ear().is_some() { self.follow() } else { Nanos::SECOND }
     }

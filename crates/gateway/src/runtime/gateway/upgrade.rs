@@ -2,7 +2,8 @@
 
 use super::Gateway;
 use super::share::Pieces;
-use crate::device::PartsKind;
+use crate::device::{self, PartsKind};
+use crate::events::EventKind;
 use crate::runtime::upgrade::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
 use anyhow::{Context as _, Result};
 use polder_buffers::PortId;
@@ -76,6 +77,7 @@ impl Gateway {
 
     /// Lets go of all ports: another process goes on with those that could be passed.
     pub(in crate::runtime) fn leave(&mut self, parked: Parked) {
+        self.is_left = true;
         self.count_carried();
         self.liveness.leave();
         self.leave_devices();
@@ -100,6 +102,7 @@ impl Gateway {
             reloads: (self.reloads.generation, self.reloads.applied, self.reloads.refused),
             draining: self.draining,
             sessions: self.liveness.handed(),
+            events: Some(self.events.handed()),
             ..State::default()
         };
         (state.dead, state.alive) = (self.names(&self.lasting.dead), self.names(&self.lasting.alive));
@@ -155,6 +158,10 @@ impl Gateway {
         self.reloads.generation = state.reloads.0.max(1);
         (self.reloads.applied, self.reloads.refused) = (state.reloads.1, state.reloads.2);
         self.draining = state.draining;
+        if let Some(events) = &state.events {
+            self.events.resume(events.clone());
+            self.events.note_silently(EventKind::HandedOver { process: std::process::id() });
+        }
         self.lasting.filters.resume(&state.filters);
         self.resume_tunnels(&state);
         self.resume_sessions(&state);

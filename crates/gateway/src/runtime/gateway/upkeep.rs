@@ -33,6 +33,9 @@ impl Gateway {
     /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
     /// Says how long it may be until the next time.
     pub fn tick(&mut self) -> Nanos {
+        if self.is_left {
+            return Nanos::SECOND;
+        }
         let now = self.clock.now();
         while let Ok(report) = self.reports.try_recv() {
             self.hear(report);
@@ -47,6 +50,9 @@ impl Gateway {
         self.stop_ports();
         self.look_at_links();
         self.reopen(now);
+        if self.is_stale {
+            self.follow_interfaces();
+        }
         self.look_at_tunnels();
         self.look_at_punts(now);
         self.refresh_next_hops();
@@ -114,11 +120,21 @@ impl Gateway {
         if changed.is_empty() {
             return;
         }
-        if let Err(error) = self.rebuild() {
-            tracing::error!("cannot take over the interfaces' new addresses or MTU: {error:#}");
-        }
+        self.follow_interfaces();
         // CoDel goes by the longest packet.
         changed.into_iter().for_each(|id| self.exchange_queue(id));
+    }
+
+    /// Builds the tables anew after a change of interfaces; later again if that fails.
+    pub(super) fn follow_interfaces(&mut self) {
+        let was_stale = self.is_stale;
+        let rebuilt = self.rebuild();
+        self.is_stale = rebuilt.is_err();
+        if let Some(error) = rebuilt.err().filter(|_| !was_stale) {
+            tracing::error!(
+                "cannot take over what has changed about interfaces: {error:#}; it is tried again"
+            );
+        }
     }
 
     /// Reason why a queue of the port has closed.
@@ -180,6 +196,8 @@ impl Gateway {
         }
         self.renew_hooks();
         self.tell_hooks();
+        // Its interface may have another number.
+        self.watch_tunnels();
     }
 
     /// Says which ports can be left to the kernel, and by which interfaces routes are the router's business.

@@ -6,7 +6,8 @@
 use super::handed::HandedSession;
 use super::keepalives::{KeepaliveStatus, Keepalives};
 use super::socket::{Datagram, Place, Receiver, sender};
-use super::{SessionKey, Wanted};
+use super::sys::Arrival;
+use super::{Accepts, SessionKey, Wanted};
 use crate::bfd::{Diagnostic, Packet, Session, State};
 use crate::config::model::Configuration;
 use polder_buffers::PortId;
@@ -52,7 +53,7 @@ pub(super) enum Ending {
 
 struct Entry {
     session: Session,
-    least_ttl: u8,
+    accepts: Accepts,
     begun: Nanos,
     sender: Option<UdpSocket>,
     /// Port that its packets came from before.
@@ -77,6 +78,10 @@ pub struct Counts {
     pub received: u64,
     /// Packets that came over more hops than they may.
     pub far: u64,
+    /// TTL of the last of those.
+    pub far_ttl: u8,
+    /// Packets that came in by another interface than that of the tunnel's port.
+    pub elsewhere: u64,
     /// Packets that were no control packets of the session.
     pub refused: u64,
 }
@@ -149,17 +154,18 @@ impl Engine {
             let stays = ends.contains(&(key.local, key.remote));
             entry.say_farewell(if stays { State::AdminDown } else { State::Down }, now);
         }
-        for (key, &Wanted { settings, least_ttl }) in wanted {
+        for (key, Wanted { settings, accepts }) in wanted {
+            let settings = *settings;
             if let Some(entry) = self.sessions.get_mut(key) {
                 entry.session.set(settings);
-                entry.least_ttl = least_ttl;
+                entry.accepts.clone_from(accepts);
                 continue;
             }
             let entry = match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
                 Some(before) => {
-                    Entry::resumed(&before, Session::resumed(settings, &before.session, now), least_ttl)
+                    Entry::resumed(&before, Session::resumed(settings, &before.session, now), accepts)
                 }
-                None => Entry::new(Session::new(settings, self.draw_discriminator(), now), least_ttl, now),
+                None => Entry::new(Session::new(settings, self.draw_discriminator(), now), accepts, now),
             };
             self.discriminators.insert(entry.session.discriminators().0, *key);
             self.sessions.insert(*key, entry);
@@ -289,8 +295,14 @@ impl Engine {
         let known = packet.ok().and_then(|packet| self.discriminators.get(&packet.your_discriminator));
         let key = known.or_else(|| self.sessions.keys().find(of_ends)).filter(|key| of_ends(key));
         let Some(entry) = key.copied().and_then(|key| self.sessions.get_mut(&key)) else { return };
-        if datagram.ttl.is_none_or(|ttl| ttl < entry.least_ttl) {
+        let Arrival { ttl, interface } = datagram.arrival;
+        if !entry.accepts.is_from(interface) {
+            entry.counts.elsewhere += 1;
+            return;
+        }
+        if ttl.is_none_or(|ttl| ttl < entry.accepts.least_ttl) {
             entry.counts.far += 1;
+            entry.counts.far_ttl = ttl.unwrap_or_default();
             return;
         }
         let taken = packet.ok().and_then(|packet| entry.session.receive(&packet, now).ok());
@@ -320,17 +332,17 @@ impl Engine {
 }
 
 impl Entry {
-    fn new(session: Session, least_ttl: u8, now: Nanos) -> Self {
-        let (counts, source) = (Counts::default(), None);
+    fn new(session: Session, accepts: &Accepts, now: Nanos) -> Self {
+        let (accepts, counts, source) = (accepts.clone(), Counts::default(), None);
         let retry_at = Nanos(0);
-        Self { session, least_ttl, begun: now, sender: None, source, retry_at, trouble: None, counts }
+        Self { session, accepts, begun: now, sender: None, source, retry_at, trouble: None, counts }
     }
 
     /// The session of another process.
-    fn resumed(before: &HandedSession, session: Session, least_ttl: u8) -> Self {
+    fn resumed(before: &HandedSession, session: Session, accepts: &Accepts) -> Self {
         let &HandedSession { source, begun, counts, .. } = before;
         let source = Some(source).filter(|source| *source != 0);
-        Self { source, counts, ..Self::new(session, least_ttl, Nanos(begun)) }
+        Self { source, counts, ..Self::new(session, accepts, Nanos(begun)) }
     }
 
     fn handed(&self, key: SessionKey) -> HandedSession {

@@ -5,6 +5,7 @@ use super::probe::{NoKeepalive, keepalive};
 use crate::config::model::{Configuration, Tunnel};
 use crate::config::tunnel::Ttl;
 use crate::keepalive::{State, Watch};
+use crate::runtime::tunnels::keepalive_station;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
@@ -76,7 +77,7 @@ impl Keepalives {
         for tunnel in &configuration.tunnels {
             let (Some(wanted), Some(state)) = (tunnel.keepalive, states.get(&tunnel.name)) else { continue };
             let settings = wanted.settings();
-            let bytes = keepalive(tunnel);
+            let bytes = keepalive(tunnel, keepalive_station(tunnel, state.secret));
             let known = old.remove(&tunnel.id).filter(|old| old.is_for(tunnel, &bytes));
             let entry = match known {
                 Some(mut entry) => {

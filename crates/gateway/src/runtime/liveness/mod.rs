@@ -69,12 +69,29 @@ impl SessionKey {
 }
 
 /// A session that is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     settings: Settings,
-    /// TTL below which packets are refused.
-    least_ttl: u8,
+    accepts: Accepts,
 }
+
+/// Packets that a session accepts: beside their addresses, nothing else shows that they are the other end's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Accepts {
+    /// TTL below which they are refused (RFC 5082).
+    least_ttl: u8,
+    /// Interfaces by which they come; none for any, as over several hops (RFC 5881, 3).
+    interfaces: Vec<u32>,
+}
+
+impl Accepts {
+    fn is_from(&self, interface: Option<u32>) -> bool {
+        self.interfaces.is_empty() || interface.is_some_and(|interface| self.interfaces.contains(&interface))
+    }
+}
+
+/// Numbers of the kernel's interfaces of ports.
+pub type Interfaces = HashMap<PortId, u32>;
 
 /// All sessions, and the thread that keeps them.
 pub struct Liveness {
@@ -112,7 +129,7 @@ impl Liveness {
     }
 
     /// Keeps the sessions and keepalives that the tunnels of `configuration` ask for, and no others; `states` are those
-    /// tunnels' by name. Starts the thread with the first.
+    /// tunnels' by name, `interfaces` those of their ports. Starts the thread with the first.
     ///
     /// # Errors
     /// When the system has no thread left.
@@ -120,14 +137,18 @@ impl Liveness {
         &mut self,
         configuration: &Configuration,
         states: &HashMap<String, Arc<TunnelState>>,
+        interfaces: &Interfaces,
         clock: Clock,
         threads: &Threads,
     ) -> io::Result<()> {
-        let mut wanted = HashMap::new();
+        let mut wanted = HashMap::<_, Wanted>::new();
         for tunnel in &configuration.tunnels {
-            if let (Some(key), Some(bfd)) = (SessionKey::of(tunnel), &tunnel.bfd) {
-                wanted.insert(key, Wanted { settings: bfd.settings(), least_ttl: bfd.least_ttl() });
-            }
+            let (Some(key), Some(bfd)) = (SessionKey::of(tunnel), &tunnel.bfd) else { continue };
+            let accepts = Accepts { least_ttl: bfd.least_ttl(), interfaces: Vec::new() };
+            let known = wanted.entry(key).or_insert(Wanted { settings: bfd.settings(), accepts });
+            // A port that the kernel does not have, or that was never open, has none.
+            let interface = interfaces.get(&tunnel.port).filter(|_| !bfd.is_multihop());
+            known.accepts.interfaces.extend(interface);
         }
         let ends = configuration.tunnels.iter().map(|tunnel| (tunnel.local, tunnel.remote)).collect();
         let is_watched = configuration.tunnels.iter().any(Tunnel::is_watched);

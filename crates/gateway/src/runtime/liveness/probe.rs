@@ -1,11 +1,11 @@
 //! Octets of a keepalive, from the GRE or VXLAN header on.
 //!
 //! In a tunnel of packets it has its own answer inside (Cisco's format): an IP packet from the other end to this one, with
-//! a GRE header of protocol type 0. Who takes it out forwards it to this end. In a tunnel of frames it is a request for an
-//! address inside, by ARP (a probe, RFC 5227) or neighbour discovery (RFC 4861), from a station of this end's own.
+//! a GRE header of protocol type 0 and this end's station behind it. Who takes it out forwards it to this end. In a tunnel
+//! of frames it is a request for an address inside, by ARP (a probe, RFC 5227) or neighbour discovery (RFC 4861), from that
+//! station.
 
 use crate::config::model::Tunnel;
-use crate::runtime::tunnels::keepalive_station as station;
 use polder_datapath::wire::{
     Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, GreHeader, GreMut, Icmpv6,
     Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo, TooShort, TrafficClass,
@@ -41,16 +41,16 @@ impl From<TooShort> for NoKeepalive {
     }
 }
 
-/// A keepalive of a tunnel, from the GRE header on, or from the VXLAN header on.
+/// A keepalive of a tunnel from `station`, from the GRE header on, or from the VXLAN header on.
 ///
 /// # Errors
 /// When the tunnel has none: checks let no such tunnel have `keepalive`.
-pub(super) fn keepalive(tunnel: &Tunnel) -> Result<Vec<u8>, NoKeepalive> {
+pub(super) fn keepalive(tunnel: &Tunnel, station: MacAddress) -> Result<Vec<u8>, NoKeepalive> {
     let (protocol, inside) = if tunnel.is_routed() {
-        answer(tunnel)?
+        answer(tunnel, station)?
     } else {
         let asked = tunnel.keepalive.and_then(|keepalive| keepalive.address);
-        (EtherType::TRANSPARENT_ETHERNET, question(station(tunnel), asked.ok_or(NoKeepalive::Impossible)?)?)
+        (EtherType::TRANSPARENT_ETHERNET, question(station, asked.ok_or(NoKeepalive::Impossible)?)?)
     };
     match tunnel.vxlan {
         Some(vxlan) => {
@@ -74,8 +74,8 @@ fn gre(tunnel: &Tunnel, protocol: EtherType, inside: &[u8]) -> Result<Vec<u8>, N
 }
 
 /// The answer that the other end is to forward, and its family.
-fn answer(tunnel: &Tunnel) -> Result<(EtherType, Vec<u8>), NoKeepalive> {
-    let payload = gre(tunnel, NOTHING, &[])?;
+fn answer(tunnel: &Tunnel, station: MacAddress) -> Result<(EtherType, Vec<u8>), NoKeepalive> {
+    let payload = gre(tunnel, NOTHING, &station.0)?;
     let traffic_class = control_class();
     let (family, mut bytes) = match (tunnel.remote, tunnel.local) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -187,6 +187,7 @@ fn length(bytes: usize) -> Result<u16, NoKeepalive> {
 mod tests {
     use super::*;
     use crate::config::parse;
+    use crate::runtime::tunnels::keepalive_station;
     use polder_datapath::wire::Gre;
     use std::path::Path;
 
@@ -202,15 +203,19 @@ mod tests {
         read.configuration.tunnels.first().cloned().expect("a tunnel")
     }
 
+    fn station(tunnel: &Tunnel) -> MacAddress {
+        keepalive_station(tunnel, 5)
+    }
+
     const V4: &str = "local = \"192.0.2.1\"\nremote = \"192.0.2.2\"";
     const V6: &str = "local = \"2001:db8::1\"\nremote = \"2001:db8::2\"";
 
-    /// The answer is from the other end to this one, with the tunnel's key.
+    /// The answer is from the other end to this one, with the tunnel's key and this end's station.
     #[test]
     fn a_keepalive_of_packets_has_its_answer_inside() {
         let addresses = "addresses = [\"10.0.0.1/31\"]\nkeepalive = {}";
         let four = tunnel(&format!("kind = \"gre\"\nkey = 7\nchecksum = true\n{V4}\n{addresses}"));
-        let bytes = keepalive(&four).expect("a keepalive");
+        let bytes = keepalive(&four, station(&four)).expect("a keepalive");
         let outer = Gre::parse(&bytes).expect("GRE");
         assert_eq!((outer.protocol(), outer.key(), outer.verify()), (EtherType::IPV4, Some(7), Ok(())));
         let ip = Ipv4::parse(outer.payload()).expect("IPv4");
@@ -218,22 +223,22 @@ mod tests {
         assert_eq!((ip.verify(), ip.protocol(), ip.time_to_live()), (Ok(()), IpProtocol::GRE, 255));
         let inner = Gre::parse(ip.payload()).expect("GRE");
         assert_eq!((inner.protocol(), inner.key(), inner.verify()), (NOTHING, Some(7), Ok(())));
-        assert!(inner.payload().is_empty());
+        assert_eq!(inner.payload(), station(&four).0);
 
         let six = tunnel(&format!("kind = \"gre\"\n{V6}\n{addresses}"));
-        let bytes = keepalive(&six).expect("a keepalive");
+        let bytes = keepalive(&six, station(&six)).expect("a keepalive");
         let outer = Gre::parse(&bytes).expect("GRE");
         let ip = Ipv6::parse(outer.payload()).expect("IPv6");
         assert_eq!((ip.source().into(), ip.destination().into()), (six.remote, six.local));
         assert_eq!((outer.protocol(), ip.next_header()), (EtherType::IPV6, IpProtocol::GRE));
-        assert_eq!(ip.payload(), [0, 0, 0, 0]);
+        assert_eq!(ip.payload(), [&[0; 4][..], &station(&six).0].concat());
     }
 
     #[test]
     fn a_keepalive_of_frames_asks_for_an_address() {
         let four = "keepalive = { address = \"10.1.0.9\" }";
         let gretap = tunnel(&format!("kind = \"gretap\"\nkey = 7\n{V4}\n{four}"));
-        let bytes = keepalive(&gretap).expect("a keepalive");
+        let bytes = keepalive(&gretap, station(&gretap)).expect("a keepalive");
         let outer = Gre::parse(&bytes).expect("GRE");
         assert_eq!((outer.protocol(), outer.key()), (EtherType::TRANSPARENT_ETHERNET, Some(7)));
         let frame = Ethernet::parse(outer.payload()).expect("Ethernet");
@@ -244,7 +249,7 @@ mod tests {
 
         let six = "keepalive = { address = \"2001:db8:1::12:3456\" }";
         let vxlan = tunnel(&format!("kind = \"vxlan\"\nvni = 42\n{V4}\n{six}"));
-        let bytes = keepalive(&vxlan).expect("a keepalive");
+        let bytes = keepalive(&vxlan, station(&vxlan)).expect("a keepalive");
         let outer = Vxlan::parse(&bytes).expect("VXLAN");
         assert_eq!(outer.vni(), 42);
         let frame = Ethernet::parse(outer.payload()).expect("Ethernet");
@@ -257,12 +262,13 @@ mod tests {
         assert_eq!(ip.payload()[OPTION..], [&SOURCE_ADDRESS[..], &station(&vxlan).0].concat());
     }
 
-    /// Stations of two tunnels, and of both ends of one, differ.
+    /// Stations of two tunnels, of both ends of one, and of two secrets, differ.
     #[test]
     fn stations_differ() {
         let of = |keys: &str| station(&tunnel(&format!("kind = \"gretap\"\n{keys}")));
+        let other_secret = keepalive_station(&tunnel(&format!("kind = \"gretap\"\n{V4}")), 6);
         let swapped = "local = \"192.0.2.2\"\nremote = \"192.0.2.1\"";
-        let all = [of(V4), of(swapped), of(V6), of(&format!("{V4}\nkey = 1"))];
+        let all = [of(V4), of(swapped), of(V6), of(&format!("{V4}\nkey = 1")), other_secret];
         assert!(all.iter().all(|station| station.is_local() && !station.is_multicast()));
         assert_eq!(all.into_iter().collect::<std::collections::HashSet<_>>().len(), all.len());
     }

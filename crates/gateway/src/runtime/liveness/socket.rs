@@ -1,7 +1,7 @@
 //! Sockets of BFD: one for each of our addresses that listens, one for each session that sends.
 
 use super::SessionKey;
-use super::sys;
+use super::sys::{self, Arrival};
 use crate::bfd::{MULTIHOP_PORT, SINGLE_HOP_PORT, SOURCE_PORTS, TTL};
 use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass, set_ipv6_unicast_hops};
 use std::io;
@@ -35,7 +35,7 @@ pub(super) struct Datagram {
     pub(super) octets: [u8; OCTETS],
     pub(super) length: usize,
     pub(super) from: IpAddr,
-    pub(super) ttl: Option<u8>,
+    pub(super) arrival: Arrival,
 }
 
 impl Receiver {
@@ -57,7 +57,7 @@ impl Receiver {
         let socket = UdpSocket::bind(SocketAddr::new(address, port)).map_err(trouble)?;
         socket
             .set_nonblocking(true)
-            .and_then(|()| sys::report_ttl(&socket, address.is_ipv6()))
+            .and_then(|()| sys::report_arrival(&socket, address.is_ipv6()))
             .map_err(trouble)?;
         Ok(Self { socket })
     }
@@ -67,8 +67,8 @@ impl Receiver {
         let mut octets = [0; OCTETS];
         // The sender's address is looked at first: reading takes the datagram away.
         let (_, from) = self.socket.peek_from(&mut octets).ok()?;
-        let (length, ttl) = sys::receive(&self.socket, &mut octets).ok()?;
-        Some(Datagram { octets, length, from: from.ip().to_canonical(), ttl })
+        let (length, arrival) = sys::receive(&self.socket, &mut octets).ok()?;
+        Some(Datagram { octets, length, from: from.ip().to_canonical(), arrival })
     }
 }
 

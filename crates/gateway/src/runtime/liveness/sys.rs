@@ -1,4 +1,4 @@
-//! Datagrams with the TTL that they arrived with, which no library reads.
+//! Datagrams with the TTL and the interface that they arrived with, which no library reads.
 
 #![expect(unsafe_code, reason = "UNSAFETY: system calls that write through pointers")]
 
@@ -7,31 +7,43 @@ use std::mem::{size_of, zeroed};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
-/// Room for the control messages of one datagram: a TTL, and as much again.
+/// Room for the control messages of one datagram: a TTL, an interface with addresses, and as much again.
 const CONTROL_WORDS: usize = 16;
 
-/// Has the kernel say the TTL, or the hop limit, of each datagram that a socket receives.
+/// Arrival of a datagram, as far as the kernel says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// TTL or hop limit.
+    pub(super) ttl: Option<u8>,
+    /// Number of the interface.
+    pub(super) interface: Option<u32>,
+}
+
+/// Has the kernel say the TTL, or the hop limit, and the interface of each datagram that a socket receives.
 ///
 /// # Errors
 /// Error of the kernel.
-pub(super) fn report_ttl(socket: &UdpSocket, is_v6: bool) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    let (level, name) = match is_v6 {
-        true => (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
-        false => (libc::IPPROTO_IP, libc::IP_RECVTTL),
+pub(super) fn report_arrival(socket: &UdpSocket, is_v6: bool) -> io::Result<()> {
+    let (level, names) = match is_v6 {
+        true => (libc::IPPROTO_IPV6, [libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVPKTINFO]),
+        false => (libc::IPPROTO_IP, [libc::IP_RECVTTL, libc::IP_PKTINFO]),
     };
+    names.into_iter().try_for_each(|name| switch_on(socket, level, name))
+}
+
+fn switch_on(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
     let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(4);
     // SAFETY: the kernel reads `length` bytes of `on`, an integer of that size, and keeps no pointer (setsockopt(2)).
     let status = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), length) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the octets of a datagram, if one waits, and the TTL that it arrived with, if the kernel says it; of a longer
-/// datagram the first `octets`.
+/// Reads the octets of a datagram, if one waits, and its arrival; of a longer datagram the first `octets`.
 ///
 /// # Errors
 /// [`WouldBlock`](io::ErrorKind::WouldBlock) when none waits, and errors of the kernel.
-pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usize, Option<u8>)> {
+pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usize, Arrival)> {
     let mut part = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
     let mut control = [0_u64; CONTROL_WORDS];
     // SAFETY: `msghdr` is a plain structure of numbers and pointers, for which zeros are a value.
@@ -44,30 +56,42 @@ pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usiz
     // borrowed until behind the call; (2) it keeps no pointer (recvmsg(2)).
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    Ok((length, ttl(&message)))
+    Ok((length, arrival(&message)))
 }
 
-/// The TTL or hop limit among the control messages.
-fn ttl(message: &libc::msghdr) -> Option<u8> {
+/// TTL or hop limit, and interface, among the control messages.
+fn arrival(message: &libc::msghdr) -> Arrival {
+    let mut arrival = Arrival::default();
     // SAFETY: `message` is as recvmsg(2) has left it, and its control messages live as long as it is borrowed
     // (cmsg(3)).
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: the macros of cmsg(3) lead to whole headers inside the control messages, or to null.
         let libc::cmsghdr { cmsg_level: level, cmsg_type: kind, .. } = unsafe { *header };
-        let is_ttl = (level, kind) == (libc::IPPROTO_IP, libc::IP_TTL)
-            || (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT);
-        if is_ttl {
-            // SAFETY: the data of a whole header is behind it, inside the control messages (cmsg(3)).
-            let data = unsafe { libc::CMSG_DATA(header) }.cast::<libc::c_int>();
-            // SAFETY: both kinds have an integer as data (ip(7), ipv6(7)), which need not be aligned.
-            let value = unsafe { data.read_unaligned() };
-            return u8::try_from(value).ok();
+        // SAFETY: the data of a whole header is behind it, inside the control messages (cmsg(3)).
+        let data = unsafe { libc::CMSG_DATA(header) };
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                // SAFETY: both kinds have an integer as data (ip(7), ipv6(7)), which need not be aligned.
+                let ttl = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                arrival.ttl = u8::try_from(ttl).ok();
+            }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // SAFETY: this kind has that structure as data (ip(7)), which need not be aligned.
+                let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                arrival.interface = u32::try_from(info.ipi_ifindex).ok();
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                // SAFETY: this kind has that structure as data (ipv6(7)), which need not be aligned.
+                let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                arrival.interface = u32::try_from(info.ipi6_ifindex).ok();
+            }
+            _ => {}
         }
         // SAFETY: as for the first header.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
-    None
+    arrival
 }
 
 #[cfg(test)]
@@ -75,10 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_come_with_their_ttl() {
+    fn datagrams_come_with_their_ttl_and_interface() {
         for (address, is_v6) in [("127.0.0.1:0", false), ("[::1]:0", true)] {
             let Ok(receiver) = UdpSocket::bind(address) else { continue };
-            report_ttl(&receiver, is_v6).expect("an option of every socket");
+            report_arrival(&receiver, is_v6).expect("options of every socket");
             let sender = UdpSocket::bind(address).expect("a port");
             if is_v6 {
                 rustix::net::sockopt::set_ipv6_unicast_hops(&sender, Some(254)).expect("a hop limit");
@@ -90,7 +114,9 @@ mod tests {
             assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
             sender.send_to(b"longer", receiver.local_addr().expect("bound")).expect("sent");
             // The loopback interface delivers before the call returns.
-            assert_eq!(receive(&receiver, &mut octets).expect("one waits"), (4, Some(254)));
+            let loopback = rustix::net::netdevice::name_to_index(&receiver, "lo").ok();
+            let arrival = Arrival { ttl: Some(254), interface: loopback };
+            assert_eq!(receive(&receiver, &mut octets).expect("one waits"), (4, arrival));
             assert_eq!(&octets, b"long");
         }
     }

@@ -5,6 +5,7 @@ use crate::config::model::{Configuration, OnExit, Port};
 use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Compared, Fault, Refusal, ReloadRequest, Reloaded};
 use crate::device;
+use crate::events::EventKind;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{Gateway, Plan};
@@ -14,12 +15,15 @@ use crate::runtime::run::lock;
 use crate::runtime::silence;
 use anyhow::{Result, ensure};
 use polder_datapath::units::Nanos;
+use std::sync::PoisonError;
 
 impl Service {
     /// Carries a reload out, or for a dry run all of it but the last step.
     pub(super) fn change(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
-        let mut confirmation = self.confirmation();
+        // The control thread looks at the confirmation in each turn, and reading a long file takes a while.
+        let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let mut loaded = self.load()?;
+        let mut confirmation = self.confirmation();
         let mut gateway = lock(&self.gateway);
         let now = gateway.clock.now();
         let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
@@ -84,13 +88,15 @@ impl Service {
         let mut gateway = lock(&self.gateway);
         let pending = confirmation.due(gateway.clock.now())?;
         let Back::To(before) = &pending.back else { return Some(pending) };
-        tracing::warn!("not confirmed: the configuration of before comes back");
         match go_back(&mut gateway, before) {
-            Ok(changes) => changes.iter().for_each(|change| tracing::warn!("taken back: {change}")),
-            Err(error) => tracing::error!("cannot take it back, the new configuration goes on: {error:#}"),
+            Ok(changes) => gateway.events.note(EventKind::ReloadTakenBack { changes }),
+            Err(error) => {
+                tracing::error!(
+                    "not confirmed; cannot take it back, the new configuration goes on: {error:#}"
+                );
+            }
         }
         open(&pending.closed);
-        tracing::warn!("{} still has the new one, which the next reload or start takes", self.path.display());
         None
     }
 }

@@ -1,5 +1,6 @@
 //! State of a gateway whose workers stand still, for the process that goes on with it.
 
+use crate::events::HandedEvents;
 use crate::runtime::liveness::HandedSession;
 use polder_datapath::counters::{Counter, Totals};
 use polder_datapath::tunnel::TunnelNumbers;
@@ -35,6 +36,8 @@ pub(in crate::runtime) struct State {
     pub(in crate::runtime) draining: bool,
     /// BFD sessions.
     pub(in crate::runtime) sessions: Vec<HandedSession>,
+    /// The last events.
+    pub(in crate::runtime) events: Option<HandedEvents>,
     /// Names of tunnels that are known to be dead.
     pub(in crate::runtime) dead: Vec<String>,
     /// Names of tunnels of which it was said that they live.
