@@ -307,7 +307,6 @@ impl EventKind {
             | Self::Renamed { .. }
             | Self::PortClosed { .. }
             | Self::ReloadTakenBack { .. }
-            | Self::ProgramInFront { .. }
             | Self::Yielded { .. }
             | Self::HookAppeared { .. }
             | Self::RoutesSynchronized { settled: false }

@@ -2,7 +2,7 @@
 
 use super::Gateway;
 use super::share::Pieces;
-use crate::device::{self, PartsKind};
+use crate::device::PartsKind;
 use crate::events::EventKind;
 use crate::runtime::upgrade::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
 use anyhow::{Context as _, Result};

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Programs of the guest beside `polder`.
 const PROGRAMS: [&str; 4] = ["ip", "ethtool", "kill", "ping"];
 /// Modules for the kernel's own bridge, VLAN interfaces, bonds and GRE.
-const MODULES: &[&str] = &["bridge", "8021q", "bonding", "ip_gre", "tun"];
+const MODULES: &[&str] = &["bridge", "8021q", "bonding", "ip_gre", "tun", "sch_ingress", "cls_bpf"];
 /// Time for which a gateway may take to start, and a request in an emulated machine.
 const START: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_secs(90);
@@ -231,7 +231,11 @@ impl Bench {
         self.process = Some(process);
         let end = clock::now() + patience;
         loop {
-            let open = |row: &Value| row.get("state").and_then(Value::as_str) == Some("open");
+            // A TAP is down until somebody switches it on.
+            let open = |row: &Value| {
+                let state = row.get("state").and_then(Value::as_str);
+                matches!(state, Some("open" | "down"))
+            };
             let ports = self.show("ports").ok();
             let rows = ports.as_ref().and_then(|shown| shown.get("ports")).and_then(Value::as_array);
             if rows.is_some_and(|rows| rows.len() >= 2 && rows.iter().all(open)) {
