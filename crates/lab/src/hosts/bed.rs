@@ -298,7 +298,8 @@ impl<'a> Bed<'a> {
             Ask::Ping { from, to, options } => self.pings(from, to, options),
             Ask::Holds(at, line) => {
                 let line = filled(line, &self.directory(at));
-                let output = self.machine(at)?.command("sh").args(["-c", &line]).output()?;
+                // A program that hangs says no.
+                let output = self.machine(at)?.command("timeout").args(["20", "sh", "-c", &line]).output()?;
                 Ok(output.status.success())
             }
             Ask::Passes { from, to, via, never } => watch::passes(self, from, to, via, never),

@@ -127,9 +127,8 @@ const SWITCH: &str = "
     ip link add br0 type bridge; ip link set br0 up
     for port in p1 p2 p3; do ip link set $port master br0; done";
 const KERNEL_BRIDGE: &str = "
-    ip link add br0 type bridge; ip link set br0 up
-    ip link set lan master br0; ip link set wan master br0
-    ip address add 10.5.0.1/24 dev br0";
+    ip link add br0 type bridge; ip link set lan master br0; ip link set wan master br0
+    echo 1 >/proc/sys/net/ipv4/conf/br0/arp_notify; ip address add 10.5.0.1/24 dev br0; ip link set br0 up";
 const ROUTER_TABLES: &str = "[port.lan]\ninterface = \"lan\"\nrole = \"router\"\nMODE\n\
                              [port.wan]\ninterface = \"wan\"\nrole = \"router\"\nMODE\n";
 const BRIDGE_TABLES: &str = "[port.lan]\ninterface = \"lan\"\nMODE\n[port.wan]\ninterface = \"wan\"\nMODE\n\
