@@ -116,7 +116,14 @@ fn resolve(text: &str, file: &Path, findings: &Findings) -> Option<Configuration
     let (document, errors) = toml::de::DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What is left of a file with broken syntax would only give errors that follow from the first.
-        errors.iter().for_each(|error| findings.note(section::syntax(error, text)));
+        let (mut twice, mut others) = (Vec::new(), Vec::new());
+        for finding in errors.iter().map(|error| section::syntax(error, text)) {
+            // A table that stands twice has keys that do: the parser takes both for one.
+            let list = if finding.related.is_empty() { &mut others } else { &mut twice };
+            list.push(finding);
+        }
+        others.retain(|finding| twice.is_empty() || !finding.message.contains("duplicate"));
+        twice.into_iter().chain(others).for_each(|finding| findings.note(finding));
         return None;
     }
     let draft = file::read(&document, findings)?;
