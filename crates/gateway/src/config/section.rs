@@ -169,18 +169,17 @@ impl<'d> Section<'d> {
             table.iter().partition::<Vec<Entry<'d>>, _>(|(name, _)| known(str_of(name)).is_some());
         let said = said.into_iter().filter_map(|entry| Some((known(str_of(entry.0))?, entry)));
         let mut entries = said.collect::<BTreeMap<_, _>>();
+        let mut remedy = |entry: Entry<'d>| match closest(str_of(entry.0), kind.keys.iter().copied()) {
+            Some(meant) => {
+                entries.entry(meant).or_insert(entry);
+                format!("did you mean `{meant}`?")
+            }
+            None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
+        };
         for entry in unknown {
             findings.note_error(entry.0.span(), || {
-                let name = str_of(entry.0);
-                let message = format!("`{}` is not a key of {}", printable(name), kind.noun);
-                let remedy = match closest(name, kind.keys.iter().copied()) {
-                    Some(meant) => {
-                        entries.entry(meant).or_insert(entry);
-                        format!("did you mean `{meant}`?")
-                    }
-                    None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
-                };
-                Diagnostic::error(entry.0.span(), message).remedy(remedy).before(span.start)
+                let message = format!("`{}` is not a key of {}", printable(str_of(entry.0)), kind.noun);
+                Diagnostic::error(entry.0.span(), message).remedy(remedy(entry)).before(span.start)
             });
         }
         Self { title, span, entries, findings, names }

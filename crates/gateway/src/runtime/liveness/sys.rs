@@ -84,7 +84,7 @@ fn arrival(message: &libc::msghdr) -> Arrival {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 // SAFETY: this kind has that structure as data (ipv6(7)), which need not be aligned.
                 let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
-                arrival.interface = u32::try_from(info.ipi6_ifindex).ok();
+                arrival.interface = Some(info.ipi6_ifindex);
             }
             _ => {}
         }
