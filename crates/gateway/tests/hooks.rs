@@ -415,7 +415,7 @@ fn remedies_for_an_underlay_can_be_followed() {
     if !can_run("remedies_for_an_underlay_can_be_followed", &["nft", "ip"]) {
         return;
     }
-    let table = |chain: &str| format!("printf '%s\\n' 'table inet own {{ {chain} }}' | nft -f -");
+    let table = |chain: &str| format!("printf '%s\\n' 'table inet own {{ {chain}\n}}' | nft -f -");
     let stateful = table(
         "chain input { type filter hook input priority 0; policy drop; ct state established accept; tcp dport 22 accept; }",
     );
