@@ -138,6 +138,7 @@ fn a_tap_has_the_addresses_of_the_file_whenever_it_is_made() {
         return;
     }
     let (topology, station, gateway) = station_and_gateway(1500);
+    gateway.inside(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "0")).unwrap().unwrap();
     let text = format!("{TAP}addresses = [\"{HOST}/24\", \"fd90::2/64\"]\n");
     let mut polder = Gateway::start(&topology, &gateway, &text);
     assert_reaches(&station, HOST);

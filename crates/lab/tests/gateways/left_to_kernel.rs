@@ -163,7 +163,10 @@ fn packets_that_are_taken_once_more_are_dropped_and_told_of() {
     let other = with.net.gateway.inside(|| polder_devices::skb::use_control_block("west").unwrap()).unwrap();
     assert!(!ping(&with.net.left, BEYOND[0], &["-c", "1"]).contains("ttl="));
     until_told(&polder, json!({ "event": "punt-loop", "port": "west", "level": "warn" }));
-    until("they are dropped", || polder.drops("to-kernel") > 0);
+    until("they are dropped", || {
+        ping(&with.net.left, BEYOND[0], &["-c", "1"]);
+        polder.drops("to-kernel") > 0
+    });
     let after = returned(&polder);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(returned(&polder), after, "nothing goes round any more");
