@@ -114,7 +114,10 @@ pub(super) fn attached(
             }
             (Some(_), None) => {}
             (None, _) if seen.facts.link_addresses.is_some() => point_to_point(port, seen, &mut all),
-            (None, _) => all.push(own(port, seen, mirror)),
+            (None, _) => {
+                let known = before.iter().find(|known| known.interface.id == InterfaceId::untagged(port.id));
+                all.push(own(port, seen, mirror, known));
+            }
         }
     }
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
@@ -200,13 +203,15 @@ fn numbered(
     (1..=u16::MAX).map(|number| below.macvlan(number)).find(|id| !taken.contains(id))
 }
 
-/// A port that only Polder has.
-fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
+/// A port that only Polder has. `known` is what it was before.
+fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>, known: Option<&Attached>) -> Attached {
     let (mac, link) = match port.device.capabilities().has_kernel_peer {
         // The address that the port was given is that of the machine, which is the station at the other end.
         true => {
             let link = seen.facts.index.and_then(|index| mirror?.link(index));
-            (beside(seen.facts.mac), link)
+            // The machine knows Polder's by what it has asked, also when its own becomes another.
+            let kept = known.map(|known| known.interface.mac).filter(|mac| *mac != seen.facts.mac);
+            (kept.unwrap_or_else(|| beside(seen.facts.mac)), link)
         }
         false => (seen.facts.mac, None),
     };
