@@ -88,6 +88,17 @@ impl Gateway {
         }
     }
 
+    /// Locks the interfaces of ports that another process has had until now.
+    pub(super) fn lock_interfaces(&mut self) {
+        let Self { ports, configuration, .. } = self;
+        for state in ports.iter_mut().filter(|state| state.open && state.lock.is_none()) {
+            match device::lock(&state.configuration, configuration) {
+                Ok(lock) => state.lock = lock,
+                Err(error) => tracing::error!("port {}: {error:#}", state.configuration.name),
+            }
+        }
+    }
+
     /// Leaves all devices as they are when they are closed.
     pub(in crate::runtime) fn leave_devices(&mut self) {
         self.ports.iter_mut().filter_map(|state| state.handle.as_mut()).for_each(|handle| handle.leave());
