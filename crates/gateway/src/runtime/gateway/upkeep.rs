@@ -212,7 +212,8 @@ impl Gateway {
 
     /// Stops ports with their tunnels while a packet hook is there, if the file says so.
     fn stop_ports(&mut self) {
-        let names = self.hooks.stopped();
+        // A port that is stopped stays so while nobody knows more.
+        let Some(names) = self.hooks.stopped() else { return };
         let ports = self.configuration.ports.iter().filter(|port| names.contains(&port.name));
         let ports = ports.map(|port| port.id).collect::<BTreeSet<_>>();
         let tunnels = self.configuration.tunnels.iter().filter(|tunnel| ports.contains(&tunnel.port));

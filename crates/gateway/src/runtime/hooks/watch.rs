@@ -260,12 +260,12 @@ impl Watch {
         found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
     }
 
-    /// Ports whose packets are to be dropped: a hook has appeared.
-    pub(in crate::runtime) fn stopped(&self) -> Vec<String> {
-        let Some(state) = self.state() else { return Vec::new() };
+    /// Ports whose packets are to be dropped, because a hook has appeared; `None` while that is not known.
+    pub(in crate::runtime) fn stopped(&self) -> Option<Vec<String>> {
+        let state = self.state()?;
         let is_stopped =
             |port: &&Port| matches!(port.answer, Answer::Stop(_)) && state.passed_by(port).next().is_some();
-        state.ports.iter().filter(is_stopped).map(|port| port.name.clone()).collect()
+        Some(state.ports.iter().filter(is_stopped).map(|port| port.name.clone()).collect())
     }
 
     /// Takes the events since the last time.
