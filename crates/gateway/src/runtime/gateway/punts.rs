@@ -81,8 +81,9 @@ impl Gateway {
             self.events.note(EventKind::PuntLoop { port });
         }
         if is_on_again || !looping.is_empty() {
-            self.set_punt_ports();
+            // The tables first: what they refuse is counted as a drop.
             self.follow();
+            self.set_punt_ports();
         }
     }
 
