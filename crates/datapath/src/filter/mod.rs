@@ -5,8 +5,8 @@
 //! `FilterUnreadable`, `KernelHook`. Source: E5.
 //!
 //! The first rule that fits decides; what no rule fits is accepted. Packets of a port that is stopped end in front of all
-//! rules. Without a rule or such a port there is no stage: the engine asks once a batch. Rules have no memory. What needs some, connections, needs order too,
-//! and has its place behind reordering, in [`sequence`](crate::sequence).
+//! rules. Without a rule or such a port there is no stage: the engine asks once a batch. Rules have no memory. What
+//! needs some, connections, needs order too, and has its place behind reordering, in [`sequence`](crate::sequence).
 //!
 //! Cost: about 10 ns a packet for reading headers, less where another stage has, and a hash for each table that may
 //! have a rule for it. `docs/adr/0010-filter.md` has the data structure, with its memory and its bounds.
