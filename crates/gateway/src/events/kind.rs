@@ -339,7 +339,7 @@ impl EventKind {
                 format!("port {port}: taken back from the kernel after {}", duration(*nanos))
             }
             Self::HookAppeared { port, hook } => {
-                format!("port {port}: goes round {hook}, which has appeared")
+                format!("port {port}: a kernel hook has appeared that its packets do not meet: {hook}")
             }
             Self::HookGone { port, hook } => format!("port {port}: gone: {hook}"),
             Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
