@@ -20,6 +20,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,8 @@ const RATE: f64 = 20_000.0;
 /// Time for which packets are sent before the command, and after its return.
 const BEFORE: Duration = Duration::from_millis(30);
 const AFTER: Duration = Duration::from_millis(60);
+/// Time for which a change that flaps stays, and for which it is gone.
+const FLAP: Duration = Duration::from_millis(40);
 /// Time for which anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time after which a silent receiver has received everything.
@@ -174,7 +177,14 @@ impl Site {
     pub fn tries(&self, change: Change, tries: u32, keys: &str) -> anyhow::Result<Tries> {
         let mut all = Tries::default();
         for _ in 0..tries {
-            let one = self.attempt(change, keys).with_context(|| format!("{change:?}"))?;
+            let once = || {
+                self.shell(&self.gateway, change.script())?;
+                let returned = clock::nanos();
+                std::thread::sleep(AFTER);
+                Ok(vec![returned..u64::MAX])
+            };
+            let one = self.attempt(keys, once).with_context(|| format!("{change:?}"))?;
+            self.shell(&self.gateway, change.undo())?;
             all.tries += 1;
             all.before += one.before;
             all.leaked += one.leaked;
@@ -183,39 +193,66 @@ impl Site {
         Ok(all)
     }
 
-    fn attempt(&self, change: Change, keys: &str) -> anyhow::Result<Tries> {
+    /// Makes a change and takes it back so many times beside one gateway, some ten times a second.
+    ///
+    /// # Errors
+    /// As [`tries`](Self::tries).
+    pub fn flaps(&self, change: Change, times: u32) -> anyhow::Result<Tries> {
+        let flap = || {
+            let mut forbidden = Vec::new();
+            for _ in 0..times {
+                self.shell(&self.gateway, change.script())?;
+                let returned = clock::nanos();
+                std::thread::sleep(FLAP);
+                forbidden.push(returned..clock::nanos());
+                self.shell(&self.gateway, change.undo())?;
+                std::thread::sleep(FLAP);
+            }
+            Ok(forbidden)
+        };
+        let found = self.attempt("", flap)?;
+        Ok(Tries { tries: times, ..found })
+    }
+
+    /// Sends beside a gateway that has just started while something `changes`, which gives the times in which nothing that is
+    /// sent may arrive.
+    fn attempt(
+        &self,
+        keys: &str,
+        changes: impl FnOnce() -> anyhow::Result<Vec<Range<u64>>>,
+    ) -> anyhow::Result<Tries> {
         let mut running = self.start(keys)?;
         let (stop, socket) = (AtomicBool::new(false), self.receiver()?);
-        let (returned, stamps) = std::thread::scope(|scope| {
+        let (begun, forbidden, stamps) = std::thread::scope(|scope| {
             let sender = scope.spawn(|| self.send(&stop));
             let receiver = scope.spawn(|| receive(&socket, &stop));
             std::thread::sleep(BEFORE);
             let begun = clock::nanos();
-            let changed = self.shell(&self.gateway, change.script());
-            let returned = clock::nanos();
-            std::thread::sleep(AFTER);
+            let forbidden = changes();
             // Release: pairs with the looks of both threads, which only end by it.
             stop.store(true, Ordering::Release);
             let sent = sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?;
             let stamps = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
-            changed.and(sent)?;
-            anyhow::Ok(((begun, returned), stamps?))
+            let forbidden = forbidden?;
+            sent?;
+            anyhow::Ok((begun, forbidden, stamps?))
         })?;
-        let (begun, returned) = returned;
         let end = clock::now() + PATIENCE;
         while self.number("counters", "unaccounted")? != 0 {
             ensure!(clock::now() < end, "packets are unaccounted for: {}", running.said());
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.shell(&self.gateway, change.undo())?;
         ensure!(running.stop()?.success(), "the gateway fails: {}", running.said());
         let count =
             |is_such: &dyn Fn(u64) -> bool| stamps.iter().filter(|&&stamp| is_such(stamp)).count() as u64;
         let before = count(&|stamp| stamp < begun);
         ensure!(before > 0, "nothing arrives before the change");
-        let last = stamps.iter().max().context("nothing arrives")?;
-        let latest = i64::try_from(*last)? - i64::try_from(returned)?;
-        Ok(Tries { tries: 1, before, leaked: count(&|stamp| stamp > returned), latest: Some(latest) })
+        let last = |time: &Range<u64>| {
+            let last = stamps.iter().filter(|&&stamp| stamp < time.end).max()?;
+            Some(last.cast_signed() - time.start.cast_signed())
+        };
+        let leaked = count(&|stamp| forbidden.iter().any(|time| time.contains(&stamp)));
+        Ok(Tries { tries: 1, before, leaked, latest: forbidden.iter().filter_map(last).max() })
     }
 
     /// Sends stamped packets until it is told to stop.

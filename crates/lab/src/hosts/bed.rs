@@ -41,7 +41,7 @@ impl Mode {
 }
 
 /// Pause between two asks of a question.
-const AGAIN: Duration = Duration::from_millis(60);
+pub(super) const AGAIN: Duration = Duration::from_millis(60);
 /// MTU of wires.
 const MTU: u32 = 1500;
 
@@ -146,12 +146,7 @@ impl<'a> Bed<'a> {
 
     /// Link-layer address of an interface.
     pub(super) fn mac(&self, (at, interface): Place) -> anyhow::Result<[u8; 6]> {
-        let text = self.shell(at, &format!("cat /sys/class/net/{interface}/address"))?;
-        let mut mac = [0; 6];
-        for (byte, word) in mac.iter_mut().zip(text.trim().split(':')) {
-            *byte = u8::from_str_radix(word, 16).with_context(|| format!("{text} is no MAC address"))?;
-        }
-        Ok(mac)
+        self.machine(at)?.mac(interface)
     }
 
     /// Starts the services that do not run; late ones only when asked to.

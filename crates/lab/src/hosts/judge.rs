@@ -1,7 +1,7 @@
 //! The runner: a recipe in one mode, through all phases.
 
 use super::Selection;
-use super::bed::{Bed, Mode};
+use super::bed::{AGAIN, Bed, Mode};
 use super::recipe::{Mutant, Probe, Recipe};
 use super::verdict::{Answer, Verdict};
 use crate::{clock, interrupt};
@@ -10,10 +10,12 @@ use std::time::Duration;
 
 /// Time limit of a probe before Polder, where daemons come up, and with it.
 const FIRST: Duration = Duration::from_secs(25);
-const SOON: Duration = Duration::from_secs(10);
-/// Time limit of a probe that is known not to work, and of one that has to find a fault.
+const SOON: Duration = Duration::from_secs(20);
+/// Time limit of a probe that is known not to work.
 const KNOWN: Duration = Duration::from_millis(1500);
+/// Time for which a probe has to say no to a fault, and time limit for it to begin, as daemons wait for several messages.
 const FAULT: Duration = Duration::from_millis(1200);
+const NOTICED: Duration = Duration::from_secs(15);
 
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,23 +194,40 @@ impl Judge<'_> {
         }
     }
 
-    /// Makes a fault, which every probe has to find that its table names, and mends it.
+    /// Makes a fault, which every probe has to find that its table names, and mends it, after which each has to work again.
     fn look_for(&mut self, mutant: &Mutant) -> anyhow::Result<()> {
-        interrupt::check()?;
         let name = format!("{}: {}", self.bed.recipe.name, mutant.name);
-        self.bed.shell(mutant.at, mutant.begin)?;
+        let probes = self.bed.recipe.probes.iter().filter(|probe| mutant.found_by.contains(&probe.name));
         let mut missed = Vec::new();
-        for probe in self.bed.recipe.probes.iter().filter(|probe| mutant.found_by.contains(&probe.name)) {
-            if self.bed.ask(probe, FAULT)?.is_ok() {
-                missed.push(probe.name);
+        self.bed.shell(mutant.at, mutant.begin)?;
+        for probe in probes.clone() {
+            if !self.finds_a_fault(probe)? {
+                missed.push(format!("not found by {}", probe.name));
             }
         }
         self.bed.shell(mutant.at, mutant.end)?;
+        for probe in probes {
+            if let Err(no) = self.bed.ask(probe, FIRST)? {
+                missed.push(format!("{} after it was mended: {no}", probe.name));
+            }
+        }
         match missed.is_empty() {
             true => self.verdict.caught.push(name),
-            false => self.verdict.missed.push(format!("{name}: not found by {}", missed.join(", "))),
+            false => self.verdict.missed.push(format!("{name}: {}", missed.join(", "))),
         }
         Ok(())
+    }
+
+    /// True if a probe says no and stays with it.
+    fn finds_a_fault(&self, probe: &Probe) -> anyhow::Result<bool> {
+        let end = clock::now() + NOTICED;
+        while self.bed.ask(probe, FAULT)?.is_ok() {
+            if clock::now() >= end {
+                return Ok(false);
+            }
+            interrupt::sleep(AGAIN)?;
+        }
+        Ok(true)
     }
 }
 

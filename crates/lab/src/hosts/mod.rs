@@ -8,6 +8,7 @@
 
 mod bed;
 mod judge;
+pub(crate) mod left;
 mod networks;
 mod recipe;
 mod recipes;

@@ -1,5 +1,7 @@
 //! Hosts as people have them: what worked before Polder started works after.
 
+mod kernel;
+
 use super::{Goal, Promise, Run, Scenario};
 use crate::hosts::{self, Mode, Name, Selection, Verdict};
 use crate::report::Better;
@@ -37,6 +39,17 @@ macro_rules! rows {
             promise(VOID, "probes", Better::Lower, Goal::Value(0.0)),
             promise(CAUGHT, "mutants", Better::Higher, Goal::Row(ALL_MUTANTS)),
             promise(ALL_MUTANTS, "mutants", Better::Higher, Goal::Value(12.0)),
+            kernel::PROMISES[0],
+            kernel::PROMISES[1],
+            kernel::PROMISES[2],
+            kernel::PROMISES[3],
+            kernel::PROMISES[4],
+            kernel::PROMISES[5],
+            kernel::PROMISES[6],
+            kernel::PROMISES[7],
+            kernel::PROMISES[8],
+            kernel::PROMISES[9],
+            kernel::PROMISES[10],
             $(
                 promise(concat!("hosts.", $recipe, ".probes"), "probes", Better::Higher, Goal::None),
                 promise(concat!("hosts.", $recipe, ".broken"), "probes", Better::Lower, Goal::Value(0.0)),
@@ -96,10 +109,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         return Ok(());
     }
     run.place("gateway and services", "any", "not pinned");
+    kernel::measure(run)?;
     let total = run.wants_any(TOTALS);
     let wanted = ROWS.iter().filter(|(_, rows)| total || run.wants_any(rows));
+    let wanted = wanted.map(|(recipe, _)| (*recipe).to_owned()).collect::<Vec<_>>();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let selection = Selection {
-        only: wanted.map(|(recipe, _)| (*recipe).to_owned()).collect(),
+        only: wanted,
         modes: run.quick_or(vec![Mode::Skb], Mode::ALL.to_vec()),
         quick: run.is_quick(),
         mutants: !run.is_quick(),

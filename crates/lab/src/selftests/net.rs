@@ -216,12 +216,12 @@ impl Net {
 
     /// Link-layer address of an interface of the forwarder's.
     pub(super) fn mac(&self, interface: &str) -> anyhow::Result<[u8; 6]> {
-        mac_of(&self.forwarder, interface)
+        self.forwarder.mac(interface)
     }
 
     /// Link-layer address of a host.
     pub(super) fn host_mac(&self, name: &str) -> anyhow::Result<[u8; 6]> {
-        mac_of(self.host(name)?, "eth0")
+        self.host(name)?.mac("eth0")
     }
 
     /// Output of `ping`; an unanswered ping is no error.
@@ -357,19 +357,4 @@ pub(super) fn route(namespace: &Namespace, line: &str) -> anyhow::Result<()> {
     let family = if line.contains(':') { "-6" } else { "-4" };
     let words = [family, "route", "replace"].into_iter().chain(line.split_whitespace());
     namespace.ip(&words.collect::<Vec<_>>()).map(drop)
-}
-
-fn mac_of(namespace: &Namespace, interface: &str) -> anyhow::Result<[u8; 6]> {
-    let text = namespace.inside(|| {
-        let shown = namespace.ip(&["-o", "link", "show", "dev", interface]);
-        shown.map(|text| {
-            text.split_whitespace().skip_while(|&word| word != "link/ether").nth(1).map(str::to_owned)
-        })
-    })??;
-    let text = text.with_context(|| format!("{interface} has no link-layer address"))?;
-    let mut mac = [0; 6];
-    for (byte, word) in mac.iter_mut().zip(text.split(':')) {
-        *byte = u8::from_str_radix(word, 16)?;
-    }
-    Ok(mac)
 }

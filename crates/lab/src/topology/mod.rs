@@ -220,6 +220,21 @@ impl Namespace {
         command::run(Command::new("ip").args(["-n", &self.name]).args(arguments))
     }
 
+    /// Link-layer address of an interface.
+    ///
+    /// # Errors
+    /// When there is no such interface, or it has none.
+    pub fn mac(&self, interface: &str) -> anyhow::Result<[u8; 6]> {
+        let shown = self.ip(&["-o", "link", "show", "dev", interface])?;
+        let text = shown.split_whitespace().skip_while(|&word| word != "link/ether").nth(1);
+        let text = text.with_context(|| format!("{interface} has no link-layer address"))?;
+        let mut mac = [0; 6];
+        for (byte, word) in mac.iter_mut().zip(text.split(':')) {
+            *byte = u8::from_str_radix(word, 16)?;
+        }
+        Ok(mac)
+    }
+
     /// Moves the calling thread into the namespace. Sockets that it opens from here on live there.
     ///
     /// # Errors

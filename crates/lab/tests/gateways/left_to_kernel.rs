@@ -175,6 +175,28 @@ fn packets_that_are_taken_once_more_are_dropped_and_told_of() {
     polder.stop();
 }
 
+/// Somebody deletes the interface by which packets return: they are counted as dropped, and the rest goes on.
+#[test]
+fn packets_that_cannot_return_are_dropped_and_counted() {
+    if !root_or_skip("packets_that_cannot_return_are_dropped_and_counted") {
+        return;
+    }
+    const FILTER: &str = "[[filter]]\nport = \"west\"\nprotocol = \"tcp\"\naction = \"drop\"\n";
+    let with = WithVpn::new();
+    let polder = with.start("skb", FILTER);
+    BEYOND.iter().for_each(|to| reaches(&with.net.left, to));
+    let name = polder.port("kernel")["interface"].as_str().unwrap().to_owned();
+    with.net.gateway.ip(&["link", "delete", &name]).unwrap();
+    until("they are dropped", || {
+        BEYOND.iter().for_each(|to| drop(ping(&with.net.left, to, &["-c", "2", "-i", "0.05"])));
+        polder.drops("to-kernel") > 0
+    });
+    until("the port says so", || polder.port("kernel")["state"] != "open");
+    EAST.iter().for_each(|to| reaches(&with.net.left, to));
+    polder.assert_conserved();
+    polder.stop();
+}
+
 /// The kernel chooses among next hops of which one is no port: all flows arrive, and both are used.
 #[test]
 fn a_group_with_an_interface_that_is_no_port_is_the_kernels() {

@@ -157,13 +157,18 @@ impl Gateway {
         rows.into_iter().filter_map(|row| row.get(name)?.as_u64()).collect()
     }
 
-    /// Packets that a port has transmitted.
-    pub(crate) fn transmitted(&self, port: &str) -> u64 {
+    /// A port's row of `polder show ports`.
+    pub(crate) fn port(&self, name: &str) -> Value {
         let shown = self.show("ports");
         let mut rows = Vec::new();
         collect(&shown, &mut rows);
-        let row = rows.into_iter().find(|row| row.get("name").and_then(Value::as_str) == Some(port)).unwrap();
-        row["transmitted"].as_u64().unwrap()
+        let row = rows.into_iter().find(|row| row.get("name").and_then(Value::as_str) == Some(name)).unwrap();
+        row.clone()
+    }
+
+    /// Packets that a port has transmitted.
+    pub(crate) fn transmitted(&self, port: &str) -> u64 {
+        self.port(port)["transmitted"].as_u64().unwrap()
     }
 
     /// Output of the gateway.

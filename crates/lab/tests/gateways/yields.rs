@@ -4,9 +4,12 @@ use crate::hooks::nft;
 use crate::machines::{ping, reaches, until};
 use crate::router::{Net, PORTS};
 use crate::support::{Gateway, root_or_skip, skip};
-use polder_lab::command::exists;
+use polder_lab::clock;
+use polder_lab::command::{self, exists};
 use polder_lab::yielding::{Change, Site, Tries, beside_busy_cores};
 use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
 
 const DROP: &str =
     "add table inet own\nadd chain inet own forw { type filter hook forward priority 0; policy drop; }\n";
@@ -25,14 +28,8 @@ fn forward(net: &Net) {
     }
 }
 
-fn port(gateway: &Gateway, name: &str) -> Value {
-    let shown = gateway.show("ports");
-    let rows = shown["ports"].as_array().unwrap();
-    rows.iter().find(|row| row["name"] == name).unwrap().clone()
-}
-
 fn is_left(gateway: &Gateway, name: &str) -> bool {
-    port(gateway, name)["left_to_kernel"].is_object()
+    gateway.port(name)["left_to_kernel"].is_object()
 }
 
 /// True if one ping is answered.
@@ -61,7 +58,7 @@ fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_ha
         polder.wait_until_said(
             "port west: left to the kernel, because nftables chain `inet own forw` at forward",
         );
-        let row = port(&polder, "west");
+        let row = polder.port("west");
         let hooks = row["left_to_kernel"]["hooks"].to_string();
         assert!(hooks.contains("`inet own forw` at forward would drop them by its policy"), "{row}");
         assert_eq!((&row["yields"], &row["bypassed"]), (&1.into(), &Value::Array(Vec::new())), "{row}");
@@ -72,12 +69,12 @@ fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_ha
         for to in ["10.83.2.2", "fd83:2::2"] {
             reaches(&net.left, to);
         }
-        assert_eq!(port(&polder, "west")["received"].as_u64(), Some(before), "{mode}: Polder takes nothing");
+        assert_eq!(polder.port("west")["received"].as_u64(), Some(before), "{mode}: Polder takes nothing");
         nft(&net.gateway, "delete table inet own\n");
         polder.wait_until_said("port west: taken back from the kernel after");
         assert!(!is_left(&polder, "west"), "{mode}");
         until("Polder takes packets again", || {
-            answers(&net, "10.83.2.2") && port(&polder, "west")["received"].as_u64() > Some(before)
+            answers(&net, "10.83.2.2") && polder.port("west")["received"].as_u64() > Some(before)
         });
         polder.stop();
     }
@@ -151,6 +148,59 @@ fn nothing_is_taken_after_the_command_has_returned() {
         eprintln!("{change:?}: {found:?}");
         assert_eq!(found.leaked, 0, "{change:?}: {found:?}");
     }
+}
+
+/// A hook that comes and goes ten times a second is obeyed each time that it is there.
+#[test]
+fn a_hook_that_flaps_is_obeyed_while_it_is_there() {
+    if !can_run("a_hook_that_flaps_is_obeyed_while_it_is_there") {
+        return;
+    }
+    let site = Site::lay().unwrap();
+    for change in [Change::Chain, Change::Rule] {
+        let found = site.flaps(change, 20).unwrap();
+        eprintln!("{change:?}: {found:?}");
+        assert_eq!(found.leaked, 0, "{change:?}: {found:?}");
+    }
+}
+
+/// Ten thousand rules of netfilter, of which the last one drops, and ten thousand of routing that are about other interfaces.
+#[test]
+fn ten_thousand_rules_are_obeyed_and_keep_nobody_waiting() {
+    if !can_run("ten_thousand_rules_are_obeyed_and_keep_nobody_waiting") {
+        return;
+    }
+    let net = Net::new(1500);
+    forward(&net);
+    let mut polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+    reaches(&net.left, "10.83.2.2");
+    let lines = (0..10_000_u32).map(|rule| {
+        let [_, a, b, c] = rule.to_be_bytes();
+        format!("rule add iif lo from 10.{a}.{b}.{c} lookup 77\n")
+    });
+    let file = net.topology.directory().join("rules");
+    std::fs::write(&file, lines.collect::<String>()).unwrap();
+    command::run(Command::new("ip").args(["-n", net.gateway.name(), "-batch"]).arg(&file)).unwrap();
+    assert!(answers(&net, "10.83.2.2"), "beside rules of other interfaces");
+    assert!(!is_left(&polder, "west"), "rules of other interfaces are none of the port's");
+    let rules = (0..10_000_u32).map(|rule| {
+        let [_, a, b, c] = rule.to_be_bytes();
+        format!("add rule inet own forw ip saddr 10.{a}.{b}.{c} drop\n")
+    });
+    let table = "add table inet own\nadd chain inet own forw { type filter hook forward priority 0; }\n";
+    let last = "add rule inet own forw ip daddr 10.83.2.2 drop\n";
+    nft(&net.gateway, &(table.to_owned() + &rules.collect::<String>() + last));
+    assert!(!answers(&net, "10.83.2.2"), "the last rule drops");
+    let begun = clock::now();
+    assert!(is_left(&polder, "west") && is_left(&polder, "east"));
+    let took = clock::now() - begun;
+    assert!(took < Duration::from_secs(2), "the control thread is busy for {took:?}");
+    assert!(answers(&net, "fd83:2::2"), "the kernel forwards what no rule drops");
+    nft(&net.gateway, "delete table inet own\n");
+    polder.wait_until_said("port west: taken back from the kernel after");
+    reaches(&net.left, "10.83.2.2");
+    polder.assert_conserved();
+    polder.stop();
 }
 
 /// The meter sees what a port takes that does not yield.

@@ -41,9 +41,9 @@ interface lan
             "the rule is gone",
             (
                 "gw",
-                "ip rule show | sed -n 's/^[0-9]*:\\t\\(.*iif lan.*\\) lookup \\([^ ]*\\).*/\\1 lookup \\2/p' >{dir}/rule
+                "ip rule show | sed -n 's/^\\([0-9]*\\):\\t\\(.*iif lan.*\\) lookup \\([^ ]*\\).*/pref \\1 \\2 lookup \\3/p' >{dir}/rule
                  ip rule delete $(cat {dir}/rule)",
-                "ip rule add pref 300 $(cat {dir}/rule)",
+                "ip rule add proto zebra $(cat {dir}/rule)",
             ),
             &["selected_source_by_the_second_uplink", "rule_is_in_the_kernel"],
         ),

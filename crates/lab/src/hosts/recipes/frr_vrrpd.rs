@@ -52,8 +52,17 @@ interface lan
     mutants: &[
         Mutant::new(
             "the macvlan is down",
-            ("gw", "ip link set vrrp4-2-1 down; sleep 0.5", "ip link set vrrp4-2-1 up"),
-            &["vrrp_master", "arp_answers_with_the_virtual_mac"],
+            ("gw", "ip link set vrrp4-2-1 down", "ip link set vrrp4-2-1 up"),
+            &["arp_answers_with_the_virtual_mac"],
+        ),
+        Mutant::new(
+            "the router is shut down",
+            (
+                "gw",
+                "vtysh --vty_socket {dir} -d vrrpd -c 'configure terminal' -c 'interface lan' -c 'vrrp 5 shutdown'",
+                "vtysh --vty_socket {dir} -d vrrpd -c 'configure terminal' -c 'interface lan' -c 'no vrrp 5 shutdown'",
+            ),
+            &["vrrp_master"],
         ),
         Mutant::new("the host hears nothing", HOST_DEAF, &["ipv4_out_by_the_virtual_mac"]),
     ],

@@ -8,7 +8,7 @@ use super::{HOST_DEAF, LAN_DEAF, NONE};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "hostapd_wired",
-    programs: &["hostapd", "hostapd_cli", "wpa_supplicant", "nft"],
+    programs: &["hostapd", "hostapd_cli", "wpa_supplicant", "wpa_cli", "nft"],
     network: &BRIDGE,
     services: &[
         Service::program("gw", "exec hostapd {dir}/hostapd.conf")
@@ -35,7 +35,7 @@ pub(super) const RECIPE: Recipe = Recipe {
                 "gw",
                 "hostapd_cli -p {dir}/ctl -i lan deauthenticate $(hostapd_cli -p {dir}/ctl -i lan list_sta | head -1)
                  nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'",
-                "nft delete table netdev deaf",
+                "nft delete table netdev deaf; wpa_cli -p {dir}/../host/ctl -i eth0 reassociate",
             ),
             &["station_is_authorized"],
         ),

@@ -54,7 +54,7 @@ fn join_goes_upstream(bed: &Bed<'_>) -> anyhow::Result<bool> {
 
 /// True if a datagram to the group reaches the host.
 fn group_arrives(bed: &Bed<'_>) -> anyhow::Result<bool> {
-    let socket = bed.socket(("host", "eth0"), None)?;
+    let socket = bed.socket(("host", "eth0"), Some(0x0800))?;
     bed.shell(
         "peer",
         "python3 -c \"

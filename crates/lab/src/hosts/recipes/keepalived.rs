@@ -28,8 +28,9 @@ pub(super) const RECIPE: Recipe = Recipe {
     ],
     mutants: &[
         Mutant::new(
-            "the gateway is a backup",
-            ("gw", "ip address delete 10.1.1.10/24 dev lan", "ip address replace 10.1.1.10/24 dev lan"),
+            "the LAN's interface is down",
+            // The daemon mends addresses, but not this.
+            ("gw", "ip link set lan down", "ip link set lan up"),
             &["vrrp_master_keeps_its_address"],
         ),
         Mutant::new(

@@ -4,7 +4,7 @@ use super::super::bed::Bed;
 use super::super::networks::PORTS;
 use super::super::recipe::{Mutant, Probe, Recipe};
 use super::super::watch;
-use super::{LAN_DEAF, NONE, PEER_DEAF};
+use super::{LAN_DEAF, NONE};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "link_local",
@@ -36,7 +36,6 @@ pub(super) const RECIPE: Recipe = Recipe {
                 "lldp_to_the_nearest_customer_bridge",
             ],
         ),
-        Mutant::new("nothing is bridged", PEER_DEAF, &["eapol_to_the_port_is_not_flooded"]),
     ],
     ..NONE
 };

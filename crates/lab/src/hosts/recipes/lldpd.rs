@@ -4,7 +4,7 @@ use super::super::bed::Bed;
 use super::super::networks::BRIDGE;
 use super::super::recipe::{Mutant, Probe, Recipe, Service};
 use super::super::watch;
-use super::NONE;
+use super::{HOST_MUTE, LAN_MUTE, NONE};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "lldpd",
@@ -31,32 +31,16 @@ pub(super) const RECIPE: Recipe = Recipe {
         Probe::ping("bridged_beside_lldp", "host", "10.5.0.3"),
     ],
     mutants: &[
-        Mutant::new(
-            "the gateway hears nothing",
-            (
-                "gw",
-                "nft add table netdev deaf; nft add chain netdev deaf lan '{ type filter hook ingress device lan priority -500; policy drop; }'; sleep 3",
-                "nft delete table netdev deaf",
-            ),
-            &["lldp_in", "lldp_stays_in_its_segment"],
-        ),
-        Mutant::new(
-            "the host hears nothing",
-            (
-                "host",
-                "nft add table netdev deaf; nft add chain netdev deaf eth0 '{ type filter hook ingress device eth0 priority -500; policy drop; }'; sleep 3",
-                "nft delete table netdev deaf",
-            ),
-            &["lldp_out", "bridged_beside_lldp"],
-        ),
+        Mutant::new("the host is silent", HOST_MUTE, &["lldp_in", "lldp_stays_in_its_segment"]),
+        Mutant::new("the gateway is silent", LAN_MUTE, &["lldp_out", "bridged_beside_lldp"]),
     ],
     ..NONE
 };
 
-/// Neighbours are forgotten after two seconds without a frame.
+/// Neighbours are forgotten after four seconds without a frame.
 const HASTE: &str = "
     i=0; until lldpcli -u {dir}/socket configure lldp tx-interval 1 2>/dev/null; do i=$((i+1)); [ $i -lt 100 ]; sleep 0.05; done
-    lldpcli -u {dir}/socket configure lldp tx-hold 2";
+    lldpcli -u {dir}/socket configure lldp tx-hold 4";
 
 /// True if a frame of LLDP is not forwarded, where a broadcast behind it is.
 fn stays(bed: &Bed<'_>) -> anyhow::Result<bool> {

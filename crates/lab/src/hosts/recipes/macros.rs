@@ -17,6 +17,23 @@ macro_rules! deaf {
     };
 }
 
+/// Nothing leaves by an interface, packet sockets' frames included.
+macro_rules! mute {
+    ($at:literal, $interface:literal) => {
+        (
+            $at,
+            concat!(
+                "nft add table netdev mute; nft add chain netdev mute ",
+                $interface,
+                " '{ type filter hook egress device ",
+                $interface,
+                " priority 0; policy drop; }'"
+            ),
+            "nft delete table netdev mute",
+        )
+    };
+}
+
 /// A daemon of FRR, which starts when zebra answers.
 macro_rules! frr {
     ($daemon:literal) => {
@@ -50,4 +67,4 @@ while True:
     };
 }
 
-pub(super) use {accepts, deaf, frr};
+pub(super) use {accepts, deaf, frr, mute};

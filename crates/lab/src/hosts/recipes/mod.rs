@@ -37,7 +37,7 @@ mod wg_quick;
 
 use super::networks::ROUTER;
 use super::recipe::{Recipe, Service};
-use macros::{accepts, deaf, frr};
+use macros::{accepts, deaf, frr, mute};
 
 /// All recipes.
 pub(super) const ALL: &[&Recipe] = &[
@@ -102,6 +102,9 @@ const LAN_DEAF: Fault = deaf!("gw", "lan");
 const WAN_DEAF: Fault = deaf!("gw", "wan");
 const HOST_DEAF: Fault = deaf!("host", "eth0");
 const PEER_DEAF: Fault = deaf!("peer", "eth0");
+/// Daemons with packet sockets of all protocols hear what the hook at ingress drops, so the other end is silent for them.
+const HOST_MUTE: Fault = mute!("host", "eth0");
+const LAN_MUTE: Fault = mute!("gw", "lan");
 
 /// FRR's zebra on the gateway.
 const FRR_ZEBRA: Service = Service::program(

@@ -1,6 +1,6 @@
 //! tcpdump on a router's port: packets of the gateway itself, and those that are forwarded.
 
-use super::super::recipe::{Mutant, Probe, Recipe, Script};
+use super::super::recipe::{Mutant, Probe, Recipe, Script, Service};
 use super::NONE;
 
 /// Runs tcpdump until it has seen a packet, beside pings.
@@ -24,6 +24,11 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "tcpdump",
     programs: &["tcpdump", "nft"],
     setup: &[Script("gw", "ip route replace 203.0.113.9 via 10.1.2.2")],
+    // Those that run while `check` looks.
+    services: &[
+        Service::program("gw", "exec tcpdump -n -p -U -Z root -i lan -w {dir}/lan.pcap"),
+        Service::program("gw", "exec tcpdump -n -p -U -Z root -i wan -w {dir}/wan.pcap"),
+    ],
     probes: &[
         Probe::holds(
             "requests_to_the_gateway",
