@@ -97,7 +97,8 @@ impl Way {
     fn cost(&mut self, time: Duration) -> anyhow::Result<f64> {
         let before = self.arrived(FAR)?;
         let sent = self.generator.run(&Plan::flat_out(time), || {})?;
-        let (arrived, end) = (|way: &Self| Ok::<_, anyhow::Error>(way.arrived(FAR)? - before), clock::now() + SILENCE);
+        let (arrived, end) =
+            (|way: &Self| Ok::<_, anyhow::Error>(way.arrived(FAR)? - before), clock::now() + SILENCE);
         while arrived(self)? < sent.packets && clock::now() < end {
             interrupt::sleep(Duration::from_millis(1))?;
         }
@@ -145,7 +146,10 @@ pub(crate) fn cost(rounds: u32, time: Duration, says: &dyn Fn(&str)) -> anyhow::
     let mut alone = Way::lay(None, AWAY, "")?;
     let modes = [None].into_iter().chain(Mode::ALL.map(Some));
     let ways = modes.map(|mode| {
-        anyhow::Ok((Way::lay(mode, AWAY, "")?, Cost { mode, more: Samples::default(), all: Samples::default() }))
+        anyhow::Ok((
+            Way::lay(mode, AWAY, "")?,
+            Cost { mode, more: Samples::default(), all: Samples::default() },
+        ))
     });
     let mut ways = ways.collect::<anyhow::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
@@ -162,7 +166,8 @@ pub(crate) fn cost(rounds: u32, time: Duration, says: &dyn Fn(&str)) -> anyhow::
                     ways.reverse();
                 }
                 let before = alone.cost(time)?;
-                let costs = ways.iter_mut().map(|(way, _)| way.cost(time)).collect::<anyhow::Result<Vec<_>>>()?;
+                let costs =
+                    ways.iter_mut().map(|(way, _)| way.cost(time)).collect::<anyhow::Result<Vec<_>>>()?;
                 let kernel = f64::midpoint(before, alone.cost(time)?);
                 for ((_, cost), nanos) in ways.iter_mut().zip(costs) {
                     cost.more.push(nanos - kernel);
@@ -195,10 +200,14 @@ pub(crate) struct Passed {
 pub(crate) fn filters() -> anyhow::Result<Passed> {
     let mut passed = Passed::default();
     let rule = |port: &str, direction: &str, protocol: &str| {
-        format!("[[filter]]\nport = \"{port}\"\ndirection = \"{direction}\"\nprotocol = \"{protocol}\"\naction = \"drop\"\n")
+        format!(
+            "[[filter]]\nport = \"{port}\"\ndirection = \"{direction}\"\nprotocol = \"{protocol}\"\naction = \"drop\"\n"
+        )
     };
     for mode in [Mode::Skb, Mode::Native] {
-        for (routes, port, direction) in [(AWAY, "west", "in"), (EITHER, "west", "in"), (EITHER, "east", "out")] {
+        for (routes, port, direction) in
+            [(AWAY, "west", "in"), (EITHER, "west", "in"), (EITHER, "east", "out")]
+        {
             let [other, far] = Way::lay(Some(mode), routes, &rule(port, direction, "udp"))?.pass()?;
             // A rule about what leaves by one port says nothing of the other way.
             passed.dropped_ones += if direction == "out" { other } else { other + far };

@@ -36,20 +36,18 @@ pub(super) const RECIPE: Recipe = Recipe {
         ),
         Probe::own("vrrp_backup_takes_over_the_virtual_mac", takes_over),
     ],
-    mutants: &[
-        Mutant::new(
-            "the host hears nothing",
-            HOST_DEAF,
-            &[
-                "arp_answers_with_the_virtual_mac",
-                "ipv4_to_the_virtual_address",
-                "ipv4_out_by_the_virtual_mac",
-                "ipv6_to_the_virtual_address",
-                "ipv6_out_by_the_virtual_mac",
-                "vrrp_backup_takes_over_the_virtual_mac",
-            ],
-        ),
-    ],
+    mutants: &[Mutant::new(
+        "the host hears nothing",
+        HOST_DEAF,
+        &[
+            "arp_answers_with_the_virtual_mac",
+            "ipv4_to_the_virtual_address",
+            "ipv4_out_by_the_virtual_mac",
+            "ipv6_to_the_virtual_address",
+            "ipv6_out_by_the_virtual_mac",
+            "vrrp_backup_takes_over_the_virtual_mac",
+        ],
+    )],
     ..NONE
 };
 

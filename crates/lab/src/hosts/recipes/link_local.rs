@@ -21,22 +21,20 @@ pub(super) const RECIPE: Recipe = Recipe {
         Probe::own("lldp_to_the_nearest_customer_bridge", |bed| is_heard(bed, Some(0x00), 0x88cc)),
         Probe::own("eapol_to_the_port_is_not_flooded", unicast_stays).polder_alone(),
     ],
-    mutants: &[
-        Mutant::new(
-            "the gateway hears nothing",
-            LAN_DEAF,
-            &[
-                "lacp_to_the_group",
-                "eapol_to_the_group",
-                "eapol_to_the_port",
-                "ptp_to_the_group",
-                "ptp_to_the_port",
-                "lldp_to_the_nearest_bridge",
-                "lldp_to_the_nearest_non_tpmr_bridge",
-                "lldp_to_the_nearest_customer_bridge",
-            ],
-        ),
-    ],
+    mutants: &[Mutant::new(
+        "the gateway hears nothing",
+        LAN_DEAF,
+        &[
+            "lacp_to_the_group",
+            "eapol_to_the_group",
+            "eapol_to_the_port",
+            "ptp_to_the_group",
+            "ptp_to_the_port",
+            "lldp_to_the_nearest_bridge",
+            "lldp_to_the_nearest_non_tpmr_bridge",
+            "lldp_to_the_nearest_customer_bridge",
+        ],
+    )],
     ..NONE
 };
 

@@ -74,7 +74,10 @@ fn yields(run: &mut Run) -> anyhow::Result<()> {
         run.remark(leaked, found.iter().map(told).collect::<Vec<_>>().join("; "));
         if let Some(nanos) = found.iter().filter_map(|(_, tries)| tries.latest).max() {
             run.record_one(latest, nanos as f64 / 1e3);
-            run.remark(latest, "from the command's return to the last packet taken, the largest of all tries");
+            run.remark(
+                latest,
+                "from the command's return to the last packet taken, the largest of all tries",
+            );
         }
     }
     let control = site.tries(Change::Chain, 1, "kernel_hooks = \"bypass\"\n")?;
@@ -100,7 +103,12 @@ fn costs(run: &mut Run) -> anyhow::Result<()> {
         };
         run.record_interval(row, &cost.more);
         let all = cost.all.median().unwrap_or_default();
-        run.remark(row, format!("more than the kernel alone, of {all:.0} ns a packet in all, sender and receiver included"));
+        run.remark(
+            row,
+            format!(
+                "more than the kernel alone, of {all:.0} ns a packet in all, sender and receiver included"
+            ),
+        );
     }
     Ok(())
 }
