@@ -17,6 +17,14 @@ pub fn is_dropped(packet: &Packet) -> bool {
     packet.egress == DROPPED
 }
 
+/// Marks a packet whose journey has ended, for whoever looks at it before it is released.
+#[cold]
+pub fn mark(packet: &mut Packet, reason: DropReason) {
+    packet.egress = DROPPED;
+    // What only a packet on its way needs has room for why it is not.
+    packet.transport_offset = u16::from(reason as u8);
+}
+
 macro_rules! reasons {
     ($($variant:ident, $stage:literal, $name:literal, $description:literal;)+) => {
         /// Reason why a packet was dropped.
@@ -220,9 +228,7 @@ impl Context<'_> {
     pub fn discard(&self, packet: &mut Packet, reason: DropReason) {
         debug_assert!(!is_dropped(packet), "a packet is dropped once");
         self.drops.count(reason, 1);
-        packet.egress = DROPPED;
-        // What only a packet on its way needs has room for why it is not.
-        packet.transport_offset = u16::from(reason as u8);
+        mark(packet, reason);
     }
 
     /// Ends the packet's journey: it was for the gateway itself.

@@ -138,6 +138,11 @@ impl Captures {
         self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
+    /// Looks at packets that were dropped from the queue of `port`, at most a batch.
+    pub fn fallen(&mut self, packets: &[Packet], port: PortId, now: Nanos) {
+        self.refused(packets, port, DropReason::QueueFull, now);
+    }
+
     #[inline]
     fn look(
         &mut self,
@@ -198,6 +203,8 @@ impl<E: Egress> Egress for Watched<'_, E> {
             let reason = if open { DropReason::TxFull } else { DropReason::PortDown };
             self.captures.refused(batch, port, reason, self.now);
         }
+        let (captures, now) = (&mut *self.captures, self.now);
+        self.egress.show_fallen(pool, &mut |port, packets| captures.fallen(packets, port, now));
         open
     }
 

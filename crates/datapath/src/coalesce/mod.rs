@@ -15,7 +15,7 @@
 //! | TCP over IPv4 and IPv6 | headers are equal, options and VLAN tags included; the sequence number is the next one; ACK is the only flag besides ECE, and PSH or FIN on the last; all but the last are of one length |
 //! | UDP over IPv4 and IPv6 | headers are equal; there is a checksum; all but the last are of one length |
 //!
-//! IPv4 identifications count up by one, or stay the same in packets with DF. Fragments, IPv4 options,
+//! IPv4 identifications count up by one, or stay the same in packets with DF for a port that renumbers. Fragments, IPv4 options,
 //! extension headers, wrong checksums and link-layer padding are never merged. A partial checksum counts as right: the
 //! segments that a tunnel has brought from a local sender have one each.
 
@@ -156,7 +156,7 @@ impl Coalescer {
         }
         if candidate.part != Part::None
             && let Some(open) = self.runs.get_mut(usize::from(run))
-            && let Some(goes_on) = open.join(packet, &candidate, batch)
+            && let Some(goes_on) = open.join(packet, &candidate, batch, takes)
         {
             self.joins[usize::from(number)] = run;
             self.places[place] = if goes_on { run } else { NONE };
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// Takes a packet of the same hash if it is the next one of the flow. `Some(true)` when more may follow.
-    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch) -> Option<bool> {
+    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch, takes: Takes) -> Option<bool> {
         let first = &self.first;
         let head = batch.get(usize::from(self.head))?;
         let is_next = next.protocol == first.protocol
@@ -234,7 +234,7 @@ impl Run {
         if !is_next || !fits || !same_headers(head, packet, next) {
             return None;
         }
-        let step = self.step_to(next, head)?;
+        let step = self.step_to(next, head, takes.renumbers)?;
         self.verified = self.verified || is_exact(head, first);
         if !self.verified || !is_exact(packet, next) {
             return None;
@@ -248,7 +248,7 @@ impl Run {
     }
 
     /// Step of the IPv4 identification, if `next` has the one that is due.
-    fn step_to(&self, next: &Candidate, head: &Packet) -> Option<u16> {
+    fn step_to(&self, next: &Candidate, head: &Packet, renumbers: bool) -> Option<u16> {
         if !next.protocol.is_v4() {
             return Some(0);
         }
@@ -257,7 +257,7 @@ impl Run {
             Some(step) => (ahead == step * (u16::from(self.joined) + 1)).then_some(step),
             None if ahead == 1 => Some(1),
             // Without DF, equal identifications would mix fragments up (RFC 6864, 4.1).
-            None if ahead == 0 => has_dont_fragment(head, &self.first).then_some(0),
+            None if ahead == 0 => (renumbers && has_dont_fragment(head, &self.first)).then_some(0),
             None => None,
         }
     }

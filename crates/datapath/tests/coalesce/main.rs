@@ -217,6 +217,25 @@ fn udp_without_a_checksum_or_for_a_port_without_segments_is_not_merged() {
     bench.close();
 }
 
+/// Packets whose identifications stand still are left alone unless the port renumbers: the kernel counts up when it cuts.
+#[test]
+fn identifications_that_stand_still_are_kept() {
+    for (first, is_v6) in
+        [(Recipe::tcp(100), false), (udp(Recipe::tcp(100)), false), (v6(Recipe::tcp(100)), true)]
+    {
+        for (ids, counted) in [([5, 5], false), ([0, 0], false), ([5, 6], true)] {
+            let second = Recipe { identification: ids[1], ..first.next() };
+            let frames = [Recipe { identification: ids[0], ..first.clone() }.frame(), second.frame()];
+            let mut bench = Bench::new(2048, true);
+            bench.outlet.takes.renumbers = false;
+            let results = merge(&mut bench, &frames, ChecksumState::Unknown);
+            assert_eq!(results.len(), if counted || is_v6 { 1 } else { 2 }, "{ids:?}");
+            assert_same(&frames, &results.concat());
+            bench.close();
+        }
+    }
+}
+
 /// A packet is not overtaken unless it is certainly of another flow.
 #[test]
 fn nothing_is_overtaken() {

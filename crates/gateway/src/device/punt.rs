@@ -26,9 +26,9 @@ impl Driver for PuntPath {
             takes: Takes {
                 partial_checksums: true,
                 segments: true,
-                only_ipv4_segments: false,
                 udp_segments: punt.udp_segments,
                 tunnel_segments: punt.tunnel_segments,
+                ..Takes::default()
             },
             queues: opened.queues.len(),
             mode: "TAP, redirect to the ingress of each port".to_owned(),

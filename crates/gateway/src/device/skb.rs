@@ -56,9 +56,9 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
         takes: Takes {
             partial_checksums: true,
             segments: true,
-            only_ipv4_segments: false,
             udp_segments: opened.udp_segments,
             tunnel_segments: opened.tunnel_segments,
+            ..Takes::default()
         },
         queues: queues.len(),
         mode: format!("skb, {} and a TAP", opened.hook),

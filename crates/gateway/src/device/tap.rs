@@ -79,9 +79,9 @@ fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
         takes: Takes {
             partial_checksums: true,
             segments: true,
-            only_ipv4_segments: false,
             udp_segments: tap.udp_segments,
             tunnel_segments: tap.tunnel_segments,
+            ..Takes::default()
         },
         queues: tap.queues.len(),
         mode: "TAP with virtio-net headers".to_owned(),

@@ -72,7 +72,7 @@ impl Way {
         let gateway = mode.map(|mode| {
             let port = |name: &str| {
                 format!(
-                    "[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"{}\"\n",
+                    "[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\nmode = \"{}\"\non_exit = \"kernel\"\n",
                     mode.name()
                 )
             };
@@ -123,11 +123,11 @@ impl Way {
 const OTHER: usize = 2;
 const FAR: usize = 3;
 
-/// What leaves by the interface that is no port, and what the kernel may send by either.
+/// Routes by the interface that is no port, and by either.
 const AWAY: &str = "ip route add 203.0.113.0/24 via 10.83.3.2";
 const EITHER: &str = "ip route add 203.0.113.0/24 nexthop via 10.83.2.2 nexthop via 10.83.3.2";
 
-/// What a packet costs more than with the kernel alone, by mode.
+/// Cost of a packet beyond that with the kernel alone, by mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
     /// None is the kernel alone, once more.

@@ -27,7 +27,7 @@ destination_port = 9
 action = "drop"
 "#;
 
-fn between(topology: &mut Topology) -> (Namespace, Namespace, Gateway) {
+fn between(topology: &mut Topology, text: &str) -> (Namespace, Namespace, Gateway) {
     let gateway = topology.namespace("gw").unwrap();
     let mut host = |role: &str, interface: &str, ip| {
         let host = topology.namespace(role).unwrap();
@@ -36,7 +36,7 @@ fn between(topology: &mut Topology) -> (Namespace, Namespace, Gateway) {
         host
     };
     let (left, right) = (host("left", "eth0", LEFT), host("right", "eth1", RIGHT));
-    let polder = Gateway::start(topology, &gateway, TEXT);
+    let polder = Gateway::start(topology, &gateway, text);
     assert_reaches(&left, RIGHT);
     (left, right, polder)
 }
@@ -122,7 +122,7 @@ fn a_dropped_packet_shows_why() {
         return;
     }
     let mut topology = Topology::new().unwrap();
-    let (left, _right, polder) = between(&mut topology);
+    let (left, _right, polder) = between(&mut topology, TEXT);
     let file = file(&topology, "drops");
     let child = capture(&polder, &file, &["eth0", "--drops"]);
     send(&left, &[(3000, &[9, 10]), (3001, &[9])]);
@@ -138,13 +138,41 @@ fn a_dropped_packet_shows_why() {
     polder.stop();
 }
 
+/// Packets that the queue in front of a port drops are in the captures of both ports, with the reason.
+#[test]
+fn packets_that_a_queue_drops_are_captured() {
+    if !root_or_skip("packets_that_a_queue_drops_are_captured") {
+        return;
+    }
+    for queue in ["drop-tail", "codel"] {
+        let mut topology = Topology::new().unwrap();
+        let options = format!("queue = {{ kind = {queue:?}, limit_bytes = 20_000, rate_kbit = 2_000 }}");
+        let text = TEXT.replace("interface = \"eth1\"", &format!("interface = \"eth1\"\n{options}"));
+        let (left, right, polder) = between(&mut topology, &text);
+        let files = ["eth0", "eth1"].map(|port| (port, file(&topology, &format!("{queue}-{port}"))));
+        let children = files.each_ref().map(|(port, file)| capture(&polder, file, &[port, "--drops"]));
+        stream(&left, &right, RIGHT, 5_000.0, Duration::from_secs(1));
+        until("the queue is empty", || polder.term("held") == 0);
+        let dropped = ["queue-full", "queue-delay"].map(|reason| polder.drops(reason));
+        assert!(dropped.iter().sum::<u64>() > 1_000, "{queue}: {dropped:?}");
+        for ((port, file), child) in files.iter().zip(children) {
+            let summary = end(child);
+            let captured = ["full", "delay"]
+                .map(|reason| packets(file, &format!("dropped in queue: queue-{reason}, worker 0")) as u64);
+            assert_eq!(captured, dropped, "{queue} {port}: {summary}");
+        }
+        polder.assert_conserved();
+        polder.stop();
+    }
+}
+
 #[test]
 fn dhcp_on_a_busy_port() {
     if !root_or_skip("dhcp_on_a_busy_port") {
         return;
     }
     let mut topology = Topology::new().unwrap();
-    let (left, right, polder) = between(&mut topology);
+    let (left, right, polder) = between(&mut topology, TEXT);
     let file = file(&topology, "dhcp");
     let arguments = ["eth0", "--stage", "rx", "udp port 67 or udp port 68"];
     let child = capture(&polder, &file, &arguments);
@@ -169,7 +197,7 @@ fn tcpdump_reads_along() {
         return;
     }
     let mut topology = Topology::new().unwrap();
-    let (left, _right, polder) = between(&mut topology);
+    let (left, _right, polder) = between(&mut topology, TEXT);
     let mut command = Command::new(program());
     command.args(["capture", "eth1", "--stage", "tx", "-c", "3", "udp"]).arg("--socket").arg(polder.socket());
     let mut capture = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -199,7 +227,7 @@ fn what_cannot_be_captured_is_refused() {
         return;
     }
     let mut topology = Topology::new().unwrap();
-    let (_left, _right, polder) = between(&mut topology);
+    let (_left, _right, polder) = between(&mut topology, TEXT);
     let file = file(&topology, "none");
     let mut command = Command::new(program());
     let output =

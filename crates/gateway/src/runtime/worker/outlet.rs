@@ -6,7 +6,7 @@
 use super::NewQueue;
 use polder_buffers::{BATCH, Batch, Packet, Pool};
 use polder_datapath::counters::WorkerCounters;
-use polder_datapath::drops::DropReason;
+use polder_datapath::drops::{DropReason, mark};
 use polder_datapath::port::{Turn, TxQueue};
 use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, Refusal};
 use polder_datapath::units::Nanos;
@@ -19,6 +19,9 @@ const TURN: usize = 8;
 /// A device that has enough does not say when it wants more; so it is asked again after this.
 const LOOK_AGAIN: Nanos = Nanos(200_000);
 
+/// Dropped packets that wait for a capture at most; a look comes several times a turn.
+const MOST_FALLEN: usize = 8 * BATCH;
+
 /// Both together.
 pub struct Outlet {
     tx: Box<dyn TxQueue>,
@@ -28,6 +31,8 @@ pub struct Outlet {
     /// Slots of the packets that wait.
     slots: u64,
     counters: Arc<EgressCounters>,
+    /// Dropped packets that a capture is to see; none while nobody captures.
+    fallen: Option<Vec<Packet>>,
 }
 
 impl Outlet {
@@ -38,7 +43,7 @@ impl Outlet {
 
     /// Outlet with that queue in front of `tx`.
     pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
-        Self { tx, queue, next: Batch::new(), slots: 0, counters }
+        Self { tx, queue, next: Batch::new(), slots: 0, counters, fallen: None }
     }
 
     /// Packets that wait.
@@ -72,10 +77,10 @@ impl Outlet {
         counters.entered.add(batch.len() as u64);
         let region = pool.region().id();
         self.slots += batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
-        let slots = &mut self.slots;
+        let (slots, fallen) = (&mut self.slots, &mut self.fallen);
         self.queue.put(batch, now, |packet, why| {
             *slots -= packet.slots_of(region);
-            refuse(packet, why, pool, counters, worker);
+            refuse(packet, why, pool, fallen, counters, worker);
         });
     }
 
@@ -121,10 +126,11 @@ impl Outlet {
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
         let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
+        let fallen = &mut self.fallen;
         while self.next.len() < room {
             let packet = self.queue.take(now, |packet, why| {
                 *slots -= packet.slots_of(region);
-                refuse(packet, why, pool, counters, worker);
+                refuse(packet, why, pool, fallen, counters, worker);
             });
             let Some(packet) = packet else { break };
             counters.left.add(1);
@@ -155,11 +161,27 @@ impl Outlet {
     pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
         let old = std::mem::replace(&mut self.queue, queue);
         let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
+        let fallen = &mut self.fallen;
         self.queue.take_over(old, |packet, why| {
             *slots -= packet.slots_of(region);
-            refuse(packet, why, pool, counters, worker);
+            refuse(packet, why, pool, fallen, counters, worker);
         });
         self.publish();
+    }
+
+    /// Keeps packets that it drops for a capture to see, or does so no more.
+    pub fn watch(&mut self, is_watched: bool, pool: &mut Pool) {
+        if is_watched != self.fallen.is_some() {
+            let kept = std::mem::replace(&mut self.fallen, is_watched.then(Vec::new));
+            kept.into_iter().flatten().for_each(|packet| pool.release_packet(packet));
+        }
+    }
+
+    /// Shows the packets that were dropped since the last time, and releases them.
+    pub fn show_fallen(&mut self, pool: &mut Pool, mut look: impl FnMut(&[Packet])) {
+        let Some(fallen) = self.fallen.as_mut().filter(|fallen| !fallen.is_empty()) else { return };
+        fallen.chunks(BATCH).for_each(&mut look);
+        fallen.drain(..).for_each(|packet| pool.release_packet(packet));
     }
 
     /// The sending queue of the device, for a port whose queue is taken away. The device is given the packets that
@@ -197,6 +219,7 @@ impl Outlet {
         counters.full.add(refused);
         worker.drops.count(DropReason::QueueFull, refused);
         self.slots = 0;
+        self.watch(false, pool);
         self.publish();
         self.tx
     }
@@ -204,6 +227,7 @@ impl Outlet {
     /// The sending queue without the one in front of it; what waits is dropped.
     pub fn into_tx(mut self, pool: &mut Pool, worker: &WorkerCounters) -> Box<dyn TxQueue> {
         self.clear(pool, worker);
+        self.watch(false, pool);
         self.tx
     }
 
@@ -217,12 +241,25 @@ impl Outlet {
     }
 }
 
-fn refuse(packet: Packet, why: Refusal, pool: &mut Pool, counters: &EgressCounters, worker: &WorkerCounters) {
+fn refuse(
+    mut packet: Packet,
+    why: Refusal,
+    pool: &mut Pool,
+    fallen: &mut Option<Vec<Packet>>,
+    counters: &EgressCounters,
+    worker: &WorkerCounters,
+) {
     let (counter, reason) = match why {
         Refusal::Full => (&counters.full, DropReason::QueueFull),
         Refusal::Delay => (&counters.delay, DropReason::QueueDelay),
     };
     counter.add(1);
     worker.drops.count(reason, 1);
-    pool.release_packet(packet);
+    match fallen.as_mut().filter(|fallen| fallen.len() < MOST_FALLEN) {
+        Some(fallen) => {
+            mark(&mut packet, reason);
+            fallen.push(packet);
+        }
+        None => pool.release_packet(packet),
+    }
 }

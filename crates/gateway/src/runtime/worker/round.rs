@@ -6,6 +6,7 @@ use polder_datapath::engine::TurnContext;
 use polder_datapath::port::{Budget, Turn};
 use polder_datapath::scheduler::{Elapsed, Grant, Outcome};
 use polder_datapath::steer::Order;
+use polder_datapath::transmit::Egress as _;
 use polder_datapath::units::Nanos;
 
 /// Packets that one call receives at most: one batch.
@@ -22,6 +23,7 @@ impl Worker {
     /// A turn for everything that has one. Says whether there is reason for another round at once.
     pub(super) fn round(&mut self, now: Nanos) -> bool {
         self.senders.now = now;
+        self.senders.is_watched = self.engine.captures().is_some();
         let (mut busy, packets) = self.cycle(now);
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
@@ -30,6 +32,10 @@ impl Worker {
             busy = self.take_part(busy, now);
         }
         busy |= self.senders.round(&mut self.pool);
+        if let Some(captures) = self.engine.captures() {
+            self.senders
+                .show_fallen(&mut self.pool, &mut |port, packets| captures.fallen(packets, port, now));
+        }
         self.engine.tick(now, &mut self.pool);
         let with = TurnContext { now, pool: &mut self.pool, timed: false };
         self.engine.look_after(with, &mut self.senders);

@@ -32,6 +32,8 @@ pub(super) struct Senders {
     sated: bool,
     /// True if packets that a device has taken wait in front of it.
     has_unsent: bool,
+    /// True while somebody captures.
+    pub(super) is_watched: bool,
 }
 
 /// A consumer behind a port.
@@ -59,6 +61,7 @@ impl Senders {
                 }
                 SendPath::Queued(outlet) => {
                     has_queues = true;
+                    outlet.watch(self.is_watched, pool);
                     busy |= outlet.pump(self.now, pool, &self.counters);
                 }
                 SendPath::Through(_) => {}
@@ -118,5 +121,13 @@ impl Egress for Senders {
 
     fn hand_to_sequencer(&mut self, batch: &mut Batch) {
         self.push_to(SEQUENCER, batch);
+    }
+
+    fn show_fallen(&mut self, pool: &mut Pool, look: &mut dyn FnMut(PortId, &[Packet])) {
+        for (port, sender) in (0..).map(PortId).zip(&mut self.ports) {
+            if let Some(SendPath::Queued(outlet)) = sender {
+                outlet.show_fallen(pool, |packets| look(port, packets));
+            }
+        }
     }
 }

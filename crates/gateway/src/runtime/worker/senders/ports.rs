@@ -20,6 +20,7 @@ impl Senders {
             offered: 0,
             sated: false,
             has_unsent: false,
+            is_watched: false,
         }
     }
 
