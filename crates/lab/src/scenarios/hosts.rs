@@ -78,6 +78,7 @@ rows!(
     "smcroute",
     "rename",
     "tcpdump",
+    "vlan_router",
 );
 
 /// The scenario.

@@ -33,6 +33,7 @@ mod smcroute;
 mod source_specific;
 mod swarm;
 mod tcpdump;
+mod vlan_router;
 mod wg_quick;
 
 use super::networks::ROUTER;
@@ -73,12 +74,15 @@ pub(super) const ALL: &[&Recipe] = &[
     &smcroute::RECIPE,
     &rename::RECIPE,
     &tcpdump::RECIPE,
+    &vlan_router::RECIPE,
 ];
 
 /// A recipe without content: for `..NONE`.
 const NONE: Recipe = Recipe {
     name: "",
     programs: &[],
+    modules: &[],
+    needs: "",
     network: &ROUTER,
     setup: &[],
     services: &[],
