@@ -38,7 +38,7 @@ use std::time::Duration;
 /// Address by which the guest reaches this machine.
 pub const HOST: &str = "10.0.2.2";
 /// Time for which the guest may take to start.
-const BOOT: Duration = Duration::from_secs(60);
+const BOOT: Duration = Duration::from_secs(180);
 /// Time for which one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -178,7 +178,7 @@ impl Guest {
         let has_iommu = options.iommu != Iommu::None;
         let iommu = options.iommu.parameters();
         let line = format!(
-            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on {iommu}\
+            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {iommu}\
              rdinit=/polder-lab -- guest-agent {port}"
         );
         let mut command = Emulator::with(options.cards)?.command();

@@ -35,7 +35,7 @@ const MODULES: &[&str] = &[
     "xfrm_user",
 ];
 /// Programs that bring the machine's files up.
-const PROGRAMS: &[&str] = &["ip", "sh", "mount", "mkdir", "chroot"];
+const PROGRAMS: &[&str] = &["ip", "sh", "mount", "mkdir", "ln", "chroot"];
 /// Root of this machine's files in the guest.
 const ROOT: &str = "/machine";
 /// The verdict, below it.
@@ -127,6 +127,7 @@ fn mount() -> String {
          mount -t cgroup2 cgroup {ROOT}/sys/fs/cgroup
          mount -t devtmpfs dev {ROOT}/dev
          mkdir -p {ROOT}/dev/pts {ROOT}/dev/shm
+         ln -s /proc/self/fd {ROOT}/dev/fd
          mount -t devpts -o ptmxmode=666 pts {ROOT}/dev/pts
          for folder in dev/shm run tmp var/run; do
            [ -L {ROOT}/$folder ] || mount -t tmpfs memory {ROOT}/$folder

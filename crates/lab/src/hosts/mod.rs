@@ -32,7 +32,7 @@ use std::sync::PoisonError;
 /// Programs of every recipe.
 const PROGRAMS: [&str; 4] = ["ip", "ping", "ethtool", "sh"];
 /// Folders of programs that are on nobody's search path.
-const FOLDERS: [&str; 2] = ["/usr/lib/frr", "/usr/sbin"];
+const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/sbin", "/lib/systemd"];
 
 /// Parts of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

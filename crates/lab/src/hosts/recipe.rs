@@ -55,7 +55,7 @@ pub(super) type Place = (&'static str, &'static str);
 pub(super) struct Wire(pub(super) Place, pub(super) Place);
 
 /// Commands of a shell in a namespace; `{dir}` stands for its directory.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Script(pub(super) &'static str, pub(super) &'static str);
 
 /// A service of a machine.
