@@ -18,7 +18,10 @@ const NETWORK: Network = Network {
     ],
     setup: &[
         Script("gw", "ip link add lan type bond mode 802.3ad lacp_rate fast miimon 50"),
-        Script("gw", "for end in l0 l1; do ip link set $end down; ip link set $end master lan; done; ip link set lan up"),
+        Script(
+            "gw",
+            "for end in l0 l1; do ip link set $end down; ip link set $end master lan; done; ip link set lan up",
+        ),
         Script("host", "ip link add eth0 type bond mode 802.3ad lacp_rate fast miimon 50"),
         Script(
             "host",

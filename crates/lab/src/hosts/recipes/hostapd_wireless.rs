@@ -57,11 +57,18 @@ pub(super) const RECIPE: Recipe = Recipe {
         Service::state("host", JOINED, ""),
     ],
     probes: &[
-        Probe::holds("station_is_authorized", "gw", "hostapd_cli -p {dir}/ctl -i lan all_sta | grep -q AUTHORIZED"),
+        Probe::holds(
+            "station_is_authorized",
+            "gw",
+            "hostapd_cli -p {dir}/ctl -i lan all_sta | grep -q AUTHORIZED",
+        ),
         Probe::ping("the_gateway_by_radio", "host", "10.1.1.1"),
         Probe::ping("ipv4_out_by_radio", "host", "203.0.113.9"),
         Probe::ping("ipv6_in_by_radio", "peer", "2001:db8:1::2"),
-        Probe::new("large_datagram_by_radio", Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 4000" }),
+        Probe::new(
+            "large_datagram_by_radio",
+            Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 4000" },
+        ),
         Probe::holds("reassociation", "host", REJOIN),
     ],
     mutants: &[

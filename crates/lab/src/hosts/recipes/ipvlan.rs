@@ -14,7 +14,10 @@ pub(super) const RECIPE: Recipe = Recipe {
     network: &NETWORK,
     setup: &[
         Script("gw", CONTAINER),
-        Script("box", "ip address add 10.1.1.9/24 dev iv0; ip link set iv0 up; ip route add default via 10.1.1.1"),
+        Script(
+            "box",
+            "ip address add 10.1.1.9/24 dev iv0; ip link set iv0 up; ip route add default via 10.1.1.1",
+        ),
     ],
     probes: &[
         Probe::ping("container_from_the_lan", "host", "10.1.1.9").said(&["ipvlan"]),

@@ -13,7 +13,10 @@ pub(super) const RECIPE: Recipe = Recipe {
     modules: MODULES,
     needs: NEEDS,
     network: &NETWORK,
-    setup: &[Script("gw", CONTAINER), Script("box", "ip address add 10.5.0.9/24 dev iv0; ip link set iv0 up")],
+    setup: &[
+        Script("gw", CONTAINER),
+        Script("box", "ip address add 10.5.0.9/24 dev iv0; ip link set iv0 up"),
+    ],
     probes: &[
         Probe::ping("container_from_the_lan", "host", "10.5.0.9").said(&["ipvlan"]),
         Probe::ping("lan_from_the_container", "box", "10.5.0.2").said(&["ipvlan"]),

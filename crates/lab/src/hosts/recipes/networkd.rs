@@ -33,10 +33,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "networkd",
     programs: &["systemd-networkd", "dnsmasq", "udhcpc", "nft"],
     network: &NETWORK,
-    services: &[
-        LEASES,
-        Service::program("gw", DAEMON).with(&[("lan.network", LAN), ("wan.network", WAN)]),
-    ],
+    services: &[LEASES, Service::program("gw", DAEMON).with(&[("lan.network", LAN), ("wan.network", WAN)])],
     probes: &[
         Probe::holds("dhcp_lease_outside", "gw", "ip address show dev wan | grep -q 'inet 10.1.2.50/'"),
         Probe::ping("ipv4_out_by_the_lease", "host", "203.0.113.9"),
@@ -48,7 +45,11 @@ pub(super) const RECIPE: Recipe = Recipe {
     mutants: &[
         Mutant::new(
             "the lease is lost",
-            ("gw", "ip address flush dev wan", "ip address add 10.1.2.50/24 dev wan; ip route replace default via 10.1.2.2; ip address add 2001:db8:2::1/64 dev wan nodad"),
+            (
+                "gw",
+                "ip address flush dev wan",
+                "ip address add 10.1.2.50/24 dev wan; ip route replace default via 10.1.2.2; ip address add 2001:db8:2::1/64 dev wan nodad",
+            ),
             &["dhcp_lease_outside"],
         ),
         Mutant::new(

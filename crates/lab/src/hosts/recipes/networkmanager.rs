@@ -12,7 +12,11 @@ pub(super) const RECIPE: Recipe = Recipe {
         super::networkd::LEASES,
         Service::program("gw", "rm -f {dir}/bus; exec dbus-daemon --config-file={dir}/bus.conf --nofork")
             .with(&[("bus.conf", BUS)]),
-        Service::program("gw", DAEMON).with(&[("nm.conf", MANAGER), ("lan.keyfile", LAN), ("wan.keyfile", WAN)]),
+        Service::program("gw", DAEMON).with(&[
+            ("nm.conf", MANAGER),
+            ("lan.keyfile", LAN),
+            ("wan.keyfile", WAN),
+        ]),
     ],
     probes: &[
         Probe::holds("dhcp_lease_outside", "gw", "ip address show dev wan | grep -q 'inet 10.1.2.50/'"),

@@ -38,7 +38,10 @@ pub(super) const RECIPE: Recipe = Recipe {
         Probe::ping("access_concentrator_by_the_session", "gw", "10.9.0.1"),
         Probe::ping("ipv4_out_by_the_session", "host", "203.0.113.9"),
         Probe::ping("ipv4_in_by_the_session", "peer", "10.1.1.2"),
-        Probe::new("large_datagram_by_the_session", Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" }),
+        Probe::new(
+            "large_datagram_by_the_session",
+            Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" },
+        ),
         Probe::holds(
             "path_mtu_of_the_session",
             "host",

@@ -19,10 +19,20 @@ pub(super) const RECIPE: Recipe = Recipe {
         Service::state("gw", LOAD, ""),
     ],
     probes: &[
-        Probe::holds("ike_is_established", "gw", "swanctl --list-sas --uri unix://{dir}/vici | grep -q 'site.*INSTALLED'"),
+        Probe::holds(
+            "ike_is_established",
+            "gw",
+            "swanctl --list-sas --uri unix://{dir}/vici | grep -q 'site.*INSTALLED'",
+        ),
         Probe::ping("lan_to_the_far_net", "host", "203.0.113.9"),
-        Probe::new("far_net_to_the_lan", Ask::Ping { from: "peer", to: "10.1.1.2", options: "-I 203.0.113.9" }),
-        Probe::new("large_datagram_by_ipsec", Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" }),
+        Probe::new(
+            "far_net_to_the_lan",
+            Ask::Ping { from: "peer", to: "10.1.1.2", options: "-I 203.0.113.9" },
+        ),
+        Probe::new(
+            "large_datagram_by_ipsec",
+            Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" },
+        ),
         Probe::ping("beside_the_policies", "host", "10.1.2.2"),
         Probe::holds("rekeying", "gw", "swanctl --rekey --child site --uri unix://{dir}/vici"),
     ],

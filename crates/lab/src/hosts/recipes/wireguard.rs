@@ -16,7 +16,10 @@ pub(super) const RECIPE: Recipe = Recipe {
         CLEAR,
         Probe::ping("internet_by_the_tunnel_from_the_gateway", "gw", "203.0.113.9"),
         INTO_THE_LAN,
-        Probe::new("large_datagram_by_the_tunnel", Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" }),
+        Probe::new(
+            "large_datagram_by_the_tunnel",
+            Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" },
+        ),
         HANDSHAKE,
     ],
     mutants: &[
@@ -90,8 +93,10 @@ pub(super) const CLEAR: Probe = Probe::new(
     "nothing_in_the_clear",
     Ask::Passes { from: "host", to: "203.0.113.9", via: ("peer", "wg0"), never: Some(("peer", "eth0")) },
 );
-pub(super) const INTO_THE_LAN: Probe =
-    Probe::new("from_the_tunnel_into_the_lan", Ask::Ping { from: "peer", to: "10.1.1.2", options: "-I 10.8.0.2" });
+pub(super) const INTO_THE_LAN: Probe = Probe::new(
+    "from_the_tunnel_into_the_lan",
+    Ask::Ping { from: "peer", to: "10.1.1.2", options: "-I 10.8.0.2" },
+);
 pub(super) const HANDSHAKE: Probe =
     Probe::holds("handshake", "gw", "wg show wg0 latest-handshakes | awk 'END { exit !($2 > 0) }'");
 

@@ -1,7 +1,9 @@
 //! WireGuard by `wg-quick`, with some networks by the tunnel: routes of the main table.
 
 use super::super::recipe::{Ask, Mutant, Probe, Recipe, Script};
-use super::wireguard::{CLEAR, CONFIGURATIONS, HANDSHAKE, INTO_THE_LAN, KEYS, MODULES, NEEDS, SERVICES, UNKNOWN};
+use super::wireguard::{
+    CLEAR, CONFIGURATIONS, HANDSHAKE, INTO_THE_LAN, KEYS, MODULES, NEEDS, SERVICES, UNKNOWN,
+};
 use super::{NONE, PEER_DEAF};
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -23,7 +25,10 @@ pub(super) const RECIPE: Recipe = Recipe {
         Probe::ping("ipv6_site_by_the_tunnel", "host", "2001:db8:ffff::9"),
         CLEAR,
         INTO_THE_LAN,
-        Probe::new("large_datagram_by_the_tunnel", Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" }),
+        Probe::new(
+            "large_datagram_by_the_tunnel",
+            Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" },
+        ),
         Probe::ping("beside_the_tunnel", "host", "10.1.2.2"),
         HANDSHAKE,
     ],
