@@ -6,7 +6,7 @@ use super::{NONE, PEER_DEAF};
 pub(super) const RECIPE: Recipe = Recipe {
     name: "strongswan",
     programs: &["charon-systemd", "swanctl", "nft"],
-    modules: &["xfrm_user", "esp4", "authenc", "cbc", "hmac", "sha256_generic", "aes_generic"],
+    modules: &["xfrm_user", "esp4", "authenc", "echainiv", "cbc", "hmac", "sha256_generic", "aes_generic"],
     needs: NEEDS,
     setup: &[
         // The peer drops what comes in the clear, and answers by the tunnel alone.
@@ -65,7 +65,7 @@ const LOAD: &str = "
     swanctl --load-all --uri unix://{dir}/vici --file {dir}/swanctl.conf";
 const DAEMON: &str = "charon-systemd {
     install_routes = no
-    load = random nonce openssl aes sha1 sha2 hmac gcm kdf pem pkcs1 x509 pubkey kernel-netlink socket-default vici
+    load = random nonce openssl gmp aes sha1 sha2 hmac gcm kdf pem pkcs1 x509 pubkey kernel-netlink socket-default vici
     plugins { vici { socket = unix://{dir}/vici } }
     filelog { stderr { default = 1 } }
 }
