@@ -33,6 +33,20 @@ const PACKAGES: &[(&str, &str)] = &[
     ("smcrouted", "smcroute"),
     ("zebra", "frr"),
     ("bird", "bird2"),
+    ("wg", "wireguard-tools"),
+    ("wg-quick", "wireguard-tools"),
+    ("pppd", "ppp"),
+    ("pppoe-server", "pppoe"),
+    ("pppoe-discovery", "ppp"),
+    ("charon-systemd", "charon-systemd"),
+    ("swanctl", "strongswan-swanctl"),
+    ("wpa_cli", "wpasupplicant"),
+    ("hostapd_cli", "hostapd"),
+    ("systemd-networkd", "systemd"),
+    ("NetworkManager", "network-manager"),
+    ("nmcli", "network-manager"),
+    ("dbus-daemon", "dbus-daemon"),
+    ("nsenter", "util-linux"),
 ];
 
 /// The command as a person would type it.

@@ -9,6 +9,7 @@ use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::e1000;
+use polder_lab::hosts;
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::peers::{gateway, neighbour, polder};
@@ -101,6 +102,16 @@ enum Command {
     GuestExport {
         /// The one that is listed.
         device: String,
+    },
+    /// Runs recipes of the scenario `hosts`, in a guest.
+    #[command(hide = true)]
+    HostsInside {
+        /// The selection as JSON.
+        selection: String,
+        /// File for the verdict.
+        verdict: PathBuf,
+        /// Program `polder`, or its name.
+        gateway: PathBuf,
     },
     /// Runs one of the selftests, in a guest.
     #[command(hide = true)]
@@ -342,6 +353,9 @@ fn main() -> ExitCode {
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
         Command::GuestExport { device } => polder_lab::usb::export::main(&device),
+        Command::HostsInside { selection, verdict, gateway } => {
+            hosts::inside::main(&selection, &verdict, &gateway, &|line| screen.line(line))
+        }
         Command::SelftestInside { part } => selftests::inside(&part).map(|verdict| screen.line(verdict)),
         Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
         Command::BrokenGateway { number, words } => e1000::stand_in(number, &words),

@@ -43,7 +43,6 @@ fn judge(verdict: &Verdict) {
 }
 
 #[test]
-#[ignore = "long: the daemons of 32 recipes"]
 fn what_worked_before_polder_works_beside_it() {
     examine("what_worked_before_polder_works_beside_it", |quick| quick);
 }

@@ -38,9 +38,14 @@ use std::time::Duration;
 /// Address by which the guest reaches this machine.
 pub const HOST: &str = "10.0.2.2";
 /// Time for which the guest may take to start.
-const BOOT: Duration = Duration::from_secs(60);
+const BOOT: Duration = Duration::from_secs(180);
 /// Time for which one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mount tag of a shared folder.
+pub const SHARED: &str = "shared";
+/// Modules that a guest needs for a shared folder.
+pub const SHARED_MODULES: [&str; 3] = ["virtio_pci", "9pnet_virtio", "9p"];
 
 /// The bridge behind which cards share a group of the IOMMU.
 const BRIDGE: &str = "conventional";
@@ -132,7 +137,16 @@ impl Guest {
     /// # Errors
     /// When something is missing or the guest does not start; the message has its last words.
     pub fn boot(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Self> {
-        Self::boot_with(kernel, options, None)
+        Self::start(kernel, options, None, None)
+    }
+
+    /// Starts a guest that can mount a folder of this machine for reading (9P, tag [`SHARED`]), and waits until it answers.
+    /// The guest's kernel needs [`SHARED_MODULES`].
+    ///
+    /// # Errors
+    /// As [`Guest::boot`].
+    pub fn boot_sharing(kernel: &Kernel, options: &Options<'_>, folder: &Path) -> anyhow::Result<Self> {
+        Self::start(kernel, options, None, Some(folder))
     }
 
     /// Starts a guest with a device that is not the emulator's, and waits until it answers.
@@ -143,6 +157,15 @@ impl Guest {
         kernel: &Kernel,
         options: &Options<'_>,
         remote: Option<&Remote<'_>>,
+    ) -> anyhow::Result<Self> {
+        Self::start(kernel, options, remote, None)
+    }
+
+    fn start(
+        kernel: &Kernel,
+        options: &Options<'_>,
+        remote: Option<&Remote<'_>>,
+        shared: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen for the guest")?;
         let port = listener.local_addr()?.port();
@@ -155,7 +178,7 @@ impl Guest {
         let has_iommu = options.iommu != Iommu::None;
         let iommu = options.iommu.parameters();
         let line = format!(
-            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on {iommu}\
+            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {iommu}\
              rdinit=/polder-lab -- guest-agent {port}"
         );
         let mut command = Emulator::with(options.cards)?.command();
@@ -182,6 +205,7 @@ impl Guest {
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
             .args(cards.flat_map(|(index, card)| card.arguments(port, index, bus)))
             .args(remote.map(Remote::device).unwrap_or_default())
+            .args(shared.map(virtfs).unwrap_or_default())
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")
@@ -348,6 +372,13 @@ fn accept(listener: &TcpListener, emulator: &mut command::Running) -> anyhow::Re
         }
         interrupt::sleep(Duration::from_millis(10))?;
     }
+}
+
+/// Emulator arguments for a folder that the guest may read.
+fn virtfs(folder: &Path) -> [String; 2] {
+    let folder = folder.display();
+    let options = "readonly=on,security_model=none,multidevs=remap";
+    ["-virtfs".to_owned(), format!("local,path={folder},mount_tag={SHARED},{options}")]
 }
 
 /// The guest's files.

@@ -7,6 +7,7 @@
 //! the host show that the probes can fail.
 
 mod bed;
+pub mod inside;
 mod judge;
 pub(crate) mod left;
 mod networks;
@@ -23,19 +24,21 @@ use crate::topology::is_root;
 use crate::{command, interrupt};
 use anyhow::ensure;
 use recipe::Recipe;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
 /// Programs of every recipe.
 const PROGRAMS: [&str; 4] = ["ip", "ping", "ethtool", "sh"];
 /// Folders of programs that are on nobody's search path.
-const FOLDERS: [&str; 2] = ["/usr/lib/frr", "/usr/sbin"];
+const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/sbin", "/lib/systemd"];
 
 /// Parts of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Selection {
-    /// Parts of the names of recipes; all with none.
+    /// Names of recipes, or parts of names; all with none.
     pub only: Vec<String>,
     /// Modes.
     pub modes: Vec<Mode>,
@@ -46,6 +49,7 @@ pub struct Selection {
     /// Recipes that run at a time.
     pub at_a_time: usize,
     /// Probes that are known not to work, for which nobody waits long.
+    #[serde(skip)]
     pub known: Vec<Name>,
 }
 
@@ -73,14 +77,11 @@ pub fn available() -> anyhow::Result<()> {
 /// When a testbed cannot be made; what does not work is in the verdict.
 pub fn examine(selection: &Selection, says: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Verdict> {
     available()?;
-    let wanted = |recipe: &&&'static Recipe| {
-        selection.only.is_empty() || selection.only.iter().any(|part| recipe.name.contains(part.as_str()))
-    };
     let mut total = Verdict::default();
     let mut jobs = Vec::new();
-    for recipe in recipes::ALL.iter().filter(wanted) {
+    for recipe in recipes::ALL.iter().filter(|recipe| is_wanted(recipe, selection)) {
         match missing(recipe) {
-            Some(program) => drop(total.skipped.insert(recipe.name, command::remedy(program))),
+            Some(reason) => drop(total.skipped.insert(recipe.name, reason)),
             None => jobs.extend(selection.modes.iter().map(|&mode| (*recipe, mode))),
         }
     }
@@ -118,12 +119,34 @@ fn work(
     }
 }
 
-/// The first program of a recipe that is not installed.
-fn missing(recipe: &Recipe) -> Option<&'static str> {
+/// True if a selection has a recipe. A whole name is none of the others' part.
+fn is_wanted(recipe: &Recipe, selection: &Selection) -> bool {
+    let means = |part: &String| match names().any(|name| name == part) {
+        true => recipe.name == part,
+        false => recipe.name.contains(part.as_str()),
+    };
+    selection.only.is_empty() || selection.only.iter().any(means)
+}
+
+/// What a recipe lacks here: a program, or modules of the kernel.
+fn missing(recipe: &Recipe) -> Option<String> {
+    let modules = || (!has_modules(recipe)).then(|| recipe.modules.join(", "));
+    missing_program(recipe)
+        .or_else(|| modules().map(|modules| format!("this machine's kernel has no {modules}")))
+}
+
+/// The remedy for the first program of a recipe that is not installed.
+fn missing_program(recipe: &Recipe) -> Option<String> {
     let is_there = |program: &str| {
         command::exists(program) || FOLDERS.iter().any(|folder| Path::new(folder).join(program).is_file())
     };
-    recipe.programs.iter().copied().find(|program| !is_there(program))
+    recipe.programs.iter().copied().find(|program| !is_there(program)).map(command::remedy)
+}
+
+/// True if this kernel has the modules of a recipe: it is tried in a namespace that ends with the commands.
+fn has_modules(recipe: &Recipe) -> bool {
+    let mut tried = Command::new("unshare");
+    recipe.needs.is_empty() || command::run(tried.args(["--net", "sh", "-e", "-c", recipe.needs])).is_ok()
 }
 
 #[cfg(test)]

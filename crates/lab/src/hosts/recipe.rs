@@ -8,6 +8,10 @@ pub(crate) struct Recipe {
     pub(super) name: &'static str,
     /// Programs; the recipe is skipped where one is missing.
     pub(super) programs: &'static [&'static str],
+    /// Modules of the kernel, beside those of every guest; a kernel that lacks them is replaced by a guest's.
+    pub(super) modules: &'static [&'static str],
+    /// Commands of a shell in an empty namespace that fail where the kernel lacks the modules.
+    pub(super) needs: &'static str,
     pub(super) network: &'static Network,
     /// Commands that run once, behind those of the network.
     pub(super) setup: &'static [Script],
@@ -51,7 +55,7 @@ pub(super) type Place = (&'static str, &'static str);
 pub(super) struct Wire(pub(super) Place, pub(super) Place);
 
 /// Commands of a shell in a namespace; `{dir}` stands for its directory.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Script(pub(super) &'static str, pub(super) &'static str);
 
 /// A service of a machine.

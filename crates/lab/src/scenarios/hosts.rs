@@ -91,6 +91,17 @@ rows!(
     "smcroute",
     "rename",
     "tcpdump",
+    "vlan_router",
+    "wireguard",
+    "wireguard_site",
+    "bond_lacp",
+    "pppoe",
+    "ipvlan",
+    "ipvlan_bridge",
+    "strongswan",
+    "networkd",
+    "hostapd_wireless",
+    "networkmanager",
 );
 
 /// The scenario.

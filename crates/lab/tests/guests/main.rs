@@ -5,6 +5,7 @@ mod cards;
 mod clsact;
 mod e1000_guest;
 mod e1000_kernel;
+mod hosts;
 mod lan78xx;
 mod machine;
 mod nics;

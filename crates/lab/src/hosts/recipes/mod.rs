@@ -3,6 +3,7 @@
 mod macros;
 
 mod bird;
+mod bond_lacp;
 mod dhcp_client;
 mod dnsmasq;
 mod docker;
@@ -13,7 +14,10 @@ mod frr_pbr;
 mod frr_vrrpd;
 mod gre_keepalive;
 mod hostapd_wired;
+mod hostapd_wireless;
 mod igmpproxy;
+mod ipvlan;
+mod ipvlan_bridge;
 mod keepalived;
 mod keepalived_vmac;
 mod kernel_vxlan;
@@ -23,17 +27,24 @@ mod lldpd;
 mod macvlan_container;
 mod macvlan_router;
 mod mwan3;
+mod networkd;
+mod networkmanager;
 mod openvpn;
 mod own_mac;
+mod pppoe;
 mod ptp4l;
 mod radvd_two;
 mod rename;
 mod router;
 mod smcroute;
 mod source_specific;
+mod strongswan;
 mod swarm;
 mod tcpdump;
+mod vlan_router;
 mod wg_quick;
+mod wireguard;
+mod wireguard_site;
 
 use super::networks::ROUTER;
 use super::recipe::{Recipe, Service};
@@ -73,12 +84,25 @@ pub(super) const ALL: &[&Recipe] = &[
     &smcroute::RECIPE,
     &rename::RECIPE,
     &tcpdump::RECIPE,
+    &vlan_router::RECIPE,
+    &wireguard::RECIPE,
+    &wireguard_site::RECIPE,
+    &bond_lacp::RECIPE,
+    &pppoe::RECIPE,
+    &ipvlan::RECIPE,
+    &ipvlan_bridge::RECIPE,
+    &strongswan::RECIPE,
+    &networkd::RECIPE,
+    &hostapd_wireless::RECIPE,
+    &networkmanager::RECIPE,
 ];
 
 /// A recipe without content: for `..NONE`.
 const NONE: Recipe = Recipe {
     name: "",
     programs: &[],
+    modules: &[],
+    needs: "",
     network: &ROUTER,
     setup: &[],
     services: &[],
