@@ -28,8 +28,8 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
                 continue;
             }
             let message = format!(
-                "{interface} is in use by gateway {gateway}, which would receive nothing there until it is \
-                 restarted: stop it first, or add --force"
+                "{interface} is in use by gateway {gateway}, which loses packets there until it has \
+                 opened it again: stop it first, or add --force"
             );
             return Err(Failure::Error(anyhow!(message)));
         }

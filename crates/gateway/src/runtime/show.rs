@@ -11,6 +11,7 @@ use super::views;
 use crate::config::bridge::ranges;
 use crate::config::model::{Bridge, Configuration, Member, MemberVlan, OnExit, Tunnel};
 use crate::device::Link;
+use crate::events::program_in_front;
 use crate::kernel::hooks::Bypassed;
 use crate::metrics::{GatewayState, Rows};
 use crate::show::configuration::Written;
@@ -367,7 +368,8 @@ fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
 /// Pre-flight findings of the last opening that ought to be mended.
 fn findings(state: &PortState) -> Vec<String> {
     let findings = state.handle().map(|handle| handle.findings()).unwrap_or_default();
-    findings.into_iter().chain(state.refusals.iter().cloned()).collect()
+    let in_front = state.program_in_front.as_deref().map(program_in_front);
+    findings.into_iter().chain(state.refusals.iter().cloned()).chain(in_front).collect()
 }
 
 fn all_drops(gateway: &Gateway) -> Drops {

@@ -43,6 +43,7 @@ mod rename;
 mod routed_tunnel;
 mod router;
 mod routing;
+mod second;
 mod segments;
 mod several_routes;
 mod silent;

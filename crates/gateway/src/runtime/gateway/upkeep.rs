@@ -107,6 +107,7 @@ impl Gateway {
                 changed.push(id);
             }
             state.note_refusals();
+            state.note_program_in_front(events);
         }
         if renamed {
             self.renew_hooks();
@@ -115,7 +116,7 @@ impl Gateway {
             self.note_link(id, up);
         }
         for id in gone {
-            self.close(id, GONE);
+            self.close(id, self.why_closed(id));
         }
         if changed.is_empty() {
             return;
@@ -153,6 +154,7 @@ impl Gateway {
             return;
         }
         (state.handle, state.link) = (None, None);
+        state.lock = None;
         state.spares.clear();
         let port = state.configuration.name.clone();
         self.events.note(EventKind::PortClosed { port, why: why.to_owned() });

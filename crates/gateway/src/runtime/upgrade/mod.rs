@@ -23,6 +23,7 @@ pub(super) use give::{Giver, Heritage};
 pub(super) use state::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
 pub(crate) use take::TakenOver;
 pub(super) use take::{Inheritance, SteppedBack};
+pub(super) use wire::MOST_DESCRIPTORS;
 
 use crate::device::PartsKind;
 use polder_datapath::units::Nanos;

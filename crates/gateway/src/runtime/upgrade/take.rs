@@ -158,9 +158,14 @@ impl Inheritance {
         lock(&self.parts).remove(port)
     }
 
+    /// True once the gateway has let go of its devices.
+    pub(in crate::runtime) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
     /// Reason why a port cannot be opened before the gateway has let go of it; `None` if it can.
     pub(in crate::runtime) fn obstacle(&self, port: &Port) -> Option<String> {
-        if self.is_gone.load(Ordering::Relaxed) || lock(&self.parts).contains_key(&port.name) {
+        if self.is_gone() || lock(&self.parts).contains_key(&port.name) {
             return None;
         }
         let mut anew = lock(&self.anew);
@@ -189,14 +194,18 @@ impl Inheritance {
     }
 
     fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
-        let (message, _) = self.channel.receive(STEP).context("the gateway does not hand over")?;
-        let Message::State(state) = message else { bail!("the gateway hands over {message:?}") };
+        let (message, descriptors) =
+            self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let Message::State(mut state) = message else { bail!("the gateway hands over {message:?}") };
+        let locks = std::mem::take(&mut state.locks);
         gateway.resume(*state)?;
         self.channel.send(&Message::Took, &[])?;
         // Without a limit: the gateway that runs ends the connection, and nothing else says that it does not go on.
         let (message, _) =
             self.channel.receive(None::<Duration>).context("the gateway takes back what it has given")?;
         ensure!(matches!(message, Message::Granted), "the gateway gives leave by {message:?}");
+        // Until then the locks are the other process's.
+        gateway.take_locks(locks.into_iter().zip(descriptors));
         Ok(())
     }
 
