@@ -370,8 +370,7 @@ mod tests {
             )
         );
         std::thread::scope(|scope| {
-            let waiting =
-                scope.spawn(|| InterfaceLock::lock(path.clone(), &holder("two"), 500).map(|_| ()));
+            let waiting = scope.spawn(|| InterfaceLock::lock(path.clone(), &holder("two"), 500).map(|_| ()));
             std::thread::sleep(3 * PAUSE);
             drop(other);
             assert_eq!(waiting.join().expect("it ends"), Ok(()));

@@ -138,9 +138,8 @@ fn of_two_that_start_at_once_one_runs() {
         return;
     }
     let net = Net::new();
-    let table = |port: &str, interface: &str| {
-        format!("[port.{port}]\ninterface = \"{interface}\"\nmode = \"skb\"\n")
-    };
+    let table =
+        |port: &str, interface: &str| format!("[port.{port}]\ninterface = \"{interface}\"\nmode = \"skb\"\n");
     let tables = [table("a", "eth0"), table("b", "eth1")];
     let bridge = "[bridge.lan]\nmembers = [\"a\", \"b\"]\n";
     let [forth, back] = [[0, 1], [1, 0]].map(|order| order.map(|port| tables[port].as_str()).concat());
