@@ -12,6 +12,7 @@ mod completions;
 mod daemons;
 mod death;
 mod drain;
+mod drop_history;
 mod events;
 mod failed_redirects;
 mod fallback;

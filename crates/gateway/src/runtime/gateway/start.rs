@@ -12,6 +12,7 @@ use crate::device::OpenPort;
 use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::events::EventWatch;
+use crate::runtime::history::DropHistory;
 use crate::runtime::hooks::Watch;
 use crate::runtime::hops::NextHops;
 use crate::runtime::liveness::Liveness;
@@ -66,6 +67,7 @@ impl Gateway {
         let (devices, tables) = (Devices::inherited(inheritance), inheritance.tables());
         let (mut gateway, waiting) =
             Self::prepare(configuration, memory, (clock, threads.clone()), devices, tables)?;
+        gateway.history.resume(inheritance.history());
         let asked = clock.now();
         if !inheritance.take(&mut gateway)? {
             gateway.leave_devices();
@@ -144,6 +146,7 @@ impl Gateway {
             before: None,
             reloads: Reloads::default(),
             events: Events::default(),
+            history: DropHistory::new(clock.now()),
             event_watch: EventWatch::default(),
             liveness: Liveness::new(clock).context("cannot make the descriptors of BFD")?,
             workers: Vec::new(),

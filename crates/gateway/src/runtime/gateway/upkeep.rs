@@ -8,6 +8,7 @@ use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
+use crate::runtime::show::all_drops;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
@@ -69,6 +70,10 @@ impl Gateway {
             watch.look(self, now);
         }
         self.event_watch = watch;
+        if self.history.is_due(now) {
+            let drops = all_drops(self);
+            self.history.note(now, &drops);
+        }
         let is_soon = |port: &PortState| !port.open && port.retry_at < now + Nanos::SECOND;
         let waiting = missing || self.ports.iter().any(is_soon);
         if waiting { pause.min(RETRY_PORT) } else { pause }

@@ -170,6 +170,7 @@ impl Giver {
             socket: place.inode(),
             metrics: metrics.as_ref().map(Shared::describe),
             ports: ports.len(),
+            history: gateway.history.handed(),
         };
         channel.send(&Message::Offer(Box::new(offer)), &descriptors)?;
         for (name, (kind, parts)) in ports {

@@ -25,6 +25,7 @@ pub(crate) use take::TakenOver;
 pub(super) use take::{Inheritance, SteppedBack};
 pub(super) use wire::MOST_DESCRIPTORS;
 
+use super::history::HandedDrops;
 use crate::device::PartsKind;
 use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,9 @@ pub(super) struct Offer {
     pub(super) metrics: Option<(String, Option<(PathBuf, u64)>)>,
     /// Number of port messages that follow.
     pub(super) ports: usize,
+    /// Drops of the last day.
+    #[serde(default)]
+    pub(super) history: HandedDrops,
 }
 
 /// A port that can be passed.

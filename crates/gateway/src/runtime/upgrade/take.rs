@@ -9,6 +9,7 @@ use crate::control::{Answer, Ask, Fault, HandOverRequest};
 use crate::device::{Parts, why_not_passed};
 use crate::metrics::listen::Bound;
 use crate::runtime::gateway::Gateway;
+use crate::runtime::history::HandedDrops;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::process::{getpriority_process, setpriority_process};
 use serde::Serialize;
@@ -131,6 +132,11 @@ impl Inheritance {
         Clock::since(self.offer.origin)
     }
 
+    /// Drops of the last day, as of the offer.
+    pub(in crate::runtime) fn history(&self) -> HandedDrops {
+        self.offer.history.clone()
+    }
+
     /// Version of the tables by which the gateway carries flows.
     pub(in crate::runtime) fn tables(&self) -> u64 {
         self.offer.tables
@@ -194,8 +200,7 @@ impl Inheritance {
     }
 
     fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
-        let (message, descriptors) =
-            self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let (message, descriptors) = self.channel.receive(STEP).context("the gateway does not hand over")?;
         let Message::State(mut state) = message else { bail!("the gateway hands over {message:?}") };
         let locks = std::mem::take(&mut state.locks);
         gateway.resume(*state)?;
