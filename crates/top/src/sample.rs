@@ -99,7 +99,7 @@ impl Source {
         };
         let mut shown = Vec::new();
         for what in ASKED {
-            let answer = client.ask(Ask::Show { what, of: None })?;
+            let answer = client.ask(Ask::Show { what, of: None, since_seconds: None })?;
             let Answer::Shown(view) = answer else { bail!("the gateway has answered another question") };
             shown.push(*view);
         }

@@ -71,12 +71,13 @@ fn shown(seconds: u64) -> Vec<Shown> {
         Rows::Path(Path { stages: vec![stage("receive", 41), stage("bridge", 120)], ..Path::default() }),
         Rows::Queues(vec![queue(seconds)]),
         Rows::Flows(Flows { flows: vec![flow], ..Flows::default() }),
-        Rows::Drops(Drops { reasons: vec![drop] }),
+        Rows::Drops(Drops { reasons: vec![drop], ..Drops::default() }),
     ];
     let shown = |view| Shown {
         format: FORMAT,
         gateway: "gw".to_owned(),
         uptime_nanos: seconds * 1_000_000_000,
+        since_nanos: None,
         lost_threads: Vec::new(),
         view,
     };
@@ -114,6 +115,18 @@ fn each_view_is_drawn_at_60_columns() {
 #[test]
 fn a_wider_terminal_shows_more() {
     insta::assert_snapshot!("ports_120", picture(&after(&[]), &source(), (120, 24)));
+}
+
+#[test]
+fn a_taller_terminal_shows_the_other_views_too() {
+    insta::assert_snapshot!("ports_120x40", picture(&after(&[]), &source(), (120, 40)));
+    let text = picture(&after(&[KeyCode::Char('5')]), &source(), (120, 40));
+    let titles =
+        ["reason", "port ", "stage ", "queue ", "flow "].map(|title| text.find(&format!("\n\"{title}")));
+    assert!(titles.is_sorted() && titles[0].is_some(), "{titles:?} in {text}");
+    for height in 24..100 {
+        picture(&after(&[KeyCode::Char('2')]), &source(), (80, height));
+    }
 }
 
 #[test]

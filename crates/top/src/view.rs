@@ -16,6 +16,8 @@ const LEAST: (u16, u16) = (60, 24);
 const NUMBER: u16 = 9;
 /// Most columns of a sparkline.
 const SPARK: u16 = 40;
+/// Least height of a body that shows other views below the chosen one.
+const TALL: u16 = 28;
 
 /// Draws the picture of one gateway.
 pub(crate) fn draw(frame: &mut Frame<'_>, app: &App, source: &Source) {
@@ -35,7 +37,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &App, source: &Source) {
     .areas(area);
     frame.render_widget(title(app, source), head);
     frame.render_widget(views(app), tabs);
-    table(frame, body, app, source);
+    tables(frame, body, app, source);
     frame.render_widget(keys(app), foot);
 }
 
@@ -83,32 +85,70 @@ fn titles(view: View) -> &'static [&'static str] {
     }
 }
 
-fn table(frame: &mut Frame<'_>, area: Rect, app: &App, source: &Source) {
-    let view = app.view();
-    let titles = titles(view);
-    let (sort, reverse) = app.sort(titles.len());
-    let shown = |row: &&Row| row.cells.iter().any(|cell| text(cell).contains(app.filter()));
-    let mut rows = source.latest().rows(view).iter().filter(shown).collect::<Vec<_>>();
+/// Draws the chosen view, and below it on a tall terminal the views that follow, as far as there is room.
+fn tables(frame: &mut Frame<'_>, area: Rect, app: &App, source: &Source) {
+    let rows = shown(app.view(), app, source);
+    table(frame, area, (app.view(), &rows), app, source);
+    if area.height < TALL {
+        return;
+    }
+    let lines = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX);
+    let below = rows.len() - app.scrolled(rows.len()).min(rows.len());
+    // A header, the rows, and an empty line.
+    let mut used = lines(below).saturating_add(2);
+    let at = View::ALL.iter().position(|&view| view == app.view()).unwrap_or(0);
+    for &view in View::ALL.iter().cycle().skip(at + 1).take(View::ALL.len() - 1) {
+        let rows = shown(view, app, source);
+        let left = area.height.saturating_sub(used);
+        // A title, a header and a row at least.
+        if left < 3 || rows.is_empty() {
+            continue;
+        }
+        let title = Rect { y: area.y + used, height: 1, ..area };
+        frame.render_widget(Line::from(view.title()).dim(), title);
+        let height = lines(rows.len()).saturating_add(1).min(left - 1);
+        table(frame, Rect { y: title.y + 1, height, ..area }, (view, &rows), app, source);
+        used += height + 2;
+    }
+}
+
+/// Rows of a view that the filter leaves, in their order.
+fn shown<'a>(view: View, app: &App, source: &'a Source) -> Vec<&'a Row> {
+    let (sort, reverse) = order(view, app);
+    let is_shown = |row: &&Row| row.cells.iter().any(|cell| text(cell).contains(app.filter()));
+    let mut rows = source.latest().rows(view).iter().filter(is_shown).collect::<Vec<_>>();
     if let Some(column) = sort {
         rows.sort_by(|left, right| compare(left, right, column));
     }
     if reverse {
         rows.reverse();
     }
+    rows
+}
+
+/// Column by which a view is sorted, and true for the smallest first; keys sort the chosen one.
+fn order(view: View, app: &App) -> (Option<usize>, bool) {
+    if view == app.view() { app.sort(titles(view).len()) } else { (None, false) }
+}
+
+fn table(frame: &mut Frame<'_>, area: Rect, (view, rows): (View, &[&Row]), app: &App, source: &Source) {
+    let titles = titles(view);
+    let (sort, _) = order(view, app);
     if rows.is_empty() {
         frame.render_widget(Paragraph::new("nothing").dim(), area);
         return;
     }
-    let widths = widths(&rows, titles, area.width);
+    let widths = widths(rows, titles, area.width);
     let spark = usize::from(widths.spark);
     let header = titles.iter().enumerate().take(widths.columns.len()).map(|(column, title)| {
         let mark = if sort == Some(column) { "*" } else { "" };
-        aligned(format!("{title}{mark}"), column == 0 || is_text(&rows, column), widths.columns[column])
+        aligned(format!("{title}{mark}"), column == 0 || is_text(rows, column), widths.columns[column])
     });
     let header = header.chain((spark > 0).then(|| "trend".to_owned()));
-    let lines = rows.iter().skip(app.scrolled(rows.len())).map(|row| {
+    let scrolled = if view == app.view() { app.scrolled(rows.len()) } else { 0 };
+    let lines = rows.iter().skip(scrolled).map(|row| {
         let cells = row.cells.iter().enumerate().take(widths.columns.len()).map(|(column, cell)| {
-            aligned(text(cell), column == 0 || is_text(&rows, column), widths.columns[column])
+            aligned(text(cell), column == 0 || is_text(rows, column), widths.columns[column])
         });
         let history = source.history(view, row.name()).collect::<Vec<_>>();
         let trend = (spark > 0).then(|| sparkline(&history, spark, app.is_utf8()));

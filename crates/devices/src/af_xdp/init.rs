@@ -108,7 +108,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         is_hardware: link.kind.is_empty(),
         _moderated: moderated,
         _offloads: offloads,
-        _attachment: attachment,
+        attachment,
     };
     Ok(Opened { port, queues })
 }

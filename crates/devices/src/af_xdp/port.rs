@@ -43,7 +43,7 @@ pub struct Port {
     pub is_hardware: bool,
     /// Puts the kernel's moderation back.
     pub(super) _moderated: Option<Moderated>,
-    pub(super) _attachment: Attachment,
+    pub(super) attachment: Attachment,
     /// Switches offloads on again; last, so that no packet meets the program with them on.
     pub(super) _offloads: Option<SwitchedOff>,
 }
@@ -140,14 +140,19 @@ impl Port {
     /// that is less.
     ///
     /// # Errors
-    /// `NODEV` when the interface is gone.
+    /// `NODEV` when the interface is gone, or somebody has detached the program.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
         self.taken.set_mac(link.mac);
         // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
-        Ok((&link).into())
+        if self.is_attached() { Ok((&link).into()) } else { Err(Errno::NODEV) }
+    }
+
+    /// True unless somebody has detached the program.
+    pub fn is_attached(&self) -> bool {
+        self.attachment.is_attached()
     }
 
     /// Packets that the interface itself has dropped instead of sending them, since it was opened; as

@@ -61,9 +61,13 @@ pub fn bpf(interface: u32, parent: u32, filter: &BpfFilter, program: Option<i32>
     body
 }
 
+/// Preference of the filter that a message describes.
+pub fn preference(body: &[u8]) -> Option<u16> {
+    u16::try_from(number(body.get(16..)?)? >> 16).ok()
+}
+
 /// BPF filter that a message describes; `None` for filters of another kind.
 pub fn bpf_filter(body: &[u8]) -> Option<BpfFilter> {
-    let info = number(body.get(16..)?)?;
     let handle = number(body.get(8..)?)?;
     let rest = body.get(HEADER..)?;
     let options = find(rest, OPTIONS)?;
@@ -71,7 +75,7 @@ pub fn bpf_filter(body: &[u8]) -> Option<BpfFilter> {
         return None;
     }
     let name = find(options, BPF_NAME).map(text).unwrap_or_default();
-    Some(BpfFilter { preference: u16::try_from(info >> 16).ok()?, handle, name })
+    Some(BpfFilter { preference: preference(body)?, handle, name })
 }
 
 /// `TC_H_CLSACT` as a parent, and the handle that goes with it.

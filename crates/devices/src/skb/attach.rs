@@ -30,6 +30,19 @@ impl Attached {
             Self::Clsact(filter) => filter.is_attached(),
         }
     }
+
+    /// Name of a program of another's that has packets at the interface's ingress before `program`, the port's own.
+    pub(super) fn in_front(&self, interface: u32, program: &OwnedFd) -> Option<String> {
+        match self {
+            Self::Tcx(_) => {
+                let port = number(program)?;
+                let programs = sys::tcx_programs(interface, Side::Ingress).ok()?;
+                let mut in_front = programs.into_iter().take_while(|&found| found != port);
+                in_front.find(|&found| !is_own(found)).map(program_name)
+            }
+            Self::Clsact(filter) => filter.in_front(),
+        }
+    }
 }
 
 /// Attaches `program`, which sends to the TAP of that number, to the interface's ingress, or takes over what an earlier
@@ -105,10 +118,8 @@ fn wait_for_others(link: &LinkInfo) -> Result<(), af_xdp::OpenError> {
 /// Errors of the kernel; Linux before 6.6 does not know the question.
 pub fn foreign_programs(interface: u32, is_egress: bool) -> Result<usize, Errno> {
     let side = if is_egress { Side::Egress } else { Side::Ingress };
-    let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Those of another process of ours, or left by one, are known by their name, where that may be read.
-    let is_foreign =
-        |program: &u32| !own.contains(program) && !program_name(*program).starts_with(OUR_PREFIX);
+    let is_foreign = |program: &u32| !is_own(*program) && !program_name(*program).starts_with(OUR_PREFIX);
     Ok(sys::tcx_programs(interface, side)?.iter().filter(|program| is_foreign(program)).count())
 }
 
@@ -117,9 +128,19 @@ pub(super) const COPIES: &str = "polder_copies";
 
 /// Takes note of a program of this process.
 pub(super) fn own(program: &OwnedFd) {
-    if let Ok([_, _, _, _, a, b, c, d, ..]) = sys::object_info(program.as_fd()) {
-        OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(u32::from_ne_bytes([a, b, c, d]));
+    if let Some(number) = number(program) {
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
     }
+}
+
+/// True if this process has loaded the program with that number.
+fn is_own(program: u32) -> bool {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&program)
+}
+
+fn number(program: &OwnedFd) -> Option<u32> {
+    let [_, _, _, _, a, b, c, d, ..] = sys::object_info(program.as_fd()).ok()?;
+    Some(u32::from_ne_bytes([a, b, c, d]))
 }
 
 /// The numbers of programs that this process has loaded.

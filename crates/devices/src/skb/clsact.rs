@@ -71,6 +71,14 @@ impl Filter {
     pub(super) fn is_attached(&self) -> bool {
         own(self.interface).is_ok_and(|found| found.contains(&self.filter))
     }
+
+    /// Name of a filter, of whatever kind, that sees packets before this one.
+    pub(super) fn in_front(&self) -> Option<String> {
+        let found = Client::open(None).and_then(|mut client| filters(&mut client, self.interface, INGRESS));
+        let preferences = found.ok()?.into_iter().filter_map(|message| tc::preference(&message));
+        let first = preferences.min().filter(|&first| first < self.filter.preference)?;
+        Some(format!("of the tc filter with preference {first}"))
+    }
 }
 
 impl Drop for Filter {

@@ -121,6 +121,7 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         tunnel_segments: tap.tunnel_segments,
         mtu,
         is_up: Arc::new(AtomicBool::new(link.up)),
+        xdp: AtomicU32::new(0),
         taken: maps,
         flows,
         program,

@@ -6,6 +6,7 @@ use super::error::Hook;
 use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::Interface;
+use crate::af_xdp::attach::program_name;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::sys;
@@ -44,6 +45,8 @@ pub struct Port {
     pub(super) mtu: Arc<AtomicU32>,
     /// True while the interface is up, as [`refresh`](Self::refresh) has found it.
     pub(super) is_up: Arc<AtomicBool>,
+    /// Number of the XDP program of the interface, as [`refresh`](Self::refresh) has found it; 0 if there is none.
+    pub(super) xdp: AtomicU32,
     pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
     /// The interface's program, to be asked about frames.
@@ -139,6 +142,7 @@ impl Port {
         // Relaxed: a flag and a number that order nothing.
         self.is_up.store(link.up, Ordering::Relaxed);
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
+        self.xdp.store(link.xdp.program().unwrap_or(0), Ordering::Relaxed);
         let tap = settings::state(self.tap)?;
         if !tap.up {
             settings::switch_on(self.tap)?;
@@ -153,6 +157,15 @@ impl Port {
             return Err(Errno::NODEV);
         }
         Ok((&link).into())
+    }
+
+    /// Program of another's that has the interface's packets before the port's own.
+    pub fn program_in_front(&self) -> Option<String> {
+        // Relaxed: a number that orders nothing.
+        match self.xdp.load(Ordering::Relaxed) {
+            0 => self.attached.in_front(self.interface.index, &self.program),
+            xdp => Some(format!("{} of XDP", program_name(xdp))),
+        }
     }
 
     /// Packets that the TAP has lost, as [`refresh`](Self::refresh) has found them.

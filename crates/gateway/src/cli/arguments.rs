@@ -194,8 +194,8 @@ pub(super) struct Show {
     /// Show what has happened since the totals that were put aside as NAME.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub(super) from: Option<String>,
-    /// Show what has happened since then: `last` for the last time that the same was asked, or 90s, 10m, 2h, 1d for the
-    /// totals whose age comes nearest, of those that were put aside.
+    /// Show what has happened since then: `last` for the last time that the same was asked, or 90s, 10m, 2h, 1d: drops by
+    /// the gateway's own history, other views by the totals whose age comes nearest, of those that were put aside.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["watch", "from"], value_parser = Since::parse)]
     pub(super) since: Option<Since>,
     /// Put the totals aside as NAME, for --from.

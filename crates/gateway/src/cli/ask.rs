@@ -7,7 +7,7 @@ use super::{Failure, baseline};
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
 use crate::show::look::duration;
-use crate::show::{Look, Shown};
+use crate::show::{Look, Shown, What};
 use anyhow::anyhow;
 use std::path::Path;
 use std::time::Duration;
@@ -18,20 +18,36 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
         return watch(arguments, &socket, seconds);
     }
     let now = ask(&mut Client::connect(&socket)?, arguments)?;
-    let difference = difference(arguments, &now)?;
+    let mut difference = difference(arguments, &now)?;
+    if let Some((shown, _, nanos)) = &mut difference {
+        shown.since_nanos = Some(*nanos);
+    }
     let shown = difference.as_ref().map_or(&now, |(shown, ..)| shown);
     let screen = Screen::stdout();
     if arguments.json {
         screen.write(&pretty(shown)?)?;
     } else {
         let title =
-            difference.as_ref().map(|(_, name, nanos)| format!("since {name}, {} ago\n", duration(*nanos)));
+            difference.as_ref().map(|(_, name, nanos)| title(name.as_deref(), *nanos, arguments.since));
         screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
     }
     // Put aside when it was seen: a pipe that closes leaves the old ones.
     let last = (arguments.since == Some(Since::Last)).then(|| baseline::last(arguments.of.as_deref()));
     let mut names = arguments.save.iter().chain(&last);
     names.try_for_each(|name| baseline::save(name, arguments.what, &now))
+}
+
+/// Heading of a difference: totals that were put aside, or the gateway's history.
+fn title(name: Option<&str>, nanos: u64, since: Option<Since>) -> String {
+    let time = duration(nanos);
+    match (name, since) {
+        (Some(name), _) => format!("since {name}, {time} ago\n"),
+        // Samples are 10 s apart.
+        (None, Some(Since::Ago(wanted))) if Duration::from_nanos(nanos) < wanted => {
+            format!("in the last {time}, of which alone the gateway knows\n")
+        }
+        (None, _) => format!("in the last {time}\n"),
+    }
 }
 
 /// The difference that is asked for; `None` for totals.
@@ -42,13 +58,43 @@ fn difference(arguments: &Show, now: &Shown) -> Result<Option<Difference>, Failu
         (None, Some(Since::Last)) => {
             baseline::since_last(&baseline::last(arguments.of.as_deref()), what, now)
         }
-        (None, Some(Since::Ago(time))) => baseline::since_ago(time, what, now).map(Some),
+        (None, Some(Since::Ago(time))) => {
+            let put_aside = baseline::since_ago(time, what, now);
+            match (history(arguments, time)?, put_aside) {
+                (Some(kept), Ok(put_aside)) => Ok(Some(nearest(time, kept, put_aside))),
+                (Some(kept), Err(_)) => Ok(Some(kept)),
+                (None, put_aside) => put_aside.map(Some),
+            }
+        }
         (None, None) => Ok(None),
     }
 }
 
+/// Drops of the last `time` by the gateway's own history; `None` of other views, and of a gateway that keeps none.
+fn history(arguments: &Show, time: Duration) -> Result<Option<Difference>, Failure> {
+    if arguments.what != What::Drops {
+        return Ok(None);
+    }
+    let mut client = Client::connect(&arguments.gateway.socket()?)?;
+    let shown = ask_since(&mut client, arguments, Some(time.as_secs()))?;
+    let since = shown.since_nanos;
+    Ok(since.map(|nanos| (shown, None, nanos)))
+}
+
+/// The gateway's history where it goes back as far as is wanted, and else whichever comes nearer to that.
+fn nearest(wanted: Duration, kept: Difference, put_aside: Difference) -> Difference {
+    let wanted = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX);
+    let is_nearer = put_aside.2.abs_diff(wanted) < kept.2.abs_diff(wanted);
+    if kept.2 < wanted && is_nearer { put_aside } else { kept }
+}
+
 fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
-    let answer = client.ask(Ask::Show { what: arguments.what, of: arguments.of.clone() })?;
+    ask_since(client, arguments, None)
+}
+
+fn ask_since(client: &mut Client, arguments: &Show, since_seconds: Option<u64>) -> Result<Shown, Failure> {
+    let of = arguments.of.clone();
+    let answer = client.ask(Ask::Show { what: arguments.what, of, since_seconds })?;
     let Answer::Shown(shown) = answer else { return Err(odd(&answer)) };
     Ok(*shown)
 }

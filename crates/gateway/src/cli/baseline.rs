@@ -45,8 +45,9 @@ impl Since {
     }
 }
 
-/// A view as a difference, the totals that it is the difference to, and the nanoseconds since then.
-pub(super) type Difference = (Shown, String, u64);
+/// A view as a difference, the totals that it is the difference to unless they are the gateway's own, and the nanoseconds
+/// since then.
+pub(super) type Difference = (Shown, Option<String>, u64);
 
 /// Difference to totals that were put aside.
 pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, Failure> {
@@ -66,7 +67,7 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
         .into());
     }
     match age(&earlier, &file, &shown) {
-        Some(nanos) => Ok((shown.since(&earlier), name.to_owned(), nanos)),
+        Some(nanos) => Ok((shown.since(&earlier), Some(name.to_owned()), nanos)),
         None => {
             let gateway = shown.gateway;
             Err(anyhow!("gateway {gateway} was started after baseline {name:?} was saved: save it anew")
@@ -79,7 +80,8 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
 /// there are none of this run of the gateway.
 pub(super) fn since_last(name: &str, what: What, shown: &Shown) -> Result<Option<Difference>, Failure> {
     let file = file(name, what)?;
-    Ok(known(&file, shown).map(|(earlier, nanos)| (shown.clone().since(&earlier), name.to_owned(), nanos)))
+    let difference = |(earlier, nanos)| (shown.clone().since(&earlier), Some(name.to_owned()), nanos);
+    Ok(known(&file, shown).map(difference))
 }
 
 /// Difference to those totals of this run of the gateway whose age comes nearest to `wanted`.
@@ -92,9 +94,9 @@ pub(super) fn since_ago(wanted: Duration, what: What, shown: &Shown) -> Result<D
     let nearest = all.min_by_key(|(.., nanos)| nanos.abs_diff(wanted));
     let (earlier, name, nanos) = nearest.ok_or_else(|| {
         let what = word(what);
-        anyhow!("a gateway keeps no history, and no totals were put aside since this one started: `polder show {what} --save NAME`, or `--since last` each time")
+        anyhow!("a gateway keeps a history of drops alone, and no totals were put aside since this one started: `polder show {what} --save NAME`, or `--since last` each time")
     })?;
-    Ok((shown.clone().since(&earlier), name, nanos))
+    Ok((shown.clone().since(&earlier), Some(name), nanos))
 }
 
 /// Name of the totals of the last time that a view, or some of its rows, was asked for.

@@ -28,8 +28,8 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
                 continue;
             }
             let message = format!(
-                "{interface} is in use by gateway {gateway}, which would receive nothing there until it is \
-                 restarted: stop it first, or add --force"
+                "{interface} is in use by gateway {gateway}, which loses packets there until it has \
+                 opened it again: stop it first, or add --force"
             );
             return Err(Failure::Error(anyhow!(message)));
         }
@@ -82,7 +82,9 @@ fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
         // An interface of the same name there is another one; and who is gone uses none.
         return None;
     }
-    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports, of: None }).ok()? else {
+    let Answer::Shown(shown) =
+        client.ask(Ask::Show { what: What::Ports, of: None, since_seconds: None }).ok()?
+    else {
         return None;
     };
     let View::Ports(ports) = shown.view else { return None };

@@ -55,6 +55,9 @@ pub enum Ask {
         /// Name, address or number of the rows to show; all of them without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         of: Option<String>,
+        /// Seconds before now from which on drops are counted; their totals since the start without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since_seconds: Option<u64>,
     },
     /// To read its configuration file again and apply it.
     Reload(ReloadRequest),
@@ -348,7 +351,7 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_documentation_shows() {
-        let show = Request::new(Ask::Show { what: What::Ports, of: None });
+        let show = Request::new(Ask::Show { what: What::Ports, of: None, since_seconds: None });
         let text = serde_json::to_string(&show).unwrap();
         assert_eq!(text, r#"{"polder":1,"ask":"show","what":"ports"}"#);
         assert_eq!(parse(text.as_bytes()).unwrap(), show);

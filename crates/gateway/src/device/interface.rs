@@ -231,7 +231,11 @@ impl Handle for af_xdp::Port {
 
     fn why_closed(&self) -> &'static str {
         // A queue closes too when the kernel unbinds it, and when a descriptor cannot be right.
-        if self.link().is_ok() { RESET } else { GONE }
+        match (self.link(), self.is_attached()) {
+            (Err(_), _) => GONE,
+            (Ok(_), false) => DETACHED,
+            (Ok(_), true) => RESET,
+        }
     }
 
     fn findings(&self) -> Vec<String> {
@@ -280,6 +284,9 @@ impl Handle for af_xdp::Port {
 
 /// Reason why a queue of an interface that is still there has closed.
 const RESET: &str = "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right";
+
+/// Reason why it has closed when nothing brings packets to its queues.
+const DETACHED: &str = "the interface's program was detached";
 
 /// The missing interface, when an opening failed because it is not there.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {

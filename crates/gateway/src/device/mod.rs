@@ -6,6 +6,7 @@
 
 mod interface;
 mod lan78xx;
+mod lock;
 mod modem;
 mod pci;
 mod punt;
@@ -14,6 +15,7 @@ mod tap;
 mod usb;
 
 pub(crate) use interface::{Way, is_left, release, way};
+pub use lock::{DIRECTORY as LOCKS, InterfaceLock, lock_all, set_file as set_lock_file};
 
 use crate::config::buffers::headroom;
 use crate::config::model::{Bridge, Configuration, Device, Port};
@@ -83,12 +85,14 @@ pub struct OpenPort {
     pub handle: Option<Box<dyn Handle>>,
     /// Backlog of a consumer behind the port, which works on the time of the worker that has its queue.
     pub backlog: Option<Arc<Backlog>>,
+    /// Lock of its interface.
+    pub lock: Option<InterfaceLock>,
 }
 
 impl OpenPort {
     /// A port with queues alone, such as the ends of an in-memory cable.
     pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
-        Self { id, facts, queues, handle: None, backlog: None }
+        Self { id, facts, queues, handle: None, backlog: None, lock: None }
     }
 }
 
@@ -238,6 +242,11 @@ pub trait Handle: Send {
     /// Findings at the last opening that ought to be mended.
     fn findings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Program of another's that has the device's packets before its own, if there is one.
+    fn program_in_front(&self) -> Option<String> {
+        None
     }
 
     /// Requests of the driver that the kernel has refused since the device was opened.
@@ -397,11 +406,21 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
 /// # Errors
 /// When the device cannot be opened; the message says what to do.
 pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-    let opened = driver(&port.device).open(port, configuration, region);
+    let opened = lock(port, configuration)
+        .and_then(|lock| Ok(OpenPort { lock, ..driver(&port.device).open(port, configuration, region)? }));
     opened.with_context(|| format!("cannot open port {}", port.name))
 }
 
-/// Goes on with the device of `port`, which another process has open.
+/// Locks the interface of `port`, if it is one.
+///
+/// # Errors
+/// When another gateway has it.
+pub fn lock(port: &Port, configuration: &Configuration) -> Result<Option<InterfaceLock>> {
+    let locked = port.device.interface().map(|name| InterfaceLock::take(name, configuration));
+    Ok(locked.transpose()?.flatten())
+}
+
+/// Goes on with the device of `port`, which another process has open, and has locked until it ends.
 ///
 /// # Errors
 /// When the parts do not fit, or the kernel refuses; the other process can go on.
@@ -441,7 +460,9 @@ pub fn slow_opening(port: &Port, configuration: &Configuration) -> Option<SlowOp
 
 /// Obstacles on this machine to the device of `port`, found without touching it.
 pub fn inspect(port: &Port, configuration: &Configuration) -> Vec<Finding> {
-    driver(&port.device).inspect(port, configuration)
+    let taken = port.device.interface().and_then(|name| lock::other_gateway(name, configuration));
+    let taken = taken.map(|text| Finding::new(Severity::Problem, "interface", text));
+    driver(&port.device).inspect(port, configuration).into_iter().chain(taken).collect()
 }
 
 /// A device for people, as trace says it.

@@ -142,6 +142,10 @@ impl Handle for skb::Port {
         if self.link().is_ok() { DETACHED } else { GONE }
     }
 
+    fn program_in_front(&self) -> Option<String> {
+        Self::program_in_front(self)
+    }
+
     fn findings(&self) -> Vec<String> {
         let findings = self.report.findings.iter().filter(|finding| finding.level > Level::Fine);
         findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()

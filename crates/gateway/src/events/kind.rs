@@ -95,6 +95,13 @@ pub enum EventKind {
         /// The hook, with its effect.
         hook: String,
     },
+    /// A BPF program of another's has the packets of a port before its own, or has them no more.
+    ProgramInFront {
+        /// The port.
+        port: String,
+        /// The program; none if the port's own is the first again.
+        program: Option<String>,
+    },
     /// A port has closed.
     PortClosed {
         /// The port.
@@ -290,6 +297,7 @@ impl EventKind {
             | Self::Modem { .. }
             | Self::PortOpened { .. }
             | Self::TakenBack { .. }
+            | Self::ProgramInFront { program: None, .. }
             | Self::HookGone { .. }
             | Self::Neighbour { mac: None, .. }
             | Self::StationMoved { .. }
@@ -309,6 +317,7 @@ impl EventKind {
             | Self::ReloadTakenBack { .. }
             | Self::Yielded { .. }
             | Self::HookAppeared { .. }
+            | Self::ProgramInFront { .. }
             | Self::RoutesSynchronized { settled: false }
             | Self::RoutesHeld { .. }
             | Self::Tunnel { up: false, .. }
@@ -342,6 +351,12 @@ impl EventKind {
                 format!("port {port}: a kernel hook has appeared that its packets do not meet: {hook}")
             }
             Self::HookGone { port, hook } => format!("port {port}: gone: {hook}"),
+            Self::ProgramInFront { port, program: Some(program) } => {
+                format!("port {port}: {}", program_in_front(program))
+            }
+            Self::ProgramInFront { port, program: None } => {
+                format!("port {port}: its program is the first again")
+            }
             Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
             Self::Neighbour { port, address, mac: Some(mac) } => {
                 format!("neighbour {address} on {port} is {mac}")
@@ -412,6 +427,13 @@ impl EventKind {
             Self::Stopping { gateway } => format!("gateway {gateway} ends"),
         }
     }
+}
+
+/// Finding about a BPF program of another's that has a port's packets first.
+pub fn program_in_front(program: &str) -> String {
+    format!(
+        "the program {program} has its packets first, and those that it takes do not come in: `bpftool net` shows it"
+    )
 }
 
 fn synchronized(settled: bool) -> &'static str {

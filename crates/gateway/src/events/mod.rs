@@ -8,7 +8,7 @@
 mod kind;
 mod ring;
 
-pub use kind::{EventKind, Level, LinkState};
+pub use kind::{EventKind, Level, LinkState, program_in_front};
 pub use ring::{Events, HandedEvents, MOST, Read};
 
 use serde::{Deserialize, Serialize};

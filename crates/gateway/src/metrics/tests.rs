@@ -99,7 +99,7 @@ fn full() -> Rows {
         routing: vec![("forwarded".to_owned(), 1)],
         filters: Filters { rules: vec![FilterRow::default()], ..Filters::default() },
         fast_path: vec![FastPathRow::default()],
-        drops: Drops { reasons: vec![drop] },
+        drops: Drops { reasons: vec![drop], ..Drops::default() },
         counters: Counters { drops: counts(&["tx-full"]), ..Counters::default() },
         workers: vec![worker],
         steering: vec![SteeringRow::default()],

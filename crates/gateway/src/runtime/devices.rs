@@ -3,7 +3,7 @@
 use super::preflight;
 use super::upgrade::{Inheritance, SteppedBack};
 use crate::config::model::{Configuration, Port};
-use crate::device::{self, Facts, OpenPort, missing};
+use crate::device::{self, Facts, InterfaceLock, OpenPort, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
 use std::sync::Arc;
@@ -14,12 +14,17 @@ pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort>
 /// Checks whether the device of a port can be opened, and touches nothing.
 type Prober = fn(&Port, &Configuration) -> Result<Vec<String>>;
 
+/// Locks the interfaces of ports for as long as the result lives.
+type Locker = fn(&[&Port], &Configuration) -> Result<Vec<InterfaceLock>>;
+
 /// Source of devices.
 pub(super) struct Devices {
     /// Opens one.
     pub(super) open: Opener,
     /// Checks for obstacles to that; returns warnings that are no obstacle.
     pub(super) probe: Prober,
+    /// Locks the interfaces of ports before they are opened.
+    lock: Locker,
     /// Gateway whose ports are gone on with.
     inheritance: Option<Arc<Inheritance>>,
 }
@@ -40,7 +45,7 @@ pub(super) enum Opening {
 impl Devices {
     /// The devices of this machine.
     pub(super) fn of_machine() -> Self {
-        Self { open: Box::new(device::open), probe: preflight::probe, inheritance: None }
+        Self { open: Box::new(device::open), probe: preflight::probe, lock: lock_all, inheritance: None }
     }
 
     /// The devices of this machine, with those that another process has open.
@@ -50,17 +55,33 @@ impl Devices {
             Some(parts) => device::adopt(port, configuration, region, parts),
             None => device::open(port, configuration, region),
         });
-        Self { open, probe: preflight::probe, inheritance: Some(Arc::clone(inheritance)) }
+        Self { open, probe: preflight::probe, lock: lock_all, inheritance: Some(Arc::clone(inheritance)) }
     }
 
     /// Devices that are opened in another way, and that nothing is known of before.
     pub(super) fn opened_by(open: Opener) -> Self {
-        Self { open, probe: |_, _| Ok(Vec::new()), inheritance: None }
+        Self { open, probe: |_, _| Ok(Vec::new()), lock: |_, _| Ok(Vec::new()), inheritance: None }
     }
 
     /// Lets others have the CPU first while devices are opened, where another process still forwards.
     pub(super) fn step_back(&self) -> Option<SteppedBack> {
         self.inheritance.as_ref().and_then(|inheritance| inheritance.step_back())
+    }
+
+    /// Locks the interfaces of `ports` for as long as the result lives: each open port has its own after that. The locks of a
+    /// gateway that is gone on with come with its state.
+    ///
+    /// # Errors
+    /// When another gateway has one of them.
+    pub(super) fn lock<'a>(
+        &self,
+        ports: impl IntoIterator<Item = &'a Port>,
+        configuration: &Configuration,
+    ) -> Result<Vec<InterfaceLock>> {
+        if self.inheritance.as_ref().is_some_and(|inheritance| !inheritance.is_gone()) {
+            return Ok(Vec::new());
+        }
+        (self.lock)(&ports.into_iter().collect::<Vec<_>>(), configuration)
     }
 
     /// Opens the device of `port`, unless it is not there, or is the punt path, without which the others can do.
@@ -88,6 +109,10 @@ impl Devices {
             },
         }
     }
+}
+
+fn lock_all(ports: &[&Port], configuration: &Configuration) -> Result<Vec<InterfaceLock>> {
+    device::lock_all(ports.iter().copied(), configuration)
 }
 
 impl Opening {

@@ -29,7 +29,7 @@ use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
-use crate::device::AwaitedLink;
+use crate::device::{self, AwaitedLink};
 use crate::ends::ends;
 use crate::events::EventKind;
 use crate::kernel::hooks::{Inspection, Port};
@@ -172,6 +172,7 @@ fn prepare(
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }
     let path = std::path::absolute(path).context("there is no current directory")?;
+    device::set_lock_file(&path);
     let signals = Signals::new().context("cannot listen for signals")?;
     let inheritance =
         predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;

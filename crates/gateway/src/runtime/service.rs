@@ -112,10 +112,12 @@ impl Service {
     /// Answers a request of the control socket.
     pub(super) fn answer(&self, request: Request) -> Response {
         let answer = match request.ask {
-            Ask::Show { what, of } => match show_of(&self.gateway, what, of.as_deref()) {
-                Ok(shown) => Ok(Answer::Shown(Box::new(shown))),
-                Err(message) => Err(refusal(Fault::Input, message)),
-            },
+            Ask::Show { what, of, since_seconds } => {
+                match show_of(&self.gateway, what, of.as_deref(), since_seconds) {
+                    Ok(shown) => Ok(Answer::Shown(Box::new(shown))),
+                    Err(message) => Err(refusal(Fault::Input, message)),
+                }
+            }
             Ask::Events { from } => Ok(Answer::Events(lock(&self.gateway).events.read(from))),
             Ask::Log { filter } => match self.log(filter.as_deref()) {
                 Ok(filter) => Ok(Answer::Logging(Logging { filter })),

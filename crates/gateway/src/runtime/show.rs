@@ -11,6 +11,7 @@ use super::views;
 use crate::config::bridge::ranges;
 use crate::config::model::{Bridge, Configuration, Member, MemberVlan, OnExit, Tunnel};
 use crate::device::Link;
+use crate::events::program_in_front;
 use crate::kernel::hooks::Bypassed;
 use crate::metrics::{GatewayState, Rows};
 use crate::show::configuration::Written;
@@ -28,6 +29,7 @@ use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime, PortLearning};
 use polder_datapath::offload::OutletState;
+use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
@@ -35,18 +37,49 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-/// One view of the gateway as it is, or its rows of that name, address or number.
+/// One view of the gateway as it is, or its rows of that name, address or number; drops also of the last `since_seconds`,
+/// or of the time that the gateway knows of.
 ///
 /// # Errors
 /// When there are no such rows.
-pub fn show_of(gateway: &Mutex<Gateway>, what: What, of: Option<&str>) -> Result<Shown, String> {
+pub fn show_of(
+    gateway: &Mutex<Gateway>,
+    what: What,
+    of: Option<&str>,
+    since_seconds: Option<u64>,
+) -> Result<Shown, String> {
     let address = of.map(|of| of.parse::<IpAddr>());
     if let (What::Routes, Some(Ok(address))) = (what, address) {
         return route_of(gateway, address);
     }
     let mut shown = show(gateway, what);
-    of.map_or(Ok(()), |of| shown.view.select(of))?;
+    if let (View::Drops(drops), Some(seconds)) = (&mut shown.view, since_seconds) {
+        shown.since_nanos = Some(keep_latest(&lock(gateway), drops, seconds).0);
+    }
+    match (&mut shown.view, of) {
+        (View::Drops(drops), Some(of)) if is_port(&lock(gateway), of, drops) => {
+            *drops = std::mem::take(drops).of_port(of);
+        }
+        (view, Some(of)) => view.select(of)?,
+        (_, None) => {}
+    }
     Ok(shown)
+}
+
+/// Subtracts what was dropped before the last `seconds`; returns the time that is left.
+fn keep_latest(gateway: &Gateway, drops: &mut Drops, seconds: u64) -> Nanos {
+    let now = gateway.clock.now();
+    let ago = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
+    let (since, before) = gateway.history.totals(now, ago);
+    drops.subtract(&before);
+    drops.leave_out_nothing();
+    now.since(since)
+}
+
+/// True if `name` is a port, and neither a reason nor a stage of the drops.
+fn is_port(gateway: &Gateway, name: &str, drops: &Drops) -> bool {
+    gateway.ports.iter().any(|state| state.configuration.name == name)
+        && !drops.reasons.iter().any(|row| row.reason == name || row.stage == name)
 }
 
 /// The route of packets to an address.
@@ -60,7 +93,8 @@ fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> 
     let routes = Routes { routes: found, ..routing.summary(&locked.configuration) };
     let (gateway, uptime_nanos) = (locked.configuration.gateway.name.clone(), uptime(&locked).0);
     let view = View::Routes(routes);
-    Ok(Shown { format: FORMAT, gateway, uptime_nanos, lost_threads: Vec::new(), view })
+    let (since_nanos, lost_threads) = (None, Vec::new());
+    Ok(Shown { format: FORMAT, gateway, uptime_nanos, since_nanos, lost_threads, view })
 }
 
 /// One view of the gateway as it is.
@@ -111,7 +145,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
             View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&places, second)).collect())
         }
     };
-    Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, lost_threads, view }
+    Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, since_nanos: None, lost_threads, view }
 }
 
 /// Rows of the metrics, read under one lock.
@@ -367,21 +401,40 @@ fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
 /// Pre-flight findings of the last opening that ought to be mended.
 fn findings(state: &PortState) -> Vec<String> {
     let findings = state.handle().map(|handle| handle.findings()).unwrap_or_default();
-    findings.into_iter().chain(state.refusals.iter().cloned()).collect()
+    let in_front = state.program_in_front.as_deref().map(program_in_front);
+    findings.into_iter().chain(state.refusals.iter().cloned()).chain(in_front).collect()
 }
 
-fn all_drops(gateway: &Gateway) -> Drops {
+/// Drops since the start.
+pub(super) fn all_drops(gateway: &Gateway) -> Drops {
     let workers = gateway.worker_counters();
     let row = |&reason: &DropReason| {
         let workers = workers.iter().map(|worker| worker.drops.get(reason)).collect::<Vec<_>>();
         let refused =
             |state: &PortState| state.counters.iter().map(|queue| queue.drops.get(reason)).sum::<u64>();
-        let ports = gateway.ports.iter().map(|state| (state.configuration.name.clone(), refused(state)));
+        let queued = |state: &PortState| queue_drops(state, reason);
+        let ports = gateway
+            .ports
+            .iter()
+            .map(|state| (state.configuration.name.clone(), refused(state) + queued(state)));
         let ports = ports.filter(|(_, packets)| *packets > 0).collect();
         let packets = drops(&gateway.worker_counters(), &gateway.queue_counters(), reason);
         (packets > 0).then(|| DropRow { packets, ports, workers, ..DropRow::new(reason) })
     };
-    Drops { reasons: DropReason::ALL.iter().filter_map(row).collect() }
+    Drops { reasons: DropReason::ALL.iter().filter_map(row).collect(), ..Drops::default() }
+}
+
+/// Packets that the queues in front of a port have dropped for `reason`.
+fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
+    let sum =
+        |count: fn(&EgressCounters) -> u64| state.queues.iter().map(|queue| count(&queue.counters)).sum();
+    if reason == DropReason::QueueFull {
+        sum(|queue| queue.full.get())
+    } else if reason == DropReason::QueueDelay {
+        sum(|queue| queue.delay.get())
+    } else {
+        0
+    }
 }
 
 fn tunnels(gateway: &Gateway) -> Vec<TunnelRow> {

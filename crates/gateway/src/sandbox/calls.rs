@@ -204,6 +204,7 @@ const CONTROL_NAMES: &[Call] = calls! {
     SYS_readlinkat, "drivers of devices";
     SYS_faccessat, "whether a USB device may be opened";
     SYS_faccessat2, "the same";
+    SYS_flock, "locks of interfaces";
     SYS_mkdirat, "the directory of pins";
     SYS_unlinkat, "pins, and the control socket at the end";
     SYS_getcwd, "paths of files";

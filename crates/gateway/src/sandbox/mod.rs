@@ -19,6 +19,7 @@ pub mod rights;
 mod sys;
 
 use crate::config::model::{Configuration, Listen, OnExit};
+use crate::device;
 use places::Own;
 use polder_devices::af_xdp;
 use std::path::Path;
@@ -71,8 +72,10 @@ pub fn process() -> Option<&'static Confinement> {
 pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static Confinement {
     let closes = configuration.ports.iter().any(|port| port.on_exit == OnExit::Drop);
     let pins = af_xdp::prepare_pins(closes);
-    // A place that is not there cannot be allowed. Without it, a killed gateway leaves offloads off.
+    // A place that is not there cannot be allowed. Without them, a killed gateway leaves offloads off,
+    // and an interface that comes later has no lock.
     let _ = std::fs::create_dir_all(af_xdp::OFFLOAD_NOTES);
+    let _ = std::fs::create_dir_all(device::LOCKS);
     let metrics = match &configuration.metrics.listen {
         Some(Listen::Unix(path)) => Some(path.as_path()),
         Some(Listen::Tcp(_)) | None => None,

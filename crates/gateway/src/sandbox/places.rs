@@ -1,6 +1,7 @@
 //! Files and directories that control threads may open (landlock), with reasons. Other roles open none.
 
 use super::Role;
+use crate::device;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, PathFdError,
     RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
@@ -53,6 +54,7 @@ pub const PLACES: &[Place] = &[
         access: Reach::Notes,
         reason: "offloads that are switched off while a port is open",
     },
+    Place { path: device::LOCKS, access: Reach::Notes, reason: "locks of interfaces that come later" },
     Place { path: "/dev/bus/usb", access: Reach::Device, reason: "adapters of this machine" },
     Place { path: vfio::DIRECTORY, access: Reach::Device, reason: "PCI devices of this machine" },
     Place { path: "/dev/null", access: Reach::Device, reason: "the C library" },

@@ -11,6 +11,12 @@ use std::collections::BTreeMap;
 pub struct Drops {
     /// In the order of the journey; reasons that have not occurred are left out.
     pub reasons: Vec<DropRow>,
+    /// The port whose drops these are, when those of one port were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Packets dropped for reasons that are not counted by port, by reason; beside the drops of one port.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_by_port: BTreeMap<String, u64>,
 }
 
 /// One reason.
@@ -22,7 +28,7 @@ pub struct DropRow {
     pub stage: String,
     /// Number of packets.
     pub packets: u64,
-    /// Of those, the ones that a port's device or driver refused, by port.
+    /// Of those, the ones that a port's device or driver refused or the queue in front of it dropped, by port.
     pub ports: BTreeMap<String, u64>,
     /// Of those, the ones that each worker's stages ended, by number.
     pub workers: Vec<u64>,
@@ -59,7 +65,7 @@ impl DropRow {
 
 impl Drops {
     /// Subtracts the counters of the view `earlier`.
-    pub(super) fn subtract(&mut self, earlier: &Self) {
+    pub(crate) fn subtract(&mut self, earlier: &Self) {
         for row in &mut self.reasons {
             let Some(then) = earlier.reasons.iter().find(|then| then.reason == row.reason) else { continue };
             row.packets = row.packets.saturating_sub(then.packets);
@@ -72,9 +78,45 @@ impl Drops {
         }
     }
 
+    /// Leaves out reasons and places without packets.
+    pub(crate) fn leave_out_nothing(&mut self) {
+        self.reasons.retain(|row| row.packets > 0);
+        self.reasons.iter_mut().for_each(|row| row.ports.retain(|_, packets| *packets > 0));
+    }
+
+    /// Keeps the drops of one port. What is not counted by port stays apart: it may or may not be the port's.
+    #[must_use]
+    pub(crate) fn of_port(mut self, port: &str) -> Self {
+        let others = |row: &DropRow| row.packets.saturating_sub(row.ports.values().sum());
+        let apart = self.reasons.iter().map(|row| (row.reason.clone(), others(row)));
+        self.not_by_port = apart.filter(|(_, packets)| *packets > 0).collect();
+        for row in &mut self.reasons {
+            row.ports.retain(|name, _| name == port);
+            row.packets = row.ports.values().sum();
+            row.workers.clear();
+        }
+        self.leave_out_nothing();
+        self.port = Some(port.to_owned());
+        self
+    }
+
     pub(super) fn draw(&self, look: Look) -> String {
+        let mut text = self.draw_reasons(look);
+        if !self.not_by_port.is_empty() {
+            let of = |(reason, packets): (&String, &u64)| format!("{reason} {}", look.count(*packets));
+            let all = self.not_by_port.iter().map(of).collect::<Vec<_>>().join(", ");
+            let line = format!("not counted by port, of all ports together: {all}");
+            for line in wrap(&line, look.text_width(96, 2)) {
+                text += &format!("{}\n", look.dim(&line));
+            }
+        }
+        text
+    }
+
+    fn draw_reasons(&self, look: Look) -> String {
         if self.reasons.is_empty() {
-            return format!("{}\n", look.good("no packet has been dropped"));
+            let at = self.port.as_ref().map(|port| format!(" at port {port}")).unwrap_or_default();
+            return format!("{}\n", look.good(&format!("no packet has been dropped{at}")));
         }
         let places = self.reasons.iter().map(DropRow::place).collect::<Vec<_>>();
         let place = if places.iter().all(String::is_empty) { "" } else { "where" };
@@ -107,7 +149,10 @@ fn explain(table: &mut Table, look: Look, meaning: &str, remedy: &str) {
 
 /// Every reason that there is, without packets: the reference.
 pub fn all() -> Drops {
-    Drops { reasons: DropReason::ALL.iter().map(|&reason| DropRow::new(reason)).collect() }
+    Drops {
+        reasons: DropReason::ALL.iter().map(|&reason| DropRow::new(reason)).collect(),
+        ..Drops::default()
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +164,27 @@ mod tests {
         row.packets = packets;
         row.ports.insert("lan".to_owned(), on_port);
         row.workers = vec![packets - on_port, 0];
-        Drops { reasons: vec![row] }
+        Drops { reasons: vec![row], ..Drops::default() }
+    }
+
+    #[test]
+    fn of_a_port_is_what_is_counted_there_and_the_rest_is_said_to_be_nobodys() {
+        let mut drops = drops(100, 40);
+        drops.reasons[0].ports.insert("wan".to_owned(), 9);
+        let mut filtered = DropRow::new(DropReason::Filtered);
+        (filtered.packets, filtered.workers) = (7, vec![7, 0]);
+        drops.reasons.insert(0, filtered);
+        let of_lan = drops.clone().of_port("lan");
+        let rows = of_lan.reasons.iter().map(|row| (row.reason.as_str(), row.packets)).collect::<Vec<_>>();
+        assert_eq!(rows, [("tx-full", 40)]);
+        let apart = of_lan.not_by_port.iter().map(|(reason, packets)| (reason.as_str(), *packets));
+        assert_eq!(apart.collect::<Vec<_>>(), [("filtered", 7), ("tx-full", 51)]);
+        let text = drops.of_port("dmz").draw(Look::PLAIN);
+        assert_eq!(
+            text,
+            "no packet has been dropped at port dmz\n\
+             not counted by port, of all ports together: filtered 7, tx-full 51\n"
+        );
     }
 
     #[test]

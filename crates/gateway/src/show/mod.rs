@@ -87,6 +87,9 @@ pub struct Shown {
     pub gateway: String,
     /// Time since its start.
     pub uptime_nanos: u64,
+    /// Time in which what the rows count has happened; none for totals since the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_nanos: Option<u64>,
     /// Threads that were lost, in this run of the gateway or at the end of the one before; in the views of ports and workers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_threads: Vec<String>,
@@ -148,7 +151,7 @@ impl<'de> Visitor<'de> for ShownVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Shown, M::Error> {
         let (mut format, mut gateway, mut uptime_nanos, mut view) = (None, None, None, None);
-        let mut lost_threads = Vec::new();
+        let (mut lost_threads, mut since_nanos) = (Vec::new(), None);
         let is_view = |key: &str| {
             let name: StrDeserializer<'_, ValueError> = key.into_deserializer();
             What::deserialize(name).is_ok()
@@ -158,6 +161,7 @@ impl<'de> Visitor<'de> for ShownVisitor {
                 "format" => format = Some(map.next_value()?),
                 "gateway" => gateway = Some(map.next_value()?),
                 "uptime_nanos" => uptime_nanos = Some(map.next_value()?),
+                "since_nanos" => since_nanos = map.next_value()?,
                 "lost_threads" => lost_threads = map.next_value()?,
                 name if is_view(name) => view = Some(tagged::variant(name, &mut map)?),
                 _ => drop(map.next_value::<IgnoredAny>()?),
@@ -168,6 +172,7 @@ impl<'de> Visitor<'de> for ShownVisitor {
             format: format.ok_or_else(|| missing("format"))?,
             gateway: gateway.ok_or_else(|| missing("gateway"))?,
             uptime_nanos: uptime_nanos.ok_or_else(|| missing("uptime_nanos"))?,
+            since_nanos,
             lost_threads,
             view: view.ok_or_else(|| missing("the rows"))?,
         })
@@ -304,7 +309,7 @@ mod tests {
                 ..filters::Filters::default()
             }),
             View::Flows(carried()),
-            View::Drops(drops::Drops { reasons: vec![drop] }),
+            View::Drops(drops::Drops { reasons: vec![drop], ..drops::Drops::default() }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),
             View::Steering(steering::Steering {
@@ -328,6 +333,7 @@ mod tests {
             format: FORMAT,
             gateway: "gw".to_owned(),
             uptime_nanos: 1_000_000_000,
+            since_nanos: None,
             lost_threads: Vec::new(),
             view,
         }

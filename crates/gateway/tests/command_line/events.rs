@@ -199,6 +199,6 @@ fn totals_are_compared_with_a_baseline() {
     let (code, _, said) = show(&gateway, &["--from", "before"]);
     assert!(code == Some(1) && said.contains("was started after"), "{said}");
     let (code, _, said) = show(&gateway, &["--since", "1h"]);
-    assert!(code == Some(1) && said.contains("keeps no history"), "{said}");
+    assert!(code == Some(1) && said.contains("keeps a history of drops alone"), "{said}");
     assert!(!show(&gateway, &["--since", "last"]).1.starts_with("since"), "totals of another run");
 }

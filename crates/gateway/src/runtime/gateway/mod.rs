@@ -28,6 +28,7 @@ use self::punts::PuntWatch;
 use super::accounts::Accounts;
 use super::devices::Devices;
 use super::events::EventWatch;
+use super::history::DropHistory;
 use super::hooks::Watch;
 use super::hops::NextHops;
 use super::liveness::Liveness;
@@ -120,6 +121,8 @@ pub struct Gateway {
     pub reloads: Reloads,
     /// Events since the start.
     pub events: Events,
+    /// Drops of the last day.
+    pub(super) history: DropHistory,
     event_watch: EventWatch,
     /// BFD between the ends of tunnels.
     pub liveness: Liveness,

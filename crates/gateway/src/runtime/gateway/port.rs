@@ -3,7 +3,7 @@
 use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
-use crate::device::{Facts, Handle, Link, missing};
+use crate::device::{Facts, Handle, InterfaceLock, Link, missing};
 use crate::events::{EventKind, Events, LinkState};
 use crate::show::modem::ModemRow;
 use polder_buffers::PortId;
@@ -40,6 +40,8 @@ pub struct PortState {
     pub link: Option<Link>,
     /// Refusals of the kernel since it was opened.
     pub refusals: Vec<String>,
+    /// Program of another's that has its packets first.
+    pub program_in_front: Option<String>,
     /// Counters of all queues that it has ever had.
     pub counters: Vec<Arc<QueueCounters>>,
     /// Queues in front of it that there have ever been.
@@ -52,6 +54,8 @@ pub struct PortState {
     pub(super) carried_before: Vec<((PortId, PortId), Carried)>,
     /// Handle that keeps the device open.
     pub(super) handle: Option<Box<dyn Handle>>,
+    /// Lock of its interface; behind the handle, which lets go of that first.
+    pub(super) lock: Option<InterfaceLock>,
     /// Backlog of a consumer behind it.
     pub(super) backlog: Option<Arc<Backlog>>,
     /// Sending queues that no worker has.
@@ -70,11 +74,13 @@ impl PortState {
             open: false,
             facts: None,
             handle: None,
+            lock: None,
             backlog: None,
             trouble: None,
             waiting: false,
             link: None,
             refusals: Vec::new(),
+            program_in_front: None,
             counters: Vec::new(),
             queues: Vec::new(),
             carried: Arc::default(),
@@ -114,6 +120,17 @@ impl PortState {
                 self.refusals.push(refusal);
             }
         }
+    }
+
+    /// Notes a program of another's that has come in front of the port's own, or has gone.
+    pub(super) fn note_program_in_front(&mut self, events: &Events) {
+        let program = self.handle().and_then(|handle| handle.program_in_front());
+        if program == self.program_in_front {
+            return;
+        }
+        let port = self.configuration.name.clone();
+        events.note(EventKind::ProgramInFront { port, program: program.clone() });
+        self.program_in_front = program;
     }
 
     /// Handle of its device, while that is open.

@@ -138,6 +138,7 @@ impl Gateway {
     /// As [`Gateway::reload`].
     pub fn carry_out(&mut self, Plan { difference, .. }: Plan) -> Result<()> {
         let next = difference.target;
+        let _locks = self.devices.lock(&difference.ports.added, &next)?;
         let mut opened = Vec::new();
         for port in &difference.ports.added {
             opened.push(self.devices.open_or_wait(port, &next, self.memory.manager().region())?);

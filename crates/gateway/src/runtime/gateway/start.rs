@@ -12,6 +12,7 @@ use crate::device::OpenPort;
 use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::events::EventWatch;
+use crate::runtime::history::DropHistory;
 use crate::runtime::hooks::Watch;
 use crate::runtime::hops::NextHops;
 use crate::runtime::liveness::Liveness;
@@ -66,6 +67,7 @@ impl Gateway {
         let (devices, tables) = (Devices::inherited(inheritance), inheritance.tables());
         let (mut gateway, waiting) =
             Self::prepare(configuration, memory, (clock, threads.clone()), devices, tables)?;
+        gateway.history.resume(inheritance.history());
         let asked = clock.now();
         if !inheritance.take(&mut gateway)? {
             gateway.leave_devices();
@@ -76,6 +78,7 @@ impl Gateway {
         // What has waited is taken in that time.
         gateway.deepen(Nanos::SECOND);
         inheritance.await_end();
+        gateway.lock_interfaces();
         gateway.watch_tunnels();
         let now = gateway.clock.now();
         gateway.ports.iter_mut().for_each(|state| state.retry_at = now);
@@ -115,6 +118,7 @@ impl Gateway {
         let links = Arc::new(all_links());
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
+        let locks = devices.lock(&configuration.ports, &configuration)?;
         // Threads that are started later have the usual weight.
         let stepped_back = devices.step_back();
         for port in &configuration.ports {
@@ -142,6 +146,7 @@ impl Gateway {
             before: None,
             reloads: Reloads::default(),
             events: Events::default(),
+            history: DropHistory::new(clock.now()),
             event_watch: EventWatch::default(),
             liveness: Liveness::new(clock).context("cannot make the descriptors of BFD")?,
             workers: Vec::new(),
@@ -170,6 +175,7 @@ impl Gateway {
         for port in opened {
             gateway.take_in(port);
         }
+        drop(locks);
         gateway.renew_fast_paths()?;
         Ok((gateway, waiting))
     }
@@ -194,7 +200,7 @@ impl Gateway {
 
     /// Divides the queues of an open port among the workers.
     pub(super) fn attach(&mut self, opened: OpenPort) {
-        let OpenPort { id, facts, queues, handle, backlog } = opened;
+        let OpenPort { id, facts, queues, handle, backlog, lock } = opened;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let (mut shares, spares) = divide(queues, self.workers.len(), &mut state.counters);
         state.counters.extend(handle.as_ref().and_then(|handle| handle.lost()));
@@ -208,9 +214,10 @@ impl Gateway {
         state.spares = spares;
         state.open = true;
         state.facts = Some(facts);
-        (state.handle, state.backlog) = (handle, backlog);
+        (state.handle, state.backlog, state.lock) = (handle, backlog, lock);
         (state.trouble, state.waiting, state.link) = (None, false, None);
         state.refusals.clear();
+        state.program_in_front = None;
         state.openings += 1;
         self.give_out(id, shares);
         self.note_link(id, true);

@@ -2,9 +2,11 @@
 
 use super::Gateway;
 use super::share::Pieces;
-use crate::device::PartsKind;
+use crate::device::{self, InterfaceLock, PartsKind};
 use crate::events::EventKind;
-use crate::runtime::upgrade::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
+use crate::runtime::upgrade::{
+    BridgeTotals, MOST_DESCRIPTORS, PortTotals, State, TunnelTotals, WorkerTotals, add, totals,
+};
 use anyhow::{Context as _, Result};
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
@@ -13,6 +15,7 @@ use polder_datapath::units::Nanos;
 use polder_devices::skb::Carried;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Queues of a gateway whose workers stand still.
@@ -84,7 +87,38 @@ impl Gateway {
         drop(parked);
         self.workers.clear();
         for state in std::mem::take(&mut self.ports) {
+            state.lock.iter().for_each(InterfaceLock::leave);
             self.retired.extend(state.counters.iter().map(Arc::clone));
+        }
+    }
+
+    /// Locks of interfaces with their ports, as many as a message takes.
+    pub(in crate::runtime) fn locks(&self) -> Vec<(String, InterfaceLock)> {
+        let locked = |state: &super::PortState| Some((state.configuration.name.clone(), state.lock.clone()?));
+        self.ports.iter().filter_map(locked).take(MOST_DESCRIPTORS).collect()
+    }
+
+    /// Goes on with locks of another process, which has let go of them.
+    pub(in crate::runtime) fn take_locks(
+        &mut self,
+        locks: impl Iterator<Item = ((String, PathBuf), OwnedFd)>,
+    ) {
+        for ((port, path), descriptor) in locks {
+            let lock = InterfaceLock::inherited(&path, descriptor, &self.configuration);
+            if let Some(state) = self.ports.iter_mut().find(|state| state.configuration.name == port) {
+                state.lock = lock;
+            }
+        }
+    }
+
+    /// Locks the interfaces of ports whose locks another process has not passed.
+    pub(super) fn lock_interfaces(&mut self) {
+        let Self { ports, configuration, .. } = self;
+        for state in ports.iter_mut().filter(|state| state.open && state.lock.is_none()) {
+            match device::lock(&state.configuration, configuration) {
+                Ok(lock) => state.lock = lock,
+                Err(error) => tracing::error!("port {}: {error:#}", state.configuration.name),
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
+use crate::runtime::show::all_drops;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
@@ -69,6 +70,10 @@ impl Gateway {
             watch.look(self, now);
         }
         self.event_watch = watch;
+        if self.history.is_due(now) {
+            let drops = all_drops(self);
+            self.history.note(now, &drops);
+        }
         let is_soon = |port: &PortState| !port.open && port.retry_at < now + Nanos::SECOND;
         let waiting = missing || self.ports.iter().any(is_soon);
         if waiting { pause.min(RETRY_PORT) } else { pause }
@@ -107,6 +112,7 @@ impl Gateway {
                 changed.push(id);
             }
             state.note_refusals();
+            state.note_program_in_front(events);
         }
         if renamed {
             self.renew_hooks();
@@ -115,7 +121,7 @@ impl Gateway {
             self.note_link(id, up);
         }
         for id in gone {
-            self.close(id, GONE);
+            self.close(id, self.why_closed(id));
         }
         if changed.is_empty() {
             return;
@@ -153,6 +159,7 @@ impl Gateway {
             return;
         }
         (state.handle, state.link) = (None, None);
+        state.lock = None;
         state.spares.clear();
         let port = state.configuration.name.clone();
         self.events.note(EventKind::PortClosed { port, why: why.to_owned() });

@@ -1,8 +1,9 @@
 //! The running gateway's side: offers, stops, and goes on if the other process does not.
 
-use super::{DEEP, FORMAT, Message, Offer, PortOffer, READY, STEP, TAKE, wire::Channel};
+use super::{DEEP, FORMAT, Message, Offer, PortOffer, READY, STEP, State, TAKE, wire::Channel};
 use crate::control::socket::Place;
 use crate::control::{Answer, Fault, HandOverRequest, HandingOver, Refusal, Response};
+use crate::device::InterfaceLock;
 use crate::events::EventKind;
 use crate::metrics::listen::Shared;
 use crate::runtime::gateway::Gateway;
@@ -169,6 +170,7 @@ impl Giver {
             socket: place.inode(),
             metrics: metrics.as_ref().map(Shared::describe),
             ports: ports.len(),
+            history: gateway.history.handed(),
         };
         channel.send(&Message::Offer(Box::new(offer)), &descriptors)?;
         for (name, (kind, parts)) in ports {
@@ -180,7 +182,11 @@ impl Giver {
     /// Gives the state of a gateway whose workers stand still to the other process, and leave to go on once it has taken
     /// that in time. After an error the other process may not go on.
     fn give_state(&self, channel: &Channel, gateway: &mut Gateway) -> Result<()> {
-        channel.send(&Message::State(Box::new(gateway.state())), &[])?;
+        let locks = gateway.locks();
+        let named = |(port, lock): &(String, InterfaceLock)| (port.clone(), lock.path().to_owned());
+        let state = State { locks: locks.iter().map(named).collect(), ..gateway.state() };
+        let descriptors = locks.iter().map(|(_, lock)| lock.descriptor()).collect::<Vec<_>>();
+        channel.send(&Message::State(Box::new(state)), &descriptors)?;
         let took = channel.receive(TAKE).map_err(ended)?.0;
         ensure!(matches!(took, Message::Took), "it says {took:?}");
         channel.send(&Message::Granted, &[]).map_err(ended)

@@ -23,7 +23,9 @@ pub(super) use give::{Giver, Heritage};
 pub(super) use state::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
 pub(crate) use take::TakenOver;
 pub(super) use take::{Inheritance, SteppedBack};
+pub(super) use wire::MOST_DESCRIPTORS;
 
+use super::history::HandedDrops;
 use crate::device::PartsKind;
 use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -82,6 +84,9 @@ pub(super) struct Offer {
     pub(super) metrics: Option<(String, Option<(PathBuf, u64)>)>,
     /// Number of port messages that follow.
     pub(super) ports: usize,
+    /// Drops of the last day.
+    #[serde(default)]
+    pub(super) history: HandedDrops,
 }
 
 /// A port that can be passed.

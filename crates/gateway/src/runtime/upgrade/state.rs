@@ -6,6 +6,7 @@ use polder_datapath::counters::{Counter, Totals};
 use polder_datapath::tunnel::TunnelNumbers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Counters of one block by name; those of zero are left out.
 pub(in crate::runtime) type Values = BTreeMap<String, u64>;
@@ -38,6 +39,8 @@ pub(in crate::runtime) struct State {
     pub(in crate::runtime) sessions: Vec<HandedSession>,
     /// The last events.
     pub(in crate::runtime) events: Option<HandedEvents>,
+    /// Ports whose interfaces are locked, with the locked files, in the order of the message's descriptors.
+    pub(in crate::runtime) locks: Vec<(String, PathBuf)>,
     /// Names of tunnels that are known to be dead.
     pub(in crate::runtime) dead: Vec<String>,
     /// Names of tunnels of which it was said that they live.

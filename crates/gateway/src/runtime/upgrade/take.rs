@@ -9,6 +9,7 @@ use crate::control::{Answer, Ask, Fault, HandOverRequest};
 use crate::device::{Parts, why_not_passed};
 use crate::metrics::listen::Bound;
 use crate::runtime::gateway::Gateway;
+use crate::runtime::history::HandedDrops;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::process::{getpriority_process, setpriority_process};
 use serde::Serialize;
@@ -131,6 +132,11 @@ impl Inheritance {
         Clock::since(self.offer.origin)
     }
 
+    /// Drops of the last day, as of the offer.
+    pub(in crate::runtime) fn history(&self) -> HandedDrops {
+        self.offer.history.clone()
+    }
+
     /// Version of the tables by which the gateway carries flows.
     pub(in crate::runtime) fn tables(&self) -> u64 {
         self.offer.tables
@@ -158,9 +164,14 @@ impl Inheritance {
         lock(&self.parts).remove(port)
     }
 
+    /// True once the gateway has let go of its devices.
+    pub(in crate::runtime) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
     /// Reason why a port cannot be opened before the gateway has let go of it; `None` if it can.
     pub(in crate::runtime) fn obstacle(&self, port: &Port) -> Option<String> {
-        if self.is_gone.load(Ordering::Relaxed) || lock(&self.parts).contains_key(&port.name) {
+        if self.is_gone() || lock(&self.parts).contains_key(&port.name) {
             return None;
         }
         let mut anew = lock(&self.anew);
@@ -189,14 +200,17 @@ impl Inheritance {
     }
 
     fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
-        let (message, _) = self.channel.receive(STEP).context("the gateway does not hand over")?;
-        let Message::State(state) = message else { bail!("the gateway hands over {message:?}") };
+        let (message, descriptors) = self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let Message::State(mut state) = message else { bail!("the gateway hands over {message:?}") };
+        let locks = std::mem::take(&mut state.locks);
         gateway.resume(*state)?;
         self.channel.send(&Message::Took, &[])?;
         // Without a limit: the gateway that runs ends the connection, and nothing else says that it does not go on.
         let (message, _) =
             self.channel.receive(None::<Duration>).context("the gateway takes back what it has given")?;
         ensure!(matches!(message, Message::Granted), "the gateway gives leave by {message:?}");
+        // Until then the locks are the other process's.
+        gateway.take_locks(locks.into_iter().zip(descriptors));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Descriptors of one message at most (`SCM_MAX_FD`).
-const MOST_DESCRIPTORS: usize = 253;
+pub(in crate::runtime) const MOST_DESCRIPTORS: usize = 253;
 /// Bytes of one message at most: a forwarding database of a million stations.
 const MOST_BYTES: u32 = 256 << 20;
 
