@@ -8,11 +8,11 @@ use super::super::networks::ROUTER;
 use super::super::recipe::{Ask, Mutant, Network, Probe, Recipe, Script, Service, Wire};
 use super::{FORWARDS_NOTHING, NONE};
 
-/// Takes a radio from the machine's own namespace.
+/// Takes a radio from the machine's own namespace, by its number, as the file system shows the radios of this one.
 macro_rules! radio {
     ($radio:literal, $interface:literal) => {
         concat!(
-            "nsenter -t 1 -n iw phy ",
+            "nsenter -t 1 -n iw phy#",
             $radio,
             " set netns name $(cat {dir}/name)
              for link in /sys/class/net/*; do
@@ -34,8 +34,8 @@ const NETWORK: Network = Network {
     wires: &[Wire(("gw", "wan"), ("peer", "eth0"))],
     others: &["host"],
     setup: &[
-        Script("gw", radio!("phy0", "lan")),
-        Script("host", radio!("phy1", "eth0")),
+        Script("gw", radio!("0", "lan")),
+        Script("host", radio!("1", "eth0")),
         ROUTER.setup[0],
         ROUTER.setup[1],
         ROUTER.setup[2],

@@ -6,7 +6,18 @@ use super::{NONE, PEER_DEAF};
 pub(super) const RECIPE: Recipe = Recipe {
     name: "strongswan",
     programs: &["charon-systemd", "swanctl", "nft"],
-    modules: &["xfrm_user", "esp4", "authenc", "echainiv", "cbc", "hmac", "sha256_generic", "aes_generic"],
+    modules: &[
+        "xfrm_user",
+        "esp4",
+        "authenc",
+        "drbg",
+        "jitterentropy_rng",
+        "echainiv",
+        "cbc",
+        "hmac",
+        "sha256_generic",
+        "aes_generic",
+    ],
     needs: NEEDS,
     setup: &[
         // The peer drops what comes in the clear, and answers by the tunnel alone.

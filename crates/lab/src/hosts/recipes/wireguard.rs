@@ -104,5 +104,5 @@ pub(super) const HANDSHAKE: Probe =
 pub(super) const UNKNOWN: super::Fault = (
     "gw",
     "wg set wg0 peer $(cat {dir}/../far.pub) remove",
-    "wg-quick strip {dir}/wg0.conf >{dir}/stripped; wg syncconf wg0 {dir}/stripped",
+    "wg-quick strip {dir}/wg0.conf >{dir}/stripped; wg addconf wg0 {dir}/stripped",
 );

@@ -29,7 +29,6 @@ pub(super) const RECIPE: Recipe = Recipe {
             "large_datagram_by_the_tunnel",
             Ask::Ping { from: "host", to: "203.0.113.9", options: "-s 3000" },
         ),
-        Probe::ping("beside_the_tunnel", "host", "10.1.2.2"),
         HANDSHAKE,
     ],
     mutants: &[
@@ -41,7 +40,6 @@ pub(super) const RECIPE: Recipe = Recipe {
                 "ipv6_site_by_the_tunnel",
                 "from_the_tunnel_into_the_lan",
                 "large_datagram_by_the_tunnel",
-                "beside_the_tunnel",
             ],
         ),
         Mutant::new(
