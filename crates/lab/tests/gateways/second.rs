@@ -215,6 +215,15 @@ fn a_program_that_somebody_detached_is_told() {
     }
 }
 
+/// Ends what looks at a flag.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// True if nobody has a lock of the file.
 fn is_free(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return true };
@@ -234,10 +243,13 @@ fn an_upgrade_keeps_the_locks() {
         assert_eq!(locks.len(), 2, "{locks:?}");
         let ended = AtomicBool::new(false);
         let next = thread::scope(|scope| {
+            // Also when the upgrade fails.
+            let _end = Ends(&ended);
             let watch = scope.spawn(|| {
                 let mut free = BTreeSet::new();
                 while !ended.load(Ordering::Relaxed) {
                     free.extend(locks.iter().filter(|lock| is_free(lock)));
+                    thread::sleep(Duration::from_micros(200));
                 }
                 free
             });
