@@ -374,6 +374,10 @@ fn main() -> ExitCode {
         Command::Publish { folder, check } => publish_pages(screen, &folder, check),
         Command::Compare { before, after } => compare_reports(screen, &before, &after),
     });
+    code_of(result)
+}
+
+fn code_of(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.chain().any(|cause| cause.is::<interrupt::Interrupted>()) => {

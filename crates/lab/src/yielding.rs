@@ -181,7 +181,7 @@ impl Site {
                 self.shell(&self.gateway, change.script())?;
                 let returned = clock::nanos();
                 std::thread::sleep(AFTER);
-                Ok(vec![returned..u64::MAX])
+                Ok(std::iter::once(returned..u64::MAX).collect())
             };
             let one = self.attempt(keys, once).with_context(|| format!("{change:?}"))?;
             self.shell(&self.gateway, change.undo())?;

@@ -159,23 +159,9 @@ pub(crate) fn cost(rounds: u32, time: Duration, says: &dyn Fn(&str)) -> anyhow::
             for way in [&mut alone].into_iter().chain(ways.iter_mut().map(|(way, _)| way)) {
                 way.cost(time / 4)?;
             }
-            for round in 0..rounds {
+            for number in 0..rounds {
                 interrupt::check()?;
-                // What drifts does so for all: every second round has them the other way round.
-                if round % 2 == 1 {
-                    ways.reverse();
-                }
-                let before = alone.cost(time)?;
-                let costs =
-                    ways.iter_mut().map(|(way, _)| way.cost(time)).collect::<anyhow::Result<Vec<_>>>()?;
-                let kernel = f64::midpoint(before, alone.cost(time)?);
-                for ((_, cost), nanos) in ways.iter_mut().zip(costs) {
-                    cost.more.push(nanos - kernel);
-                    cost.all.push(nanos);
-                }
-                if round % 2 == 1 {
-                    ways.reverse();
-                }
+                round(&mut alone, &mut ways, time, number % 2 == 1)?;
             }
             anyhow::Ok(())
         });
@@ -183,6 +169,23 @@ pub(crate) fn cost(rounds: u32, time: Duration, says: &dyn Fn(&str)) -> anyhow::
         measured.join().map_err(|_| anyhow::anyhow!("a sender panicked"))?
     })?;
     Ok(ways.into_iter().map(|(_, cost)| cost).collect())
+}
+
+/// Measures each way once, between two measurements of the kernel alone. What drifts does so for all, so every second round has
+/// them the other way round.
+fn round(alone: &mut Way, ways: &mut [(Way, Cost)], time: Duration, is_reversed: bool) -> anyhow::Result<()> {
+    let before = alone.cost(time)?;
+    let mut costs = vec![0.0; ways.len()];
+    for position in 0..ways.len() {
+        let position = if is_reversed { ways.len() - 1 - position } else { position };
+        costs[position] = ways[position].0.cost(time)?;
+    }
+    let kernel = f64::midpoint(before, alone.cost(time)?);
+    for ((_, cost), nanos) in ways.iter_mut().zip(costs) {
+        cost.more.push(nanos - kernel);
+        cost.all.push(nanos);
+    }
+    Ok(())
 }
 
 /// Packets that passed a rule which drops them, and those that passed where the rule is about others.

@@ -128,7 +128,7 @@ fn is_wanted(recipe: &Recipe, selection: &Selection) -> bool {
     selection.only.is_empty() || selection.only.iter().any(means)
 }
 
-/// What a recipe lacks here: a program, or modules of the kernel.
+/// A program or modules of the kernel that a recipe lacks here.
 fn missing(recipe: &Recipe) -> Option<String> {
     let modules = || (!has_modules(recipe)).then(|| recipe.modules.join(", "));
     missing_program(recipe)

@@ -146,7 +146,7 @@ fn packets_that_a_queue_drops_are_captured() {
     }
     for queue in ["drop-tail", "codel"] {
         let mut topology = Topology::new().unwrap();
-        let options = format!("queue = {{ kind = {queue:?}, limit_bytes = 20_000, rate_kbit = 2_000 }}");
+        let options = format!("queue = {{ kind = {queue:?}, limit_bytes = 5_000, rate_kbit = 200 }}");
         let text = TEXT.replace("interface = \"eth1\"", &format!("interface = \"eth1\"\n{options}"));
         let (left, right, polder) = between(&mut topology, &text);
         let files = ["eth0", "eth1"].map(|port| (port, file(&topology, &format!("{queue}-{port}"))));
@@ -154,7 +154,7 @@ fn packets_that_a_queue_drops_are_captured() {
         stream(&left, &right, RIGHT, 5_000.0, Duration::from_secs(1));
         until("the queue is empty", || polder.term("held") == 0);
         let dropped = ["queue-full", "queue-delay"].map(|reason| polder.drops(reason));
-        assert!(dropped.iter().sum::<u64>() > 1_000, "{queue}: {dropped:?}");
+        assert!(dropped.iter().sum::<u64>() > 100, "{queue}: {dropped:?}");
         for ((port, file), child) in files.iter().zip(children) {
             let summary = end(child);
             let captured = ["full", "delay"]

@@ -224,6 +224,16 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Files whose lock nobody had at a moment before the end.
+fn seen_free<'a>(locks: &'a [PathBuf], ended: &AtomicBool) -> BTreeSet<&'a PathBuf> {
+    let mut free = BTreeSet::new();
+    while !ended.load(Ordering::Relaxed) {
+        free.extend(locks.iter().filter(|lock| is_free(lock)));
+        thread::sleep(Duration::from_micros(200));
+    }
+    free
+}
+
 /// True if nobody has a lock of the file.
 fn is_free(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return true };
@@ -245,14 +255,7 @@ fn an_upgrade_keeps_the_locks() {
         let next = thread::scope(|scope| {
             // Also when the upgrade fails.
             let _end = Ends(&ended);
-            let watch = scope.spawn(|| {
-                let mut free = BTreeSet::new();
-                while !ended.load(Ordering::Relaxed) {
-                    free.extend(locks.iter().filter(|lock| is_free(lock)));
-                    thread::sleep(Duration::from_micros(200));
-                }
-                free
-            });
+            let watch = scope.spawn(|| seen_free(&locks, &ended));
             let upgrade = |arguments: &[&str]| {
                 let mut command = Command::new(polder());
                 command::run(command.arg("upgrade").args(arguments).arg("--socket").arg(gateway.socket()))

@@ -117,13 +117,11 @@ impl Gateway {
         let (report, reports) = channel();
         let links = Arc::new(all_links());
         let mut lasting = Lasting::default();
-        let mut opened = Vec::new();
-        let locks = devices.lock(&configuration.ports, &configuration)?;
+        let _locks = devices.lock(&configuration.ports, &configuration)?;
         // Threads that are started later have the usual weight.
         let stepped_back = devices.step_back();
-        for port in &configuration.ports {
-            opened.push(devices.open_or_wait(port, &configuration, memory.manager().region())?);
-        }
+        let open = |port| devices.open_or_wait(port, &configuration, memory.manager().region());
+        let opened = configuration.ports.iter().map(open).collect::<Result<Vec<_>>>()?;
         drop(stepped_back);
         let facts = opened.iter().filter_map(Opening::facts).collect::<HashMap<_, _>>();
         let mut seen = facts
@@ -175,7 +173,6 @@ impl Gateway {
         for port in opened {
             gateway.take_in(port);
         }
-        drop(locks);
         gateway.renew_fast_paths()?;
         Ok((gateway, waiting))
     }
