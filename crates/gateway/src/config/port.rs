@@ -51,9 +51,6 @@ section! {
         name: String = String::new();
         /// The device.
         device: Device = Device::Interface(String::new());
-        /// True if merged packets may be numbered anew, because the file asks for `coalesce`.
-        #[serde(skip)]
-        renumbers: bool = false;
         keys:
         /// Linux interface, attached by AF_XDP, TCX or clsact.
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
@@ -97,7 +94,7 @@ section! {
         moderation_us: Option<u16> = None, number_or(&[("auto", None)], 0..=MAX_MODERATION, "µs") => Reopen(ATTACHED), only(Port::is_interface);
         /// Preferred busy polling.
         busy_poll: bool = false, Boolean => Reopen(ATTACHED), only(Port::is_interface);
-        /// Segments of a flow in one batch leave as one packet of up to 64 KiB; with `true` also those of one IPv4 identification, which the kernel numbers anew.
+        /// Segments of a flow in one batch leave as one packet of up to 64 KiB.
         coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
         /// The machine may hand over packets of up to 64 KiB.
         segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
@@ -272,7 +269,6 @@ impl Draft<Port> {
             port.on_exit = self.at("on_exit").map_or(gateway.on_exit.unwrap_or(on_exit), |_| port.on_exit);
             port.kernel_hooks = self.at("kernel_hooks").map_or(gateway.kernel_hooks, |_| port.kernel_hooks);
         }
-        port.renumbers = port.coalesce;
         port.coalesce = self.at("coalesce").map_or(port.takes_segments(), |_| port.coalesce);
         port.segments = self.at("segments").map_or(port.takes_segments(), |_| port.segments);
         Some(port)

@@ -17,7 +17,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
     VlanSet,
 };
-use polder_datapath::offload::{Outlet, OutletState, Takes};
+use polder_datapath::offload::{Outlet, OutletState};
 use polder_datapath::tunnel::{
     Ends, FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay,
 };
@@ -131,7 +131,6 @@ fn outlet(
 ) -> Outlet {
     let Some(port) = port else { return Outlet::plain() };
     let takes = ports.get(&port.id).map(|facts| facts.takes).unwrap_or_default();
-    let takes = Takes { renumbers: port.renumbers, ..takes };
     let state = lasting.outlets.entry(port.name.clone());
     let state = Arc::clone(state.or_insert_with(|| Arc::new(OutletState::new(workers))));
     Outlet { takes, coalesce: port.coalesce && takes.segments, state }

@@ -205,7 +205,7 @@ impl Guest {
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
             .args(cards.flat_map(|(index, card)| card.arguments(port, index, bus)))
             .args(remote.map(Remote::device).unwrap_or_default())
-            .args(shared.map(virtfs).unwrap_or_default())
+            .args(shared.map(virtfs).into_iter().flatten())
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")

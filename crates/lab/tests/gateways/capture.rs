@@ -156,10 +156,14 @@ fn packets_that_a_queue_drops_are_captured() {
         let dropped = ["queue-full", "queue-delay"].map(|reason| polder.drops(reason));
         assert!(dropped.iter().sum::<u64>() > 100, "{queue}: {dropped:?}");
         for ((port, file), child) in files.iter().zip(children) {
+            let captured = || {
+                ["full", "delay"].map(|reason| {
+                    packets(file, &format!("dropped in queue: queue-{reason}, worker 0")) as u64
+                })
+            };
+            until("all are in the file", || captured() == dropped);
             let summary = end(child);
-            let captured = ["full", "delay"]
-                .map(|reason| packets(file, &format!("dropped in queue: queue-{reason}, worker 0")) as u64);
-            assert_eq!(captured, dropped, "{queue} {port}: {summary}");
+            assert_eq!(captured(), dropped, "{queue} {port}: {summary}");
         }
         polder.assert_conserved();
         polder.stop();
