@@ -138,6 +138,11 @@ fn a_dropped_packet_shows_why() {
     polder.stop();
 }
 
+/// Packets in a file that the queue of a port has dropped for a reason.
+fn captured_of(file: &Path, reason: &str) -> u64 {
+    packets(file, &format!("dropped in queue: queue-{reason}, worker 0")) as u64
+}
+
 /// Packets that the queue in front of a port drops are in the captures of both ports, with the reason.
 #[test]
 fn packets_that_a_queue_drops_are_captured() {
@@ -156,11 +161,7 @@ fn packets_that_a_queue_drops_are_captured() {
         let dropped = ["queue-full", "queue-delay"].map(|reason| polder.drops(reason));
         assert!(dropped.iter().sum::<u64>() > 100, "{queue}: {dropped:?}");
         for ((port, file), child) in files.iter().zip(children) {
-            let captured = || {
-                ["full", "delay"].map(|reason| {
-                    packets(file, &format!("dropped in queue: queue-{reason}, worker 0")) as u64
-                })
-            };
+            let captured = || ["full", "delay"].map(|reason| captured_of(file, reason));
             until("all are in the file", || captured() == dropped);
             let summary = end(child);
             assert_eq!(captured(), dropped, "{queue} {port}: {summary}");
