@@ -192,9 +192,10 @@ fn ten_thousand_rules_are_obeyed_and_keep_nobody_waiting() {
     nft(&net.gateway, &(table.to_owned() + &rules.collect::<String>() + last));
     assert!(!answers(&net, "10.83.2.2"), "the last rule drops");
     let begun = clock::now();
-    assert!(is_left(&polder, "west") && is_left(&polder, "east"));
+    polder.show("ports");
     let took = clock::now() - begun;
     assert!(took < Duration::from_secs(2), "the control thread is busy for {took:?}");
+    until("both ports say so", || is_left(&polder, "west") && is_left(&polder, "east"));
     assert!(answers(&net, "fd83:2::2"), "the kernel forwards what no rule drops");
     nft(&net.gateway, "delete table inet own\n");
     polder.wait_until_said("port west: taken back from the kernel after");
