@@ -172,7 +172,7 @@ fn ten_thousand_rules_are_obeyed_and_keep_nobody_waiting() {
     }
     let net = Net::new(1500);
     forward(&net);
-    let mut polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+    let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
     reaches(&net.left, "10.83.2.2");
     let lines = (0..10_000_u32).map(|rule| {
         let [_, a, b, c] = rule.to_be_bytes();
@@ -198,7 +198,6 @@ fn ten_thousand_rules_are_obeyed_and_keep_nobody_waiting() {
     until("both ports say so", || is_left(&polder, "west") && is_left(&polder, "east"));
     assert!(answers(&net, "fd83:2::2"), "the kernel forwards what no rule drops");
     nft(&net.gateway, "delete table inet own\n");
-    polder.wait_until_said("port west: taken back from the kernel after");
     reaches(&net.left, "10.83.2.2");
     polder.assert_conserved();
     polder.stop();
