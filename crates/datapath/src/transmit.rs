@@ -30,7 +30,7 @@ pub trait Egress {
 
     /// Shows the packets that have been dropped from queues of ports since the last time, at most a batch at once, and releases
     /// them. There are some only while somebody captures.
-    fn show_fallen(&mut self, _pool: &mut Pool, _look: &mut dyn FnMut(PortId, &[Packet])) {}
+    fn show_dropped(&mut self, _pool: &mut Pool, _look: &mut dyn FnMut(PortId, &[Packet])) {}
 
     /// Told of the packets that a stage leaves, those included whose journey it has ended. Who forwards
     /// does not listen, and nothing is left of the call; a [`trace`](crate::trace) does.

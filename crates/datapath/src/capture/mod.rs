@@ -139,7 +139,7 @@ impl Captures {
     }
 
     /// Looks at packets that were dropped from the queue of `port`, at most a batch.
-    pub fn fallen(&mut self, packets: &[Packet], port: PortId, now: Nanos) {
+    pub fn dropped_from_queue(&mut self, packets: &[Packet], port: PortId, now: Nanos) {
         self.refused(packets, port, DropReason::QueueFull, now);
     }
 
@@ -204,7 +204,7 @@ impl<E: Egress> Egress for Watched<'_, E> {
             self.captures.refused(batch, port, reason, self.now);
         }
         let (captures, now) = (&mut *self.captures, self.now);
-        self.egress.show_fallen(pool, &mut |port, packets| captures.fallen(packets, port, now));
+        self.egress.show_dropped(pool, &mut |port, packets| captures.dropped_from_queue(packets, port, now));
         open
     }
 

@@ -20,7 +20,7 @@ const TURN: usize = 8;
 const LOOK_AGAIN: Nanos = Nanos(200_000);
 
 /// Dropped packets that wait for a capture at most; a look comes several times a turn.
-const MOST_FALLEN: usize = 8 * BATCH;
+const MOST_DROPPED: usize = 8 * BATCH;
 
 /// Both together.
 pub struct Outlet {
@@ -32,7 +32,7 @@ pub struct Outlet {
     slots: u64,
     counters: Arc<EgressCounters>,
     /// Dropped packets that a capture is to see; none while nobody captures.
-    fallen: Option<Vec<Packet>>,
+    dropped: Option<Vec<Packet>>,
 }
 
 impl Outlet {
@@ -43,7 +43,7 @@ impl Outlet {
 
     /// Outlet with that queue in front of `tx`.
     pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
-        Self { tx, queue, next: Batch::new(), slots: 0, counters, fallen: None }
+        Self { tx, queue, next: Batch::new(), slots: 0, counters, dropped: None }
     }
 
     /// Packets that wait.
@@ -77,10 +77,10 @@ impl Outlet {
         counters.entered.add(batch.len() as u64);
         let region = pool.region().id();
         self.slots += batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
-        let (slots, fallen) = (&mut self.slots, &mut self.fallen);
+        let (slots, dropped) = (&mut self.slots, &mut self.dropped);
         self.queue.put(batch, now, |packet, why| {
             *slots -= packet.slots_of(region);
-            refuse(packet, why, pool, fallen, counters, worker);
+            refuse(packet, why, pool, dropped, counters, worker);
         });
     }
 
@@ -126,11 +126,11 @@ impl Outlet {
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
         let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
-        let fallen = &mut self.fallen;
+        let dropped = &mut self.dropped;
         while self.next.len() < room {
             let packet = self.queue.take(now, |packet, why| {
                 *slots -= packet.slots_of(region);
-                refuse(packet, why, pool, fallen, counters, worker);
+                refuse(packet, why, pool, dropped, counters, worker);
             });
             let Some(packet) = packet else { break };
             counters.left.add(1);
@@ -161,27 +161,27 @@ impl Outlet {
     pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
         let old = std::mem::replace(&mut self.queue, queue);
         let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
-        let fallen = &mut self.fallen;
+        let dropped = &mut self.dropped;
         self.queue.take_over(old, |packet, why| {
             *slots -= packet.slots_of(region);
-            refuse(packet, why, pool, fallen, counters, worker);
+            refuse(packet, why, pool, dropped, counters, worker);
         });
         self.publish();
     }
 
     /// Keeps packets that it drops for a capture to see, or does so no more.
     pub fn watch(&mut self, is_watched: bool, pool: &mut Pool) {
-        if is_watched != self.fallen.is_some() {
-            let kept = std::mem::replace(&mut self.fallen, is_watched.then(Vec::new));
+        if is_watched != self.dropped.is_some() {
+            let kept = std::mem::replace(&mut self.dropped, is_watched.then(Vec::new));
             kept.into_iter().flatten().for_each(|packet| pool.release_packet(packet));
         }
     }
 
     /// Shows the packets that were dropped since the last time, and releases them.
-    pub fn show_fallen(&mut self, pool: &mut Pool, mut look: impl FnMut(&[Packet])) {
-        let Some(fallen) = self.fallen.as_mut().filter(|fallen| !fallen.is_empty()) else { return };
-        fallen.chunks(BATCH).for_each(&mut look);
-        fallen.drain(..).for_each(|packet| pool.release_packet(packet));
+    pub fn show_dropped(&mut self, pool: &mut Pool, mut look: impl FnMut(&[Packet])) {
+        let Some(dropped) = self.dropped.as_mut().filter(|dropped| !dropped.is_empty()) else { return };
+        dropped.chunks(BATCH).for_each(&mut look);
+        dropped.drain(..).for_each(|packet| pool.release_packet(packet));
     }
 
     /// The sending queue of the device, for a port whose queue is taken away. The device is given the packets that
@@ -245,7 +245,7 @@ fn refuse(
     mut packet: Packet,
     why: Refusal,
     pool: &mut Pool,
-    fallen: &mut Option<Vec<Packet>>,
+    dropped: &mut Option<Vec<Packet>>,
     counters: &EgressCounters,
     worker: &WorkerCounters,
 ) {
@@ -255,10 +255,10 @@ fn refuse(
     };
     counter.add(1);
     worker.drops.count(reason, 1);
-    match fallen.as_mut().filter(|fallen| fallen.len() < MOST_FALLEN) {
-        Some(fallen) => {
+    match dropped.as_mut().filter(|dropped| dropped.len() < MOST_DROPPED) {
+        Some(dropped) => {
             mark(&mut packet, reason);
-            fallen.push(packet);
+            dropped.push(packet);
         }
         None => pool.release_packet(packet),
     }

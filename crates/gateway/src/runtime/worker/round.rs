@@ -33,8 +33,9 @@ impl Worker {
         }
         busy |= self.senders.round(&mut self.pool);
         if let Some(captures) = self.engine.captures() {
-            self.senders
-                .show_fallen(&mut self.pool, &mut |port, packets| captures.fallen(packets, port, now));
+            self.senders.show_dropped(&mut self.pool, &mut |port, packets| {
+                captures.dropped_from_queue(packets, port, now)
+            });
         }
         self.engine.tick(now, &mut self.pool);
         let with = TurnContext { now, pool: &mut self.pool, timed: false };

@@ -123,10 +123,10 @@ impl Egress for Senders {
         self.push_to(SEQUENCER, batch);
     }
 
-    fn show_fallen(&mut self, pool: &mut Pool, look: &mut dyn FnMut(PortId, &[Packet])) {
+    fn show_dropped(&mut self, pool: &mut Pool, look: &mut dyn FnMut(PortId, &[Packet])) {
         for (port, sender) in (0..).map(PortId).zip(&mut self.ports) {
             if let Some(SendPath::Queued(outlet)) = sender {
-                outlet.show_fallen(pool, |packets| look(port, packets));
+                outlet.show_dropped(pool, |packets| look(port, packets));
             }
         }
     }
