@@ -43,7 +43,6 @@ fn measure(name: &str, place: impl Fn(u16) -> (u16, u16), checksum: ChecksumStat
         only_ipv4_segments: false,
         udp_segments: true,
         tunnel_segments: true,
-        renumbers: true,
     };
     let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
     let (mut coalescer, ledger) = (Coalescer::new(0), Ledger::default());

@@ -28,8 +28,6 @@ pub struct Takes {
     pub udp_segments: bool,
     /// Such packets in a tunnel over UDP, whose headers every segment gets.
     pub tunnel_segments: bool,
-    /// True if segments that had one IPv4 identification may get one each: whoever cuts for a device counts up.
-    pub renumbers: bool,
 }
 
 impl Takes {
@@ -39,10 +37,8 @@ impl Takes {
         let takes_kind = match segmentation.kind {
             SegmentationKind::None => return true,
             SegmentationKind::Tcp4 => self.segments,
-            SegmentationKind::Tcp4OneId => self.segments && self.renumbers,
             SegmentationKind::Tcp6 => self.segments && !self.only_ipv4_segments,
             SegmentationKind::Udp => self.udp_segments,
-            SegmentationKind::UdpOneId => self.udp_segments && self.renumbers,
         };
         takes_kind && (!segmentation.outer.is_some() || self.tunnel_segments && segmentation.outer.is_udp())
     }

@@ -44,8 +44,8 @@ impl Measure {
         let start = usize::from(packet.checksum_start);
         let transport_bytes = match packet.segmentation.kind {
             SegmentationKind::None => return None,
-            SegmentationKind::Udp | SegmentationKind::UdpOneId => Udp::HEADER_BYTES,
-            SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => {
+            SegmentationKind::Udp => Udp::HEADER_BYTES,
+            SegmentationKind::Tcp4 | SegmentationKind::Tcp6 => {
                 let mut byte = [0];
                 (packet.copy_out(start + Tcp::DATA_OFFSET, &mut byte) == 1).then_some(())?;
                 usize::from(byte[0] >> 4) * 4

@@ -23,14 +23,10 @@ pub enum SegmentationKind {
     None,
     /// TCP over IPv4.
     Tcp4,
-    /// TCP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
-    Tcp4OneId,
     /// TCP over IPv6.
     Tcp6,
     /// UDP over either.
     Udp,
-    /// UDP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
-    UdpOneId,
 }
 
 /// Segmentation of a packet that is larger than its link's MTU.

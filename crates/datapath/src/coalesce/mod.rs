@@ -15,7 +15,7 @@
 //! | TCP over IPv4 and IPv6 | headers are equal, options and VLAN tags included; the sequence number is the next one; ACK is the only flag besides ECE, and PSH or FIN on the last; all but the last are of one length |
 //! | UDP over IPv4 and IPv6 | headers are equal; there is a checksum; all but the last are of one length |
 //!
-//! IPv4 identifications count up by one, or stay the same in packets with DF for a port that renumbers. Fragments, IPv4 options,
+//! IPv4 identifications count up by one, as in segments that a device cuts. Fragments, IPv4 options,
 //! extension headers, wrong checksums and link-layer padding are never merged. A partial checksum counts as right: the
 //! segments that a tunnel has brought from a local sender have one each.
 
@@ -73,8 +73,6 @@ struct Run {
     /// Packets that joined it.
     joined: u8,
     frames: u8,
-    /// Step of the IPv4 identification, once there are two packets.
-    step: Option<u16>,
     /// True if the first one's checksums were looked at, with success.
     verified: bool,
     /// Payload bytes of all.
@@ -156,7 +154,7 @@ impl Coalescer {
         }
         if candidate.part != Part::None
             && let Some(open) = self.runs.get_mut(usize::from(run))
-            && let Some(goes_on) = open.join(packet, &candidate, batch, takes)
+            && let Some(goes_on) = open.join(packet, &candidate, batch)
         {
             self.joins[usize::from(number)] = run;
             self.places[place] = if goes_on { run } else { NONE };
@@ -211,7 +209,6 @@ impl Run {
             head,
             joined: 0,
             frames: frames(packet),
-            step: None,
             verified: false,
             payload: first.payload,
             ends: TcpFlags::default(),
@@ -220,13 +217,14 @@ impl Run {
     }
 
     /// Takes a packet of the same hash if it is the next one of the flow. `Some(true)` when more may follow.
-    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch, takes: Takes) -> Option<bool> {
+    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch) -> Option<bool> {
         let first = &self.first;
         let head = batch.get(usize::from(self.head))?;
         let is_next = next.protocol == first.protocol
             && (next.network, next.transport, next.headers)
                 == (first.network, first.transport, first.headers)
             && next.payload <= first.payload
+            && (!next.protocol.is_v4() || next.identification == self.next_identification())
             && (!next.protocol.is_tcp() || next.sequence == first.sequence.wrapping_add(self.payload));
         let frames = frames(packet);
         let fits = usize::from(self.frames) + usize::from(frames) <= MOST_FRAMES
@@ -234,12 +232,10 @@ impl Run {
         if !is_next || !fits || !same_headers(head, packet, next) {
             return None;
         }
-        let step = self.step_to(next, head, takes.renumbers)?;
         self.verified = self.verified || is_exact(head, first);
         if !self.verified || !is_exact(packet, next) {
             return None;
         }
-        self.step = Some(step);
         self.frames += frames;
         self.joined += 1;
         self.payload += next.payload;
@@ -247,19 +243,9 @@ impl Run {
         Some(next.payload == first.payload && next.part == Part::Any)
     }
 
-    /// Step of the IPv4 identification, if `next` has the one that is due.
-    fn step_to(&self, next: &Candidate, head: &Packet, renumbers: bool) -> Option<u16> {
-        if !next.protocol.is_v4() {
-            return Some(0);
-        }
-        let ahead = next.identification.wrapping_sub(self.first.identification);
-        match self.step {
-            Some(step) => (ahead == step * (u16::from(self.joined) + 1)).then_some(step),
-            None if ahead == 1 => Some(1),
-            // Without DF, equal identifications would mix fragments up (RFC 6864, 4.1).
-            None if ahead == 0 => (renumbers && has_dont_fragment(head, &self.first)).then_some(0),
-            None => None,
-        }
+    /// IPv4 identification of the packet that is due.
+    fn next_identification(&self) -> u16 {
+        self.first.identification.wrapping_add(u16::from(self.joined) + 1)
     }
 
     /// Makes the first packet, which has all payload, say so.
@@ -290,12 +276,10 @@ impl Run {
     }
 
     fn kind(&self) -> SegmentationKind {
-        match (self.first.protocol, self.step) {
-            (Protocol::Tcp4, Some(0)) => SegmentationKind::Tcp4OneId,
-            (Protocol::Tcp4, _) => SegmentationKind::Tcp4,
-            (Protocol::Tcp6, _) => SegmentationKind::Tcp6,
-            (Protocol::Udp4, Some(0)) => SegmentationKind::UdpOneId,
-            (Protocol::Udp4 | Protocol::Udp6, _) => SegmentationKind::Udp,
+        match self.first.protocol {
+            Protocol::Tcp4 => SegmentationKind::Tcp4,
+            Protocol::Tcp6 => SegmentationKind::Tcp6,
+            Protocol::Udp4 | Protocol::Udp6 => SegmentationKind::Udp,
         }
     }
 }
@@ -318,11 +302,6 @@ fn lengthen(network: &mut [u8], whole: usize, protocol: Protocol) -> Option<Pseu
 fn flags(packet: &Packet, at: &Candidate) -> TcpFlags {
     let tcp = packet.bytes().get(usize::from(at.transport)..).and_then(|bytes| Tcp::parse(bytes).ok());
     tcp.map(|tcp| tcp.flags()).unwrap_or_default()
-}
-
-fn has_dont_fragment(packet: &Packet, at: &Candidate) -> bool {
-    let network = packet.bytes().get(usize::from(at.network)..).unwrap_or_default();
-    crate::wire::Ipv4::parse_head(network, packet.len()).is_ok_and(|ip| ip.dont_fragment())
 }
 
 /// Frames of a packet.

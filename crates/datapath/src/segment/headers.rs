@@ -75,10 +75,7 @@ impl Headers {
         let protocol = protocol_of(kind, summary)?;
         let step = match kind {
             SegmentationKind::Tcp4 | SegmentationKind::Udp => 1,
-            SegmentationKind::None
-            | SegmentationKind::Tcp4OneId
-            | SegmentationKind::Tcp6
-            | SegmentationKind::UdpOneId => 0,
+            SegmentationKind::None | SegmentationKind::Tcp6 => 0,
         };
         let pseudo = summary.addresses(head.get(origin..)?)?.pseudo();
         let network = Ip::of(head, origin + summary.network_offset(), summary.network(), step);
@@ -276,10 +273,9 @@ fn checksum_offset(protocol: IpProtocol) -> u16 {
 fn protocol_of(kind: SegmentationKind, summary: HeaderSummary) -> Option<IpProtocol> {
     let (protocol, wanted) = match kind {
         SegmentationKind::None => return None,
-        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId => (IpProtocol::TCP, Network::Ipv4),
+        SegmentationKind::Tcp4 => (IpProtocol::TCP, Network::Ipv4),
         SegmentationKind::Tcp6 => (IpProtocol::TCP, Network::Ipv6),
         SegmentationKind::Udp => (IpProtocol::UDP, summary.network()),
-        SegmentationKind::UdpOneId => (IpProtocol::UDP, Network::Ipv4),
     };
     (summary.network() == wanted && summary.protocol() == protocol).then_some(protocol)
 }

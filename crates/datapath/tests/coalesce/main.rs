@@ -134,7 +134,7 @@ fn what_tcp_says_to_the_receiver_is_kept() {
 }
 
 #[test]
-fn identifications_count_or_stand_still() {
+fn identifications_count() {
     for first in [Recipe::tcp(100), udp(Recipe::tcp(100))] {
         let free = Recipe { fragment: 0, ..first.clone() };
         let with = |first: &Recipe, ids: &[u16]| {
@@ -146,15 +146,15 @@ fn identifications_count_or_stand_still() {
             merged(&recipes)
         };
         assert_eq!(with(&first, &[5, 6, 7]), [3]);
-        assert_eq!(with(&first, &[5, 5, 5]), [3]);
-        assert_eq!(with(&first, &[0, 0, 0]), [3]);
+        assert_eq!(with(&first, &[5, 5, 5]), [1, 1, 1], "whoever cuts for a device counts up");
+        assert_eq!(with(&first, &[0, 0, 0]), [1, 1, 1]);
         assert_eq!(with(&first, &[65_535, 0, 1]), [3]);
         assert_eq!(with(&first, &[5, 6, 6]), [2, 1]);
-        assert_eq!(with(&first, &[5, 5, 6]), [2, 1]);
+        assert_eq!(with(&first, &[5, 5, 6]), [1, 2]);
         assert_eq!(with(&first, &[5, 7]), [1, 1]);
         assert_eq!(with(&first, &[5, 4]), [1, 1]);
         assert_eq!(with(&free, &[5, 6, 7]), [3]);
-        assert_eq!(with(&free, &[5, 5]), [1, 1], "fragments of both could be mixed up");
+        assert_eq!(with(&free, &[5, 5]), [1, 1]);
         assert_eq!(pair(&first, |next| next.fragment ^= DONT_FRAGMENT), [1, 1]);
         assert_eq!(pair(&first, |next| next.fragment |= 0x2000), [1, 1], "a first fragment");
         assert_eq!(pair(&first, |next| next.fragment = 10), [1, 1], "a later fragment");
@@ -215,25 +215,6 @@ fn udp_without_a_checksum_or_for_a_port_without_segments_is_not_merged() {
     let mut bench = Bench::new(2048, true);
     assert_eq!(merge(&mut bench, &frames, ChecksumState::Unknown).len(), 2);
     bench.close();
-}
-
-/// Packets whose identifications stand still are left alone unless the port renumbers: the kernel counts up when it cuts.
-#[test]
-fn identifications_that_stand_still_are_kept() {
-    for (first, is_v6) in
-        [(Recipe::tcp(100), false), (udp(Recipe::tcp(100)), false), (v6(Recipe::tcp(100)), true)]
-    {
-        for (ids, counted) in [([5, 5], false), ([0, 0], false), ([5, 6], true)] {
-            let second = Recipe { identification: ids[1], ..first.next() };
-            let frames = [Recipe { identification: ids[0], ..first.clone() }.frame(), second.frame()];
-            let mut bench = Bench::new(2048, true);
-            bench.outlet.takes.renumbers = false;
-            let results = merge(&mut bench, &frames, ChecksumState::Unknown);
-            assert_eq!(results.len(), if counted || is_v6 { 1 } else { 2 }, "{ids:?}");
-            assert_same(&frames, &results.concat());
-            bench.close();
-        }
-    }
 }
 
 /// A packet is not overtaken unless it is certainly of another flow.

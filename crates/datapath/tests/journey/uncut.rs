@@ -12,7 +12,6 @@ const ALL: Takes = Takes {
     only_ipv4_segments: false,
     udp_segments: true,
     tunnel_segments: true,
-    renumbers: true,
 };
 /// Payload bytes of the packet, and of a segment.
 const PAYLOAD: usize = 10_000;

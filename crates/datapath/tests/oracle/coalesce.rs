@@ -148,7 +148,7 @@ pub(crate) fn data(length: usize, from: u32) -> Vec<u8> {
 pub(crate) struct Bench {
     region: Region,
     pool: Pool,
-    pub(crate) outlet: Outlet,
+    outlet: Outlet,
     coalescer: Coalescer,
     ledger: Ledger,
 }
@@ -164,7 +164,6 @@ impl Bench {
             only_ipv4_segments: false,
             udp_segments,
             tunnel_segments: true,
-            renumbers: true,
         };
         let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
         let (pool, coalescer) = (region.pool(), Coalescer::new(0));

@@ -83,8 +83,8 @@ fn checksum(packet: &mut Packet) -> Result<Option<Treatment>, DropReason> {
 #[cold]
 fn segments(packet: &mut Packet, longest: usize, pool: &mut Pool) -> Result<Treatment, DropReason> {
     let is_tcp = match packet.segmentation.kind {
-        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => true,
-        SegmentationKind::None | SegmentationKind::Udp | SegmentationKind::UdpOneId => false,
+        SegmentationKind::Tcp4 | SegmentationKind::Tcp6 => true,
+        SegmentationKind::None | SegmentationKind::Udp => false,
     };
     let is_partial =
         packet.checksum == ChecksumState::Partial && packet.checksum_offset == Tcp::CHECKSUM_OFFSET;

@@ -146,9 +146,9 @@ fn describe_segments(packet: &Packet) -> Result<Header, BadHeader> {
         SegmentationKind::None => return Err(BadHeader),
         // The header cannot say that identifications stay the same: the kernel counts them up, which
         // changes nothing that anybody may rely on (RFC 6864, 4.1).
-        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId => TCP4,
+        SegmentationKind::Tcp4 => TCP4,
         SegmentationKind::Tcp6 => TCP6,
-        SegmentationKind::Udp | SegmentationKind::UdpOneId => UDP,
+        SegmentationKind::Udp => UDP,
     };
     // The kernel refuses a header longer than the packet, and copies as much into its linear part.
     let headers = Measure::of(packet).ok_or(BadHeader)?.header_bytes;
