@@ -67,6 +67,12 @@ impl Guard {
         length <= self.above
     }
 
+    /// Says that a packet of several parts is dropped, of which more are to come.
+    #[cold]
+    pub(super) fn drop_rest(&mut self) {
+        (self.state, self.above) = (State::Parts, 0);
+    }
+
     /// Judges a descriptor that does not pass, or continues a packet.
     #[cold]
     pub(super) fn judge(&mut self, length: u32, continues: bool) -> Judged {

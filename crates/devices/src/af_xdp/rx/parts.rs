@@ -30,6 +30,16 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
         let packet = match self.unfinished.take() {
             None => Packet::from_segment(segment),
+            Some(packet) if !has_room(&packet, &segment) => {
+                self.counters.received.add(1);
+                self.counters.drops.count(DropReason::FrameTooLong, 1);
+                pool.release_packet(packet);
+                pool.release_frame(segment.frame);
+                if continues {
+                    self.guard.drop_rest();
+                }
+                return None;
+            }
             Some(mut packet) => {
                 packet.push_segment(segment);
                 packet
@@ -38,13 +48,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         if !continues {
             return Some(packet);
         }
-        if packet.len() > LONGEST {
-            self.counters.received.add(1);
-            self.counters.drops.count(DropReason::FrameTooLong, 1);
-            pool.release_packet(packet);
-        } else {
-            self.unfinished = Some(packet);
-        }
+        self.unfinished = Some(packet);
         None
     }
 
@@ -55,6 +59,12 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.counters.drops.count(DropReason::DeviceError, 1);
         self.closed = true;
     }
+}
+
+/// True if a packet that is still to be taken has one more part.
+fn has_room(packet: &Packet, part: &Segment) -> bool {
+    let length = packet.len() + usize::from(part.length);
+    length <= LONGEST && length - packet.head_len() <= Packet::CHAINED
 }
 
 /// The longest packet of any link: 64 KiB and its headers.
