@@ -83,7 +83,7 @@ pub use manager::{
 pub use mapping::large_vec;
 pub use packet::{
     ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, OuterHeaders, Packet, PortId, Segment, Segmentation,
-    SegmentationKind, Segments, Tail,
+    SegmentationKind, Segments, Tail, wire_packets,
 };
 pub use policy::{AllocationPolicy, ReserveOptions};
 pub use pool::Pool;

@@ -10,7 +10,6 @@
 
 use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Pool, Region, RegionOptions};
 use polder_datapath::coalesce::Coalescer;
-use polder_datapath::drops::Ledger;
 use polder_datapath::offload::{Outlet, Takes};
 use polder_datapath::wire::{IpProtocol, Ipv4Header, Pseudo, TrafficClass};
 use std::net::Ipv4Addr;
@@ -45,7 +44,7 @@ fn measure(name: &str, place: impl Fn(u16) -> (u16, u16), checksum: ChecksumStat
         tunnel_segments: true,
     };
     let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
-    let (mut coalescer, ledger) = (Coalescer::new(0), Ledger::default());
+    let mut coalescer = Coalescer::new(0);
     let frames = (0_u16..).take(BATCH).map(|number| segment(place(number))).collect::<Vec<_>>();
     let (mut batch, mut times, mut left) = (Batch::new(), Vec::with_capacity(ROUNDS), 0);
     for _ in 0..ROUNDS {
@@ -55,7 +54,7 @@ fn measure(name: &str, place: impl Fn(u16) -> (u16, u16), checksum: ChecksumStat
             batch.push(packet).expect("a batch");
         }
         let start = Instant::now();
-        coalescer.coalesce(&mut batch, &outlet, &ledger);
+        coalescer.coalesce(&mut batch, &outlet);
         times.push(start.elapsed());
         left = batch.len();
         pool.release(&mut batch);

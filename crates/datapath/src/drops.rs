@@ -227,7 +227,7 @@ impl Context<'_> {
     #[cold]
     pub fn discard(&self, packet: &mut Packet, reason: DropReason) {
         debug_assert!(!is_dropped(packet), "a packet is dropped once");
-        self.drops.count(reason, 1);
+        self.drops.count(reason, packet.wire_packets.into());
         mark(packet, reason);
     }
 
@@ -235,13 +235,13 @@ impl Context<'_> {
     #[cold]
     pub fn deliver(&self, packet: &mut Packet) {
         debug_assert!(!is_dropped(packet), "a packet arrives once");
-        self.ledger.delivered.add(1);
+        self.ledger.delivered.add(packet.wire_packets.into());
         packet.egress = DROPPED;
         packet.transport_offset = u16::MAX;
     }
 }
 
-/// Packets that a worker made or unmade, for the conservation law:
+/// Packets that a worker made or unmade, for the conservation law, as they are [on a link](Packet::wire_packets):
 /// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -249,9 +249,9 @@ pub struct Ledger {
     pub generated: Counter,
     /// Copies made for flooding.
     pub cloned: Counter,
-    /// Further packets made from one (fragments, segments): n fragments count n − 1.
+    /// Further packets made from one: n fragments count n − 1.
     pub split: Counter,
-    /// Packets that became part of another (reassembly, coalescing): n fragments count n − 1.
+    /// Packets that became part of another: n fragments that are reassembled count n − 1.
     pub merged: Counter,
     /// Packets that ended here because they were for the gateway itself, and were taken.
     pub delivered: Counter,

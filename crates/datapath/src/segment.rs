@@ -13,7 +13,9 @@ mod headers;
 
 use crate::wire::{Tcp, Udp};
 use headers::Headers;
-use polder_buffers::{ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, SegmentationKind, Segments};
+use polder_buffers::{
+    ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, Segmentation, SegmentationKind, Segments,
+};
 
 /// A packet that contradicts its metadata, which come from its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +58,14 @@ impl Measure {
         let size = usize::from(packet.segmentation.size).max(1);
         let (longest_bytes, count) = (header_bytes + payload.min(size), payload.div_ceil(size).max(1));
         Some(Self { header_bytes, longest_bytes, count })
+    }
+
+    /// Says of a packet, whose checksum is described already, that it is to be cut; it counts as its segments from now on. One
+    /// that ends within its headers counts as one: none are made of it.
+    pub fn describe(packet: &mut Packet, segmentation: Segmentation) {
+        packet.segmentation = segmentation;
+        packet.wire_packets =
+            Self::of(packet).map_or(1, |measure| u16::try_from(measure.count).unwrap_or(u16::MAX));
     }
 
     /// The same of a packet that is in no tunnel and whose headers are those of its segmentation; `None` for any other.

@@ -9,7 +9,7 @@ use crate::coalesce::Coalescer;
 use crate::counters::Stage;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::Outlet;
-use polder_buffers::{Batch, Packet, Pool, PortId};
+use polder_buffers::{Batch, Packet, Pool, PortId, wire_packets};
 
 /// Destination of batches whose egress port is known.
 pub trait Egress {
@@ -78,7 +78,7 @@ impl Dispatch {
     ) -> u64 {
         let Some(first) = batch.first().map(|packet| packet.egress) else { return 0 };
         if usize::from(first.0) < self.outputs.len() && batch.iter().all(|packet| packet.egress == first) {
-            let tried = coalesce(first, batch, outlets, &mut self.coalescer, context);
+            let tried = coalesce(first, batch, outlets, &mut self.coalescer);
             if tried > 0 {
                 merged(tried);
             }
@@ -88,7 +88,7 @@ impl Dispatch {
         let mut tried = 0;
         for port in ports(&self.used) {
             let output = &mut self.outputs[usize::from(port.0)];
-            tried += coalesce(port, output, outlets, &mut self.coalescer, context);
+            tried += coalesce(port, output, outlets, &mut self.coalescer);
         }
         if tried > 0 {
             merged(tried);
@@ -110,7 +110,7 @@ impl Dispatch {
             let is_open = usize::from(packet.egress.0) < ports;
             let reason = if is_open { DropReason::TxFull } else { DropReason::PortDown };
             if !is_dropped(&packet) {
-                drops.count(reason, 1);
+                drops.count(reason, packet.wire_packets.into());
             }
             pool.release_packet(packet);
         };
@@ -150,16 +150,10 @@ fn low_bit(word: u64) -> u16 {
 
 /// Merges packets that a port takes merged; returns the number of packets for which that was tried.
 #[inline]
-fn coalesce(
-    port: PortId,
-    batch: &mut Batch,
-    outlets: &[Outlet],
-    coalescer: &mut Coalescer,
-    context: &Context<'_>,
-) -> usize {
+fn coalesce(port: PortId, batch: &mut Batch, outlets: &[Outlet], coalescer: &mut Coalescer) -> usize {
     let Some(outlet) = outlets.get(usize::from(port.0)).filter(|outlet| outlet.coalesce) else { return 0 };
     let tried = batch.len();
-    coalescer.coalesce(batch, outlet, context.ledger);
+    coalescer.coalesce(batch, outlet);
     tried
 }
 
@@ -170,7 +164,7 @@ fn deliver(port: PortId, batch: &mut Batch, egress: &mut impl Egress, context: &
     let left = batch.len() as u64;
     if left > 0 {
         let reason = if open { DropReason::TxFull } else { DropReason::PortDown };
-        context.drops.count(reason, left);
+        context.drops.count(reason, wire_packets(batch));
         context.pool.release(batch);
     }
     before - left

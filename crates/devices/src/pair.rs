@@ -10,7 +10,7 @@
 use crate::Queue;
 use crate::wakeup::{Wakeup, WakeupReceiver};
 use polder_buffers::ring::{self, Consumer, Producer};
-use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, Region, RegionError, RegionOptions};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, Region, RegionError, RegionOptions, wire_packets};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
@@ -131,24 +131,25 @@ impl PairTx {
     /// many went.
     fn send(&mut self, count: usize, batch: &mut Batch, pool: &mut Pool) -> usize {
         let Some(copies) = &mut self.copies else {
-            let bytes = total_bytes(&batch[..count]);
+            // There is room for all of them.
+            let counted = (wire_packets(&batch[..count]), total_bytes(&batch[..count]));
             let sent = self.outgoing.push_all(count, batch.drain_front(count));
-            self.count(sent, bytes);
+            self.count(counted);
             return sent;
         };
         let Copies { pool: copy_pool, staged } = copies;
         for copy in batch[..count].iter().map_while(|packet| packet.duplicate(copy_pool)) {
             staged.push(copy).expect("an empty batch takes as many as another one has");
         }
-        let (sent, bytes) = (staged.len(), total_bytes(staged));
+        let (sent, counted) = (staged.len(), (wire_packets(staged), total_bytes(staged)));
         self.outgoing.push_all(sent, staged.drain());
         batch.drain_front(sent).for_each(|packet| pool.release_packet(packet));
-        self.count(sent, bytes);
+        self.count(counted);
         sent
     }
 
-    fn count(&self, packets: usize, bytes: u64) {
-        self.counters.transmitted.add(packets as u64);
+    fn count(&self, (packets, bytes): (u64, u64)) {
+        self.counters.transmitted.add(packets);
         self.counters.transmitted_bytes.add(bytes);
     }
 }
@@ -162,8 +163,9 @@ impl TxQueue for PairTx {
         while !batch.is_empty() {
             let fit = batch.iter().take_while(|packet| packet.len() <= self.longest).count();
             if fit == 0 {
+                let dropped = wire_packets(&batch[..1]);
                 batch.drain_front(1).for_each(|packet| pool.release_packet(packet));
-                self.counters.drops.count(DropReason::TxTooLong, 1);
+                self.counters.drops.count(DropReason::TxTooLong, dropped);
                 continue;
             }
             let count = fit.min(self.outgoing.room(fit));
@@ -248,7 +250,7 @@ impl RxQueue for PairRx {
         }
         let received = &batch[before..];
         budget.spend(u32::try_from(received.len()).unwrap_or(u32::MAX));
-        self.counters.received.add(received.len() as u64);
+        self.counters.received.add(wire_packets(received));
         self.counters.received_bytes.add(total_bytes(received));
         match self.pending() {
             0 if gone => Turn::Closed,

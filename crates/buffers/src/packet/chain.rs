@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering;
 pub(super) struct Chain(Frame);
 
 impl Packet {
+    /// Bytes that a packet has behind its head frame at most: the longest IP packet's.
+    pub const CHAINED: usize = u16::MAX as usize;
+
     /// A packet that holds a copy of `bytes`, over as many frames as it takes; `None` when the pool
     /// has too few.
     #[cfg_attr(debug_assertions, track_caller)]
@@ -41,7 +44,7 @@ impl Packet {
     /// Puts a copy of `bytes` at the end, in new frames where the last one is full.
     ///
     /// # Errors
-    /// [`NoRoom::Back`] when the pool has no frame; what fitted stays in the packet.
+    /// [`NoRoom::Back`] when the pool has no frame, or the chain [`CHAINED`](Self::CHAINED); what fitted stays in the packet.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn extend_from(&mut self, mut bytes: &[u8], pool: &mut Pool) -> Result<(), NoRoom> {
         if self.rest.is_none() {
@@ -50,6 +53,9 @@ impl Packet {
             let length = u16::try_from(fits).map_err(|_| NoRoom::Back)?;
             self.append(length)?.copy_from_slice(here);
             bytes = there;
+        }
+        if bytes.len() > Self::CHAINED - usize::from(self.rest_length) {
+            return Err(NoRoom::Back);
         }
         self.push_copy(bytes, pool)
     }
@@ -135,6 +141,7 @@ impl Packet {
         let mut after = Self::new(pool.take().ok_or(NoRoom::Back)?);
         self.forget_headers();
         after.take_metadata_of(self);
+        after.wire_packets = 1;
         let mut position = usize::from(self.length);
         if at < position {
             let cut = u16::try_from(at).map_err(|_| NoRoom::Short)?;
@@ -174,14 +181,14 @@ impl Packet {
     /// Puts one more frame at the end of the chain.
     ///
     /// # Panics
-    /// When the segment's data does not lie within its slot.
+    /// When the segment's data does not lie within its slot, or there would be more than [`CHAINED`](Self::CHAINED).
     ///
     /// Cost: a walk over the chain; chains are short.
     pub fn push_segment(&mut self, segment: Segment) {
         let Segment { ref frame, offset, length } = segment;
         assert!(u32::from(offset) + u32::from(length) <= frame.slot_bytes(), "data beyond its slot");
         self.forget_headers();
-        self.rest_length += u32::from(length);
+        self.rest_length = self.rest_length.checked_add(length).expect("a chain is no longer");
         let last = Some(Chain::of(segment));
         match &self.rest {
             None => self.rest = last,

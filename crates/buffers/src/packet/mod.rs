@@ -54,7 +54,9 @@ pub struct Packet {
     rest: Option<Chain>,
     offset: u16,
     length: u16,
-    rest_length: u32,
+    rest_length: u16,
+    /// Packets that it is on a link: 1, or of a super-packet its segments.
+    pub wire_packets: u16,
     /// The port it came in by; a tunnel once it is decapsulated.
     pub ingress: PortId,
     /// The port it is to leave by.
@@ -86,6 +88,12 @@ pub struct Packet {
 }
 
 const _: () = assert!(size_of::<Packet>() == 64);
+
+/// Packets that those of a batch, or of a part of one, are on a link.
+#[inline]
+pub fn wire_packets(packets: &[Packet]) -> u64 {
+    packets.iter().map(|packet| u64::from(packet.wire_packets)).sum()
+}
 
 /// One frame of a chain with the extent of its data.
 #[derive(Debug)]
@@ -123,6 +131,7 @@ impl Packet {
             offset,
             length,
             rest_length: 0,
+            wire_packets: 1,
             ingress: NO_PORT,
             egress: NO_PORT,
             network_offset: 0,
@@ -170,7 +179,7 @@ impl Packet {
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a packet is a datagram, not a collection")]
     pub fn len(&self) -> usize {
-        usize::from(self.length) + self.rest_length as usize
+        usize::from(self.length) + usize::from(self.rest_length)
     }
 
     /// True if all bytes are in the head frame.

@@ -57,6 +57,7 @@ impl Packet {
 
     /// Sets all metadata (not the bytes) to those of `other`.
     pub fn take_metadata_of(&mut self, other: &Self) {
+        self.wire_packets = other.wire_packets;
         self.ingress = other.ingress;
         self.egress = other.egress;
         self.network_offset = other.network_offset;

@@ -10,7 +10,7 @@ use crate::frame::table;
 #[derive(Debug, Default)]
 pub struct Tail {
     rest: Option<Chain>,
-    length: u32,
+    length: u16,
 }
 
 impl Tail {
@@ -19,7 +19,7 @@ impl Tail {
     /// Cost: a walk over the packet's own chain.
     pub fn prepend(&mut self, packet: Packet) {
         let Packet { head, rest, offset, length, rest_length, .. } = packet;
-        self.length += u32::from(length) + rest_length;
+        self.length += length + rest_length;
         let behind = match rest {
             None => self.rest.take(),
             Some(chain) => {

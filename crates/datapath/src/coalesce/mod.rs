@@ -21,7 +21,6 @@
 
 mod candidate;
 
-use crate::drops::Ledger;
 use crate::offload::{Outlet, Takes};
 use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, UdpMut};
 use candidate::{Candidate, Look, Part, Protocol, is_exact, look, same_headers};
@@ -72,6 +71,8 @@ struct Run {
     first: Candidate,
     /// Packets that joined it.
     joined: u8,
+    /// Packets that all of them are on a link.
+    wire_packets: u16,
     frames: u8,
     /// True if the first one's checksums were looked at, with success.
     verified: bool,
@@ -102,7 +103,7 @@ impl Coalescer {
     }
 
     /// Merges packets that leave by `outlet`, where that is possible. No packet of the batch is dropped.
-    pub fn coalesce(&mut self, batch: &mut Batch, outlet: &Outlet, ledger: &Ledger) {
+    pub fn coalesce(&mut self, batch: &mut Batch, outlet: &Outlet) {
         if batch.len() < 2 {
             return;
         }
@@ -113,7 +114,6 @@ impl Coalescer {
         let joined = self.decide(batch, outlet.takes);
         if joined > 0 {
             self.misses = 0;
-            ledger.merged.add(joined);
             outlet.state.worker(self.worker).merged(joined, self.merge(batch));
         }
     }
@@ -208,6 +208,7 @@ impl Run {
         Self {
             head,
             joined: 0,
+            wire_packets: packet.wire_packets,
             frames: frames(packet),
             verified: false,
             payload: first.payload,
@@ -238,6 +239,7 @@ impl Run {
         }
         self.frames += frames;
         self.joined += 1;
+        self.wire_packets = self.wire_packets.saturating_add(packet.wire_packets);
         self.payload += next.payload;
         self.ends = flags(packet, next);
         Some(next.payload == first.payload && next.part == Part::Any)
@@ -251,6 +253,7 @@ impl Run {
     /// Makes the first packet, which has all payload, say so.
     fn describe(&self, packet: &mut Packet) {
         let first = &self.first;
+        packet.wire_packets = self.wire_packets;
         let size = u16::try_from(first.payload).unwrap_or(u16::MAX);
         let (network, transport) = (usize::from(first.network), usize::from(first.transport));
         let (whole, length) = (packet.len() - network, packet.len() - transport);

@@ -90,7 +90,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     }
 
     fn cut_one(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
-        let (ingress, egress) = (packet.ingress, packet.egress);
+        let (ingress, egress, wire_packets) = (packet.ingress, packet.egress, u64::from(packet.wire_packets));
         let mut cutting = match Cutting::new(packet, self.context.pool) {
             Ok(cutting) => cutting,
             Err((_, mut packet)) => {
@@ -99,13 +99,15 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             }
         };
         let count = u64::from(cutting.count());
-        self.context.ledger.split.add(count - 1);
+        // Equal, unless the packet's end was cut off, or its sender said something else.
+        self.context.ledger.split.add(count.saturating_sub(wire_packets));
+        self.context.ledger.merged.add(wire_packets.saturating_sub(count));
         let worker = self.dispatch.worker();
         if let Some(outlet) = self.tables.outlets.get(usize::from(egress.0)) {
             outlet.state.worker(worker).cut(count);
         }
         if let (Place::Encapsulated, Some(tunnel)) = (place, self.tables.tunnels.get(ingress)) {
-            tunnel.state().worker(worker).sent.add(count - 1);
+            tunnel.state().worker(worker).sent.add(count.saturating_sub(wire_packets));
         }
         let takes = takes_of(egress, &self.tables.outlets);
         loop {

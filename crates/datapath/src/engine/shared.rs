@@ -7,7 +7,7 @@ use crate::engine::batches::in_chunks;
 use crate::steer::WorkBatch;
 use crate::transmit::Egress;
 use crate::units::Nanos;
-use polder_buffers::{Batch, NO_PORT, Pool, PortId};
+use polder_buffers::{Batch, NO_PORT, Pool, PortId, wire_packets};
 
 impl Engine {
     /// Takes packets of any ports through all stages; the batch is empty afterwards.
@@ -61,7 +61,7 @@ impl Engine {
     /// Drops packets for that reason; the batch is empty afterwards.
     #[cold]
     pub fn discard(&mut self, batch: &mut Batch, reason: DropReason, pool: &mut Pool) {
-        self.counters.drops.count(reason, batch.len() as u64);
+        self.counters.drops.count(reason, wire_packets(batch));
         pool.release(batch);
     }
 
@@ -91,7 +91,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let unsequenced = &mut self.scratch.unsequenced;
         self.egress.hand_to_sequencer(unsequenced);
         if !unsequenced.is_empty() {
-            self.context.drops.count(DropReason::NoCore, unsequenced.len() as u64);
+            self.context.drops.count(DropReason::NoCore, wire_packets(unsequenced));
             self.context.pool.release(unsequenced);
         }
     }

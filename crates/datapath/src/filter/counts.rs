@@ -4,6 +4,7 @@
 //! are never moved, so that a reload loses no count. Each worker writes its own half of a chunk alone.
 
 use crate::counter::Counter;
+use polder_buffers::Packet;
 use std::sync::Arc;
 
 /// Slots of one chunk.
@@ -66,10 +67,10 @@ impl RuleCounts {
 
     /// Counts one packet. To be called by the worker alone.
     #[inline]
-    pub(super) fn count(&self, worker: usize, slot: u32, bytes: usize) {
+    pub(super) fn count(&self, worker: usize, slot: u32, packet: &Packet) {
         if let Some(count) = self.of(worker, slot) {
-            count.packets.add(1);
-            count.bytes.add(bytes as u64);
+            count.packets.add(packet.wire_packets.into());
+            count.bytes.add(packet.len() as u64);
         }
     }
 

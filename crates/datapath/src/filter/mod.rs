@@ -222,7 +222,7 @@ impl Filters {
     fn decide(&self, direction: Direction, key: &Key, packet: &Packet, worker: usize) -> FilterVerdict {
         let Some(number) = self.classifier(direction).find(key) else { return FilterVerdict::GoesOn };
         let Some(rule) = self.rules.get(number as usize) else { return FilterVerdict::GoesOn };
-        self.counts.count(worker, rule.slot, packet.len());
+        self.counts.count(worker, rule.slot, packet);
         match rule.action {
             Action::Accept => FilterVerdict::GoesOn,
             Action::Drop => FilterVerdict::Ends(DropReason::Filtered),

@@ -178,7 +178,7 @@ fn flood_one(
     let mut last = None;
     for member in flood.members(bridges) {
         let Some(before) = last.replace(member) else { continue };
-        context.ledger.cloned.add(1);
+        context.ledger.cloned.add(packet.wire_packets.into());
         // Room for this original and those behind it is spoken for.
         let has_room = expanded.capacity() - expanded.len() > behind + 1;
         match has_room.then(|| packet.duplicate(context.pool)).flatten() {
@@ -186,7 +186,7 @@ fn flood_one(
                 send(&mut copy, before, tag, context);
                 expanded.push(copy);
             }
-            None => context.drops.count(DropReason::NoBuffer, 1),
+            None => context.drops.count(DropReason::NoBuffer, packet.wire_packets.into()),
         }
     }
     match last {

@@ -29,12 +29,12 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Counts a packet that waited for `wait`.
+    /// Counts packets of which each waited for `wait`.
     #[inline]
-    pub fn add(&self, wait: Nanos) {
+    pub fn add(&self, packets: u64, wait: Nanos) {
         let class = BOUNDS.partition_point(|bound| *bound < wait);
-        self.classes[class].add(1);
-        self.nanos.add(wait.0);
+        self.classes[class].add(packets);
+        self.nanos.add(packets * wait.0);
     }
 
     /// Longest time of each class, none for the last one, and its packets.
@@ -60,7 +60,7 @@ mod tests {
     fn a_wait_is_of_the_class_whose_longest_time_it_does_not_exceed() {
         let waits = Waits::default();
         for nanos in [0, 100_000, 100_001, 5_000_000, 1_000_000_000, 1_000_000_001, 60_000_000_000] {
-            waits.add(Nanos(nanos));
+            waits.add(1, Nanos(nanos));
         }
         let found = waits.classes().filter(|(_, packets)| *packets > 0).collect::<Vec<_>>();
         let class = |nanos, packets| (Some(Nanos(nanos)), packets);

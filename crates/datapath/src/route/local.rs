@@ -74,7 +74,7 @@ impl OutputContext {
     pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
         let Owner::Kernel { host: Some(port) } = interface.owner else { return Err(DropReason::ToHost) };
         packet.egress = port;
-        self.counters.to_host.add(1);
+        self.counters.to_host.add(packet.wire_packets.into());
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl OutputContext {
         match interface.owner {
             Owner::Kernel { host: Some(port) } => {
                 packet.egress = port;
-                self.counters.to_kernel.add(1);
+                self.counters.to_kernel.add(packet.wire_packets.into());
                 Ok(())
             }
             Owner::Kernel { host: None } => Err(DropReason::ToKernel),

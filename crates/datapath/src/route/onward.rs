@@ -50,16 +50,17 @@ pub(super) fn send<const N: usize, const WORD: usize>(
 ) {
     let count = lookups.count.min(BATCH);
     let suspects = if N == 4 { suspects(lookups, batch, lookup) } else { 0 };
-    let (mut left, mut padded) = (0_u64, 0_u64);
+    let (mut left, mut padded, mut sent) = (0_u64, 0_u64, 0_u64);
     for at in 0..count {
         let (plan, found) = (lookups.plans[at], lookups.found[at]);
         let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) else { continue };
         let is_sent = suspects >> at & 1 == 0 && send_plain::<WORD>(packet, found, plan, lookup.next_hops);
         let has_padding = packet.len() - ETHERNET != plan.total as usize;
+        sent += if is_sent { u64::from(packet.wire_packets) } else { 0 };
         left |= u64::from(!is_sent) << at;
         padded |= u64::from(is_sent & has_padding) << at;
     }
-    actions.output.counters.forwarded.add(count as u64 - u64::from(left.count_ones()));
+    actions.output.counters.forwarded.add(sent);
     // What is not usual comes afterwards, so that the loop above calls nobody.
     for at in ones(padded) {
         if let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) {
@@ -191,7 +192,7 @@ impl Actions<'_> {
     ) -> Result<(), DropReason> {
         rewrite(packet, hop, mac, context.pool)?;
         packet.egress = hop.interface.port;
-        self.output.counters.forwarded.add(1);
+        self.output.counters.forwarded.add(packet.wire_packets.into());
         Ok(())
     }
 }

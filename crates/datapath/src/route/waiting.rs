@@ -117,6 +117,11 @@ impl Waiting {
         self.entries.is_empty()
     }
 
+    /// Packets that those that wait are on a link.
+    fn wire_packets(&self) -> u64 {
+        self.packets.iter().map(|(_, packet)| u64::from(packet.wire_packets)).sum()
+    }
+
     /// Time of the next check.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(self.look_at)
@@ -148,7 +153,7 @@ impl Waiting {
         let known = known.filter(|known| self.entries.iter().any(|entry| entry.number == *known));
         let number = known.unwrap_or(self.next_number);
         self.packets.push((number, packet));
-        context.ledger.waiting.set(self.packets.len() as u64);
+        context.ledger.waiting.set(self.wire_packets());
         if known.is_some() {
             return false;
         }
@@ -221,7 +226,7 @@ impl Waiting {
             |number: &u64| entries.iter().any(|entry| entry.number == *number && is_meant(&entry.wanted));
         let taken = self.packets.extract_if(.., |(number, _)| is_meant(number));
         released.extend(taken.map(|(_, packet)| packet));
-        context.ledger.waiting.set(self.packets.len() as u64);
+        context.ledger.waiting.set(self.wire_packets());
     }
 
     /// The next look is due in a while.

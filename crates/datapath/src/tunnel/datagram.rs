@@ -4,7 +4,7 @@ use super::Ends;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
 use crate::wire::{Ecn, Ipv4, Ipv6, Ipv6Extension};
-use polder_buffers::Packet;
+use polder_buffers::{Packet, wire_packets};
 use std::net::Ipv4Addr;
 
 /// Fields of a fragment's headers.
@@ -174,14 +174,14 @@ impl Datagram {
 
 /// Puts a packet on the gauges, which other stages may share.
 pub(super) fn count_held(packet: &Packet, context: &Context<'_>) {
-    context.ledger.held.add(1);
+    context.ledger.held.add(packet.wire_packets.into());
     context.ledger.held_slots.add(packet.slots_of(context.pool.region().id()));
 }
 
 /// Takes packets off the gauges.
 pub(super) fn release_held(packets: &[Packet], context: &Context<'_>) {
     let (held, slots) = (&context.ledger.held, &context.ledger.held_slots);
-    held.set(held.get().wrapping_sub(packets.len() as u64));
+    held.set(held.get().wrapping_sub(wire_packets(packets)));
     let region = context.pool.region().id();
     let gone = packets.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
     slots.set(slots.get().wrapping_sub(gone));
@@ -189,7 +189,7 @@ pub(super) fn release_held(packets: &[Packet], context: &Context<'_>) {
 
 /// Counts and releases a packet that is in no batch.
 pub(super) fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>) {
-    context.drops.count(reason, 1);
+    context.drops.count(reason, packet.wire_packets.into());
     context.pool.release_packet(packet);
 }
 

@@ -340,7 +340,7 @@ impl<'a> Lane<'a> {
         }
         packet.set_header_summary(headers.word());
         packet.ingress = self.tunnel.options.port;
-        self.packets += 1;
+        self.packets += u64::from(packet.wire_packets);
         self.bytes += packet.len() as u64;
         clamp_mss(packet, headers, self.tunnel, self.counters);
         true
@@ -363,7 +363,7 @@ impl<'a> Lane<'a> {
             merge_ecn(packet, strip, ecn)?;
         }
         packet.trim_front(strip).map_err(|_| DropReason::NoBuffer)?;
-        self.packets += 1;
+        self.packets += u64::from(packet.wire_packets);
         self.bytes += (end - usize::from(strip)) as u64;
         self.received = sequence.or(self.received);
         if packet.flags & REASSEMBLED != 0 {

@@ -18,7 +18,7 @@ use crate::wire::{IpProtocol, MacAddress};
 use label::flow_hash;
 use options::Completion;
 use polder_buffers::{Packet, PortId, SegmentationKind};
-use uncut::{put_checksum, segments};
+use uncut::put_checksum;
 
 /// Verdict on a packet.
 pub(super) enum TunnelVerdict {
@@ -136,7 +136,7 @@ impl<'a> Lane<'a> {
         let Self { tunnel, .. } = *self;
         let (options, template) = (&tunnel.lane, &tunnel.template);
         clamp_mss(packet, inner.headers, tunnel, self.counters);
-        let count = if packet.segmentation.kind == SegmentationKind::None { 1 } else { segments(packet) };
+        let count = packet.wire_packets;
         let identification =
             if options.is_numbered { tunnel.draw_identifications(self.worker, count) } else { 0 };
         let mut fields = template.fields((inner.class, inner.ttl), identification);
@@ -183,7 +183,7 @@ impl<'a> Lane<'a> {
             Completion::GreChecksum => put_checksum(packet),
             Completion::UdpChecksum => vxlan::put_checksum(packet, tunnel.options()),
         }
-        self.packets += 1;
+        self.packets += u64::from(packet.wire_packets);
         self.bytes += bytes;
         packet.vlan = 0;
         packet.flags = options.flags;

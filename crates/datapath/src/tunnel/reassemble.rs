@@ -14,7 +14,7 @@ use super::encapsulate::LOOKED_AT;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
 use crate::wire::{Checksum, Ecn, IpProtocol, Ipv4, Ipv6, Ipv6Extension};
-use polder_buffers::Packet;
+use polder_buffers::{Packet, wire_packets};
 
 /// Limits of one worker's reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,14 +162,14 @@ impl Reassembler {
     /// Makes one packet of a complete datagram.
     fn join(&mut self, index: usize, context: &mut Context<'_>) -> Option<Packet> {
         let mut datagram = self.datagrams.remove(index);
-        let count = datagram.packets.len() as u64;
+        let count = wire_packets(&datagram.packets);
         let ecn = merged_ecn(datagram.ecn);
         release_held(&datagram.packets, context);
         let mut packets = datagram.packets.drain(..);
         let mut whole = packets.next().expect("a complete datagram has a first fragment");
         packets.by_ref().for_each(|packet| whole.join(packet));
         drop(packets);
-        context.ledger.merged.add(count - 1);
+        context.ledger.merged.add(count - u64::from(whole.wire_packets));
         self.retire(datagram);
         match ecn.and_then(|ecn| finish(&mut whole, ecn, context)) {
             Ok(()) => Some(whole),

@@ -5,7 +5,7 @@ use polder_buffers::{
     ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
 use polder_datapath::offload::complete_checksum;
-use polder_datapath::segment::Cutting;
+use polder_datapath::segment::{Cutting, Measure};
 use proptest::prelude::*;
 
 const SLOTS: u32 = 1024;
@@ -24,10 +24,10 @@ fn transport(recipe: &Recipe) -> u16 {
 /// anything stands here, because cutting computes it anew.
 fn uncut(recipe: &Recipe, size: u16, kind: SegmentationKind, pool: &mut Pool) -> Packet {
     let mut packet = Packet::copy_from(&recipe.frame(), pool).expect("enough slots");
-    packet.segmentation = Segmentation { size, kind, outer: OuterHeaders::NONE };
     packet.checksum = ChecksumState::Partial;
     packet.checksum_start = transport(recipe);
     packet.checksum_offset = if recipe.udp { 6 } else { 16 };
+    Measure::describe(&mut packet, Segmentation { size, kind, outer: OuterHeaders::NONE });
     packet
 }
 

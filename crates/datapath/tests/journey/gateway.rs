@@ -11,6 +11,7 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, VlanMode};
 use polder_datapath::offload::{Outlet, Takes};
 use polder_datapath::route::Routers;
+use polder_datapath::segment::Measure;
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
 use polder_datapath::units::Nanos;
@@ -144,7 +145,7 @@ impl Egress for Wires {
             let bytes = packet.segments().flatten().copied().collect();
             let offloads = Offloads::of(&packet);
             self.sent[usize::from(port.0)].push_back(Sent { slot, bytes, offloads });
-            self.transmitted += 1;
+            self.transmitted += u64::from(packet.wire_packets);
             pool.release_packet(packet);
         }
         true
@@ -204,9 +205,9 @@ impl Gateway {
     /// A frame comes in by `port`, with work left to the device.
     pub(crate) fn receive_with(&mut self, port: PortId, bytes: &[u8], offloads: Offloads) {
         let mut packet = Packet::copy_from(bytes, &mut self.pool).expect("a free slot");
-        packet.segmentation = offloads.segmentation;
         packet.checksum = offloads.checksum;
         (packet.checksum_start, packet.checksum_offset) = (offloads.checksum_start, offloads.checksum_offset);
+        Measure::describe(&mut packet, offloads.segmentation);
         let mut batch = Batch::new();
         self.push(packet, port, &mut batch);
         self.process(port, &mut batch);
@@ -216,10 +217,11 @@ impl Gateway {
         if batch.is_full() {
             self.process(port, batch);
         }
+        let wire_packets = u64::from(packet.wire_packets);
         packet.ingress = port;
         packet.received_at = self.now.0;
         batch.push(packet).expect("emptied when full");
-        self.received += 1;
+        self.received += wire_packets;
     }
 
     fn process(&mut self, port: PortId, batch: &mut Batch) {

@@ -45,7 +45,7 @@ pub(crate) fn admit(program: &mut Assembler, hook: &impl Hook, mark: Option<i16>
     }
     hook.up(program);
     program.place(full);
-    program.set(R1, 1);
+    hook.wire_packets(program);
     program.count(R7, OVERRUNS_AT, R1);
     program.place(drop);
     hook.discard(program);
@@ -74,7 +74,7 @@ fn beyond_limit(program: &mut Assembler, hook: &impl Hook, admitted: Label, full
     program.count(R7, USED_AT, R1);
     program.go(admitted);
     program.place(dropped);
-    program.set(R1, 1);
+    hook.wire_packets(program);
     program.count(R7, OVERRUNS_CONTROL_AT, R1);
     hook.discard(program);
 }

@@ -16,7 +16,7 @@ use super::offload::{Treatment, prepare};
 use super::port::Core;
 use super::regs::TDT;
 use super::ring::Ring;
-use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment};
+use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment, wire_packets};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Turn, TxQueue};
@@ -36,6 +36,7 @@ struct Report {
     /// Place of the descriptor that asks for the report.
     last: usize,
     packets: u32,
+    wire_packets: u64,
     bytes: u64,
 }
 
@@ -155,7 +156,7 @@ impl E1000Tx {
     }
 
     fn refuse(&self, packet: Packet, reason: DropReason, pool: &mut Pool) -> Option<u64> {
-        self.counters.drops.count(reason, 1);
+        self.counters.drops.count(reason, packet.wire_packets.into());
         pool.release_packet(packet);
         None
     }
@@ -236,14 +237,14 @@ impl E1000Tx {
 
     /// Gives what was written to the device: the last descriptor asks for a report, and one write rings the bell.
     #[inline]
-    fn ring_bell(&mut self, packets: u32, bytes: u64) {
+    fn ring_bell(&mut self, packets: u32, wire_packets: u64, bytes: u64) {
         let last = self.ring.before(self.tail);
         self.ring.put_second(last, self.ring.second(last) | tx_command::REPORT);
-        self.reports.push_back(Report { last, packets, bytes });
+        self.reports.push_back(Report { last, packets, wire_packets, bytes });
         self.held += packets;
         self.core.access.write(TDT, u32::try_from(self.tail).unwrap_or(0));
         self.core.status.tx_doorbells.add(1);
-        self.counters.transmitted.add(u64::from(packets));
+        self.counters.transmitted.add(wire_packets);
         self.counters.transmitted_bytes.add(bytes);
     }
 
@@ -286,11 +287,11 @@ impl E1000Tx {
     /// Counts packets that were never reported as drops, and leaves their frames until the device is at rest.
     #[cold]
     fn give_up(&mut self) {
-        for Report { packets, bytes, .. } in core::mem::take(&mut self.reports) {
+        for Report { wire_packets, bytes, .. } in core::mem::take(&mut self.reports) {
             let QueueCounters { transmitted, transmitted_bytes, drops, .. } = &*self.counters;
-            transmitted.set(transmitted.get().saturating_sub(u64::from(packets)));
+            transmitted.set(transmitted.get().saturating_sub(wire_packets));
             transmitted_bytes.set(transmitted_bytes.get().saturating_sub(bytes));
-            drops.count(DropReason::TxError, u64::from(packets));
+            drops.count(DropReason::TxError, wire_packets);
         }
         (self.held, self.used, self.posted) = (0, 0, 0);
         self.counters.in_flight.set(0);
@@ -304,22 +305,24 @@ impl TxQueue for E1000Tx {
             return;
         }
         if !self.core.status.is_link_up() {
-            self.counters.drops.count(DropReason::PortDown, batch.len() as u64);
+            self.counters.drops.count(DropReason::PortDown, wire_packets(batch));
             return pool.release(batch);
         }
         if self.room() < batch.len() * (CONTEXT + 1) {
             self.collect(pool);
         }
         let count = self.plan(batch, self.room());
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut on_wire, mut bytes) = (0, 0, 0);
         for packet in batch.drain_front(count) {
+            let count = u64::from(packet.wire_packets);
             if let Some(sent) = self.send(packet, pool) {
                 packets += 1;
+                on_wire += count;
                 bytes += sent;
             }
         }
         if packets > 0 {
-            self.ring_bell(packets, bytes);
+            self.ring_bell(packets, on_wire, bytes);
         }
         self.core.status.tx_used.set(self.used as u64);
         self.counters.in_flight.set(u64::from(self.held));

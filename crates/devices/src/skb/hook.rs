@@ -1,7 +1,8 @@
 //! The TCX hook of programs that carry flows.
 
 use super::program::{
-    DATA, DATA_END, DROP, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers, redirect,
+    DATA, DATA_END, DROP, GSO_SEGMENTS, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG,
+    headers, redirect,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};
@@ -188,6 +189,15 @@ impl Hook for ToTap<'_> {
     /// A packet that the TAP's header has no word for arrives cut.
     fn pieces(&self, program: &mut Assembler) {
         self.count_pieces(program);
+    }
+
+    /// The kernel counts what it has merged, or is to cut.
+    fn wire_packets(&self, program: &mut Assembler) {
+        let counted = program.label();
+        program.load(Width::Word, R1, R6, GSO_SEGMENTS);
+        program.jump_value(Condition::NotEqual, R1, 0, counted);
+        program.set(R1, 1);
+        program.place(counted);
     }
 
     fn up(&self, program: &mut Assembler) {

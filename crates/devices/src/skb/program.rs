@@ -204,7 +204,7 @@ pub(super) const CONTROL_BLOCK: i16 = 48;
 const HASH: i16 = 68;
 pub(super) const DATA: i16 = 76;
 pub(super) const DATA_END: i16 = 80;
-const GSO_SEGMENTS: i16 = 164;
+pub(super) const GSO_SEGMENTS: i16 = 164;
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +281,7 @@ mod tests {
         cases::limit(&bench);
     }
 
-    /// An overrun counts a packet; a mark in front of packets that the TAP cuts counts what arrives.
+    /// An overrun counts packets as they are on a link; a mark in front of packets that the TAP cuts counts what arrives.
     #[test]
     fn super_packets_count_as_what_the_tap_makes_of_them() {
         let Some(bench) = bench() else { return };
@@ -298,6 +298,13 @@ mod tests {
             assert_eq!(counted(&ipv4(&[], (protocol, 0), &payload), 1), 1, "{protocol}");
         }
         assert_eq!(counted(&ethernet([2, 0, 0, 0, 0, 1], &[], 0x88b5, &payload), 17), 1);
+        let frame = ipv4(&[], (6, 0), &payload);
+        for (segments, lost) in [(17, 17), (1, 1), (0, 1)] {
+            let before = bench.overruns();
+            bench.fill(cases::WINDOW.into());
+            test_run_segments(bench.program.as_fd(), &frame, [segments, 1400]).expect("root runs programs");
+            assert_eq!(bench.overruns() - before, lost, "{segments}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl RxQueue for Receiver {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         self.window.complete();
         let admitted = self.window.admitted();
-        let counts = |tap: &TapRx| (tap.counters().received.get(), tap.counters().received_bytes.get());
+        let counts = |tap: &TapRx| (tap.reads(), tap.counters().received_bytes.get());
         let before = counts(&self.tap);
         let turn = self.tap.receive(budget, batch, pool);
         let after = counts(&self.tap);

@@ -97,7 +97,7 @@ fn apply_offloads(header: Header, packet: &mut Packet) -> Result<(), BadHeader> 
         0 => OuterHeaders::NONE,
         _ => outer(&header, packet, start).ok_or(BadHeader)?,
     };
-    packet.segmentation = Segmentation { size, kind, outer };
+    Measure::describe(packet, Segmentation { size, kind, outer });
     Ok(())
 }
 

@@ -41,6 +41,8 @@ pub struct TapRx {
     /// The longest packet that is accepted, in bytes.
     longest: usize,
     closed: bool,
+    /// Packets that were read, as they came.
+    reads: u64,
     counters: Arc<QueueCounters>,
 }
 
@@ -70,6 +72,7 @@ impl TapRx {
             head_offset,
             longest,
             closed: false,
+            reads: 0,
             counters: Arc::default(),
         }
     }
@@ -77,6 +80,11 @@ impl TapRx {
     /// True if slots of that size hold the longest packet in few enough pieces.
     pub(super) fn can_chain(longest: usize, slot_bytes: u32) -> bool {
         frames(longest, slot_bytes, head_offset(slot_bytes, HEADROOM)) <= CHAIN
+    }
+
+    /// Packets that were read, a super-packet as one.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// Takes frames when too few are there; says whether the longest packet finds room.
@@ -112,7 +120,7 @@ impl TapRx {
     #[inline]
     fn packet(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, DropReason> {
         let bytes = length.saturating_sub(self.header_bytes.into());
-        self.counters.received.add(1);
+        self.reads += 1;
         self.counters.received_bytes.add(bytes as u64);
         if bytes == 0 {
             return Err(DropReason::DeviceError);
@@ -149,12 +157,14 @@ impl TapRx {
     fn take(&mut self, length: usize, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) {
         match self.packet(length, pool) {
             Ok(packet) => {
+                self.counters.received.add(packet.wire_packets.into());
                 // What has to be cut is as much work as its segments, wherever it goes.
-                budget.spend(segments(&packet));
+                budget.spend(packet.wire_packets.into());
                 batch.push(packet).expect("the room of the batch was looked at");
             }
             Err(reason) => {
                 budget.spend(1);
+                self.counters.received.add(1);
                 self.counters.drops.count(reason, 1);
             }
         }
@@ -168,15 +178,6 @@ impl TapRx {
             packet.push_segment(Segment { frame, offset: 0, length: short(here) });
             bytes -= here;
         }
-    }
-}
-
-/// Packets that one packet stands for.
-#[inline]
-fn segments(packet: &Packet) -> u32 {
-    match packet.segmentation.size {
-        0 => 1,
-        size => u32::try_from(packet.len().div_ceil(usize::from(size))).unwrap_or(u32::MAX),
     }
 }
 

@@ -174,10 +174,10 @@ impl TxQueue for TapTx {
             let length = packet.len() as u64;
             match self.send(packet) {
                 Sent::Yes => {
-                    sent += 1;
+                    sent += u64::from(packet.wire_packets);
                     bytes += length;
                 }
-                Sent::Never(reason) => self.counters.drops.count(reason, 1),
+                Sent::Never(reason) => self.counters.drops.count(reason, packet.wire_packets.into()),
                 Sent::Later => break,
             }
             done += 1;

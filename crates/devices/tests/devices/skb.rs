@@ -7,6 +7,7 @@ use polder_buffers::{
 use polder_datapath::capture::{Instruction, Program, Where};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
+use polder_datapath::segment::Measure;
 use polder_devices::AnyQueue;
 use polder_devices::af_xdp::{OnExit, OpenError, Take, XdpVerdict, release};
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
@@ -337,7 +338,8 @@ fn tags_are_in_the_frame_and_too_long_is_dropped() {
     for (size, sent) in [(1460, true), (1461, false)] {
         let mut packet = Packet::copy_from(&long, &mut pool).expect("slots are free");
         (packet.checksum, packet.checksum_start, packet.checksum_offset) = (ChecksumState::Partial, 34, 16);
-        packet.segmentation = Segmentation { size, kind: SegmentationKind::Tcp4, outer: OuterHeaders::NONE };
+        let (kind, outer) = (SegmentationKind::Tcp4, OuterHeaders::NONE);
+        Measure::describe(&mut packet, Segmentation { size, kind, outer });
         batch.push(packet).expect("room");
         let before = counters.drops.get(DropReason::TxTooLong);
         opened.queues[0].tx.transmit(&mut batch, &mut pool);
@@ -348,7 +350,7 @@ fn tags_are_in_the_frame_and_too_long_is_dropped() {
     opened.port.refresh(None).expect("it is there");
     batch.push(Packet::copy_from(&frame(1015), &mut pool).expect("slots are free")).expect("room");
     opened.queues[0].tx.transmit(&mut batch, &mut pool);
-    assert_eq!(counters.drops.get(DropReason::TxTooLong), 2);
+    assert_eq!(counters.drops.get(DropReason::TxTooLong), 4, "three segments, and one packet");
 }
 
 /// All that is sent is received or counted, and no more waits than the window has.

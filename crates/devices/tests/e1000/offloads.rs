@@ -162,7 +162,7 @@ fn super_packets_that_are_not_what_they_say_are_drops() {
             [DropReason::CannotSegment, DropReason::TxTooLong].map(|reason| counters.drops.get(reason)),
         );
     }
-    assert_eq!(drops.last(), Some(&[7, 1]));
+    assert_eq!(drops.last(), Some(&[7 * 4, 4]), "of four segments each");
     assert_eq!(stand.port.queue.tx.held(), 0);
     stand.close();
 }

@@ -331,6 +331,12 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     for queue in &state.counters {
         add_drops(&mut drops, &queue.drops);
     }
+    for reason in [DropReason::QueueFull, DropReason::QueueDelay] {
+        let packets = queue_drops(state, reason);
+        if packets > 0 {
+            drops.insert(reason.name().to_owned(), packets);
+        }
+    }
     let yielding = gateway.hooks.yielding(&configuration.name, gateway.clock.now());
     let bridge = gateway.configuration.bridge_of(configuration.id);
     let fdb = bridge.and_then(|bridge| gateway.lasting.fdbs.get(&bridge.name));

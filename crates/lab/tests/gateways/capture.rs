@@ -152,7 +152,8 @@ fn packets_that_a_queue_drops_are_captured() {
     for queue in ["drop-tail", "codel"] {
         let mut topology = Topology::new().unwrap();
         let options = format!("queue = {{ kind = {queue:?}, limit_bytes = 20_000, rate_kbit = 500 }}");
-        let text = TEXT.replace("interface = \"eth1\"", &format!("interface = \"eth1\"\n{options}"));
+        let text = TEXT
+            .replace("interface = \"eth1\"", &format!("interface = \"eth1\"\ncoalesce = false\n{options}"));
         let (left, right, polder) = between(&mut topology, &text);
         let files = ["eth0", "eth1"].map(|port| (port, file(&topology, &format!("{queue}-{port}"))));
         let children = files.each_ref().map(|(port, file)| capture(&polder, file, &[port, "--drops"]));

@@ -124,10 +124,14 @@ members = ["host", "peer"]
         gateway
     });
     both_ways((&near, STATION), (&far, HOST));
+    // A packet counts as its segments, wherever it was merged or cut.
+    let through = |name| gateways.each_ref().map(|gateway| gateway.all("tunnels", name)[0]);
+    let ([near_sent, far_sent], [near_received, far_received]) = (through("sent"), through("received"));
+    assert_eq!((near_sent, far_sent), (far_received, near_received));
     for gateway in gateways {
-        let (merged, _) = counted(&gateway);
-        assert!(merged > 100, "merged {merged}");
-        assert!(gateway.term("split") > 100, "{:#}", gateway.show("counters"));
+        let (merged, cut) = counted(&gateway);
+        assert!(merged > 100 && cut > 100, "merged {merged}, cut {cut}");
+        assert_eq!((gateway.term("split"), gateway.term("merged")), (0, 0), "{:#}", gateway.show("counters"));
         gateway.stop();
     }
 }

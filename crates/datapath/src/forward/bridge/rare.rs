@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
         state: &mut BridgeState,
         context: &Context<'_>,
     ) -> BridgeVerdict<'a> {
-        state.counters.flooded.add(1);
+        state.counters.flooded.add(packet.wire_packets.into());
         if let Some(gates) = state.gates.get_mut(usize::from(self.from.split_horizon.0))
             && !gates.admit(destination, self.from.flood_limits, context.now)
         {
@@ -143,11 +143,11 @@ impl<'a> Run<'a> {
             Targets::Nobody(_) if is_limited => BridgeVerdict::Drop(DropReason::HairpinLimit),
             Targets::Nobody(reason) => BridgeVerdict::Drop(reason),
             Targets::One(member) => {
-                count_limited(is_limited, context);
+                count_limited(is_limited, packet, context);
                 BridgeVerdict::Forward(member)
             }
             Targets::Many => {
-                count_limited(is_limited, context);
+                count_limited(is_limited, packet, context);
                 BridgeVerdict::Flood
             }
         }
@@ -161,10 +161,10 @@ fn admit_reflection(from: &Member, state: &mut BridgeState, now: Nanos) -> bool 
 }
 
 /// Counts the copy that is not made, if there is one, as made and dropped.
-fn count_limited(is_limited: bool, context: &Context<'_>) {
+fn count_limited(is_limited: bool, packet: &Packet, context: &Context<'_>) {
     if is_limited {
-        context.ledger.cloned.add(1);
-        context.drops.count(DropReason::HairpinLimit, 1);
+        context.ledger.cloned.add(packet.wire_packets.into());
+        context.drops.count(DropReason::HairpinLimit, packet.wire_packets.into());
     }
 }
 

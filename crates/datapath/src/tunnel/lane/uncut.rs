@@ -41,12 +41,6 @@ impl Lane<'_> {
     }
 }
 
-/// Number of the segments of an uncut packet, each of which has an identification of its own.
-#[cold]
-pub(super) fn segments(packet: &Packet) -> u16 {
-    Measure::of(packet).map_or(1, |measure| u16::try_from(measure.count).unwrap_or(u16::MAX))
-}
-
 /// Fills in the GRE checksum, which is zero so far; segments get theirs when they are cut.
 pub(super) fn put_checksum(packet: &mut Packet) {
     if packet.segmentation.outer.is_some() {

@@ -109,9 +109,9 @@ fn uncut(recipe: &Recipe, size: u16, end: &mut End) -> Packet {
         (false, true) => SegmentationKind::Tcp6,
         (false, false) => SegmentationKind::Tcp4,
     };
-    packet.segmentation = Segmentation { size, kind, outer: OuterHeaders::NONE };
     packet.checksum = ChecksumState::Partial;
     (packet.checksum_start, packet.checksum_offset) = (start, offset);
+    Measure::describe(&mut packet, Segmentation { size, kind, outer: OuterHeaders::NONE });
     packet
 }
 
@@ -174,9 +174,9 @@ proptest! {
         prop_assert_eq!(sent.segmentation.outer.has_udp_checksum(), kind.checksum);
         // Over the wire, as a device delivers it.
         let mut received = right.packet(&bytes_of(&sent), &[]);
-        received.segmentation = sent.segmentation;
         received.checksum = sent.checksum;
         (received.checksum_start, received.checksum_offset) = (sent.checksum_start, sent.checksum_offset);
+        Measure::describe(&mut received, sent.segmentation);
         left.release(vec![sent]);
         let mut out = right.receive(vec![received]);
         prop_assert_eq!(out.len(), 1);

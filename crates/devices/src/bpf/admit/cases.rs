@@ -45,6 +45,11 @@ impl Bench {
         self.get(NUMBER_AT)
     }
 
+    /// Packets that were dropped as bulk.
+    pub(crate) fn overruns(&self) -> u64 {
+        self.get(OVERRUNS_AT)
+    }
+
     /// Lets so many bytes be in flight, of which the receiver has just read some.
     pub(crate) fn fill(&self, bytes: u64) {
         let consumed = self.get(CONSUMED_AT) + 1;

@@ -34,7 +34,7 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
         write_ethernet::<H>(program, lose);
     }
     hook.change_tag(program, lose);
-    count(program, maps, drop);
+    count(program, hook, maps, drop);
     send(program);
 
     program.place(close);

@@ -106,19 +106,24 @@ pub(crate) trait Hook {
         program.set(R1, 1);
     }
 
+    /// Puts the number of packets that this one is on a link into R1. All other registers stay.
+    fn wire_packets(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+    }
+
     /// Sends the packet up, and ends the program.
     fn up(&self, program: &mut Assembler);
 
     /// Drops the packet, counted as `fence` in the window at R7, and ends the program.
     fn fence(&self, program: &mut Assembler) {
-        program.set(R1, 1);
+        self.wire_packets(program);
         program.count(R7, FENCED_AT, R1);
         self.discard(program);
     }
 
     /// Drops the packet, counted as overrun in the window at R7, and ends the program.
     fn lose(&self, program: &mut Assembler) {
-        program.set(R1, 1);
+        self.wire_packets(program);
         program.count(R7, OVERRUNS_AT, R1);
         self.discard(program);
     }

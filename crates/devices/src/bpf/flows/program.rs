@@ -47,7 +47,7 @@ pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, hook: &impl Hoo
     encapsulate::write(program, hook, lose);
     program.place(ready);
     add_tag(program, STACK_KEY + 12);
-    count(program, maps, drop);
+    count(program, hook, maps, drop);
     send(program);
 
     program.place(close);
@@ -205,8 +205,8 @@ pub(super) fn add_tag(program: &mut Assembler, vlan: i16) {
     program.place(untagged);
 }
 
-/// Counts the packet in the entry, and with its way. Its length is in R8.
-pub(super) fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
+/// Counts the packet, as those that it is on a link, in the entry and with its way. Its length is in R8.
+pub(super) fn count(program: &mut Assembler, hook: &impl Hook, maps: FlowMaps<'_>, drop: Label) {
     program.call(Helper::Processor);
     program.jump_value(Condition::Greater, R0, i32::from(maps.processors) - 1, drop);
     program.shift_left(R0, PROCESSOR_SHIFT);
@@ -216,7 +216,7 @@ pub(super) fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
     // For the verifier: inside, and aligned.
     program.and(R5, LAST_EGRESS);
     program.add_register(R7, R5);
-    program.set(R1, 1);
+    hook.wire_packets(program);
     program.count(R9, PACKETS, R1);
     program.count(R7, 0, R1);
     program.count(R9, BYTES, R8);

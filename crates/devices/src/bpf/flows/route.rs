@@ -56,7 +56,7 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     hook.change_tag(program, lose);
     hook.length(program, R8);
     add_tag(program, STACK_KEY + 6);
-    count(program, maps, drop);
+    count(program, hook, maps, drop);
     send(program);
 
     program.place(close);

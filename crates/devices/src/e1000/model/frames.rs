@@ -1,6 +1,7 @@
 //! Frames to try a port with: plain ones, and TCP and UDP packets.
 
 use polder_buffers::{ChecksumState, Packet, Segmentation, SegmentationKind};
+use polder_datapath::segment::Measure;
 use polder_datapath::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Pseudo, Tcp, TrafficClass, Udp};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -129,7 +130,7 @@ pub fn make_partial(packet: &mut Packet, kind: Kind) {
 pub fn make_super(packet: &mut Packet, kind: Kind, size: u16) {
     make_partial(packet, kind);
     let segmentation = if kind.is_ipv6 { SegmentationKind::Tcp6 } else { SegmentationKind::Tcp4 };
-    packet.segmentation = Segmentation { size, kind: segmentation, ..Segmentation::default() };
+    Measure::describe(packet, Segmentation { size, kind: segmentation, ..Segmentation::default() });
 }
 
 fn word(length: usize) -> u16 {

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;
-use polder_buffers::{BATCH, PortId};
+use polder_buffers::{BATCH, PortId, wire_packets};
 use polder_datapath::engine::TurnContext;
 use polder_datapath::steer::Order;
 use polder_datapath::units::Nanos;
@@ -56,7 +56,7 @@ impl Worker {
             debug_assert!(pushed.is_ok(), "a batch has room for a batch");
         });
         if taken > 0 {
-            self.counters.taken_over.add(taken as u64);
+            self.counters.taken_over.add(wire_packets(batch));
             let with = TurnContext { now, pool: &mut self.pool, timed: false };
             self.engine.transmit(&mut self.batch, with, &mut self.senders);
         }

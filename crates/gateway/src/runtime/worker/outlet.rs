@@ -4,12 +4,13 @@
 //! given little at a time, and the rest waits here, where the discipline sees it.
 
 use super::NewQueue;
-use polder_buffers::{BATCH, Batch, Packet, Pool};
+use polder_buffers::{BATCH, Batch, Packet, Pool, wire_packets};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::{DropReason, mark};
 use polder_datapath::port::{Turn, TxQueue};
 use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, Refusal};
 use polder_datapath::units::Nanos;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// Packets that the device has at most: 1.5 ms of long ones at 1 Gbit/s.
@@ -28,8 +29,7 @@ pub struct Outlet {
     queue: EgressQueue,
     /// Taken out of the queue, and not yet taken by the device.
     next: Batch,
-    /// Slots of the packets that wait.
-    slots: u64,
+    waiting: Waiting,
     counters: Arc<EgressCounters>,
     /// Dropped packets that a capture is to see; none while nobody captures.
     dropped: Option<Vec<Packet>>,
@@ -43,10 +43,10 @@ impl Outlet {
 
     /// Outlet with that queue in front of `tx`.
     pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
-        Self { tx, queue, next: Batch::new(), slots: 0, counters, dropped: None }
+        Self { tx, queue, next: Batch::new(), waiting: Waiting::default(), counters, dropped: None }
     }
 
-    /// Packets that wait.
+    /// Packets that wait, a super-packet as one.
     pub fn len(&self) -> usize {
         self.queue.len() + self.next.len()
     }
@@ -58,7 +58,12 @@ impl Outlet {
 
     /// Slots of the packet memory that they have to themselves.
     pub fn slots(&self) -> u64 {
-        self.slots
+        self.waiting.slots
+    }
+
+    /// Packets that wait, as they are on a link.
+    pub fn wire_packets(&self) -> u64 {
+        self.waiting.wire_packets
     }
 
     /// Packets that the device has.
@@ -74,12 +79,12 @@ impl Outlet {
     /// Takes all packets of `batch`; those that find no room are dropped.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let counters = &*self.counters;
-        counters.entered.add(batch.len() as u64);
+        counters.entered.add(wire_packets(batch));
         let region = pool.region().id();
-        self.slots += batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
-        let (slots, dropped) = (&mut self.slots, &mut self.dropped);
+        batch.iter().for_each(|packet| self.waiting.add(packet, region));
+        let (waiting, dropped) = (&mut self.waiting, &mut self.dropped);
         self.queue.put(batch, now, |packet, why| {
-            *slots -= packet.slots_of(region);
+            waiting.remove(&packet, region);
             refuse(packet, why, pool, dropped, counters, worker);
         });
     }
@@ -116,33 +121,32 @@ impl Outlet {
     /// Gives the device the packets that were taken out of the queue.
     fn send(&mut self, pool: &mut Pool) {
         let region = pool.region().id();
-        let slots = |batch: &Batch| batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
-        self.slots -= slots(&self.next);
+        self.next.iter().for_each(|packet| self.waiting.remove(packet, region));
         self.tx.transmit(&mut self.next, pool);
-        self.slots += slots(&self.next);
+        self.next.iter().for_each(|packet| self.waiting.add(packet, region));
     }
 
     /// Takes as many packets out of the queue as the device may have.
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
-        let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
+        let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
         let dropped = &mut self.dropped;
         while self.next.len() < room {
             let packet = self.queue.take(now, |packet, why| {
-                *slots -= packet.slots_of(region);
+                waiting.remove(&packet, region);
                 refuse(packet, why, pool, dropped, counters, worker);
             });
             let Some(packet) = packet else { break };
-            counters.left.add(1);
+            counters.left.add(packet.wire_packets.into());
             counters.left_bytes.add(packet.len() as u64);
-            counters.waits.add(self.queue.wait());
+            counters.waits.add(packet.wire_packets.into(), self.queue.wait());
             let pushed = self.next.push(packet);
             debug_assert!(pushed.is_ok(), "a batch has room for a batch");
         }
     }
 
     fn publish(&self) {
-        self.counters.waiting.set(self.len() as u64);
+        self.counters.waiting.set(self.waiting.wire_packets);
         self.counters.waiting_bytes.set(self.queue.bytes());
         self.counters.wait_nanos.set(self.queue.wait().0);
     }
@@ -160,10 +164,10 @@ impl Outlet {
     /// `queue` has room for them.
     pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
         let old = std::mem::replace(&mut self.queue, queue);
-        let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
+        let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
         let dropped = &mut self.dropped;
         self.queue.take_over(old, |packet, why| {
-            *slots -= packet.slots_of(region);
+            waiting.remove(&packet, region);
             refuse(packet, why, pool, dropped, counters, worker);
         });
         self.publish();
@@ -190,7 +194,7 @@ impl Outlet {
         let Self { tx, queue, next, counters, .. } = &mut self;
         let bytes = |batch: &Batch| batch.iter().map(|packet| packet.len() as u64).sum::<u64>();
         // Those in `next` have left the queue already.
-        let mut counted = (next.len() as u64, bytes(next));
+        let mut counted = (wire_packets(next), bytes(next));
         let mut waiting = queue.clear();
         loop {
             while next.len() < BATCH
@@ -199,10 +203,10 @@ impl Outlet {
                 let pushed = next.push(packet);
                 debug_assert!(pushed.is_ok(), "a batch has room for a batch");
             }
-            let before = (next.len() as u64, bytes(next));
+            let before = (wire_packets(next), bytes(next));
             tx.transmit(next, pool);
             let _ = tx.reclaim(pool);
-            let after = (next.len() as u64, bytes(next));
+            let after = (wire_packets(next), bytes(next));
             counters.left.add(before.0 - after.0 - counted.0.min(before.0 - after.0));
             counters.left_bytes.add(before.1 - after.1 - counted.1.min(before.1 - after.1));
             counted = (0, 0);
@@ -210,15 +214,15 @@ impl Outlet {
                 break;
             }
         }
-        let mut refused = next.len() as u64;
+        let mut refused = wire_packets(next);
         pool.release(next);
         for packet in waiting {
-            refused += 1;
+            refused += u64::from(packet.wire_packets);
             pool.release_packet(packet);
         }
         counters.full.add(refused);
         worker.drops.count(DropReason::QueueFull, refused);
-        self.slots = 0;
+        self.waiting = Waiting::default();
         self.watch(false, pool);
         self.publish();
         self.tx
@@ -233,11 +237,31 @@ impl Outlet {
 
     /// Drops everything that waits: the port is closed.
     pub fn clear(&mut self, pool: &mut Pool, worker: &WorkerCounters) {
-        worker.drops.count(DropReason::PortDown, self.len() as u64);
+        worker.drops.count(DropReason::PortDown, self.waiting.wire_packets);
         self.queue.clear().for_each(|packet| pool.release_packet(packet));
         pool.release(&mut self.next);
-        self.slots = 0;
+        self.waiting = Waiting::default();
         self.publish();
+    }
+}
+
+/// Sizes of what waits in front of a device.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    /// Slots of the packet memory that packets have to themselves.
+    slots: u64,
+    wire_packets: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, packet: &Packet, region: NonZeroU16) {
+        self.slots += packet.slots_of(region);
+        self.wire_packets += u64::from(packet.wire_packets);
+    }
+
+    fn remove(&mut self, packet: &Packet, region: NonZeroU16) {
+        self.slots -= packet.slots_of(region);
+        self.wire_packets -= u64::from(packet.wire_packets);
     }
 }
 
@@ -253,8 +277,8 @@ fn refuse(
         Refusal::Full => (&counters.full, DropReason::QueueFull),
         Refusal::Delay => (&counters.delay, DropReason::QueueDelay),
     };
-    counter.add(1);
-    worker.drops.count(reason, 1);
+    counter.add(packet.wire_packets.into());
+    worker.drops.count(reason, packet.wire_packets.into());
     match dropped.as_mut().filter(|dropped| dropped.len() < MOST_DROPPED) {
         Some(dropped) => {
             mark(&mut packet, reason);

@@ -1,7 +1,7 @@
 //! Packets that are handed over to other workers, which send them.
 
 use super::Senders;
-use polder_buffers::{Batch, Pool};
+use polder_buffers::{Batch, Pool, wire_packets};
 use polder_datapath::drops::DropReason;
 
 impl Senders {
@@ -10,7 +10,7 @@ impl Senders {
     pub(super) fn hand_over(&mut self, owner: usize, batch: &mut Batch, pool: &mut Pool) {
         self.push_to(owner, batch);
         if !batch.is_empty() {
-            self.counters.drops.count(DropReason::NoCore, batch.len() as u64);
+            self.counters.drops.count(DropReason::NoCore, wire_packets(batch));
             pool.release(batch);
         }
     }
@@ -19,9 +19,10 @@ impl Senders {
     pub(super) fn push_to(&mut self, owner: usize, batch: &mut Batch) {
         let Some(Some((ring, wakeup))) = self.outgoing.get_mut(owner) else { return };
         let room = ring.room(batch.len());
+        let counted = wire_packets(&batch[..room.min(batch.len())]);
         let handed = ring.push_all(room, batch.drain_front(room));
         if handed > 0 {
-            self.counters.handed_over.add(handed as u64);
+            self.counters.handed_over.add(counted);
             wakeup.wake();
         }
     }

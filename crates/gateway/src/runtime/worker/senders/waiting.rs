@@ -49,8 +49,7 @@ impl Senders {
     }
 
     pub(in crate::runtime::worker) fn count_waiting(&self) {
-        let waiting = self.outlets().map(Outlet::len).sum::<usize>();
-        self.counters.queued.set(waiting as u64);
+        self.counters.queued.set(self.outlets().map(Outlet::wire_packets).sum());
     }
 
     fn outlets(&self) -> impl Iterator<Item = &Outlet> {
