@@ -2,8 +2,8 @@
 //!
 //! A bridge that has found out where the frames of a pair of stations go publishes that as an entry of the ingress
 //! device's [`FastPath`]. An entry holds as long as nothing changes on which the decision rests: it bears the
-//! [`Validity`] under which it was made, and the device carries out entries with its present validity alone. So one
-//! store ends all of them.
+//! [`Validity`] under which it was made, which the device compares with the present one. So one store ends all entries, or
+//! those that lead from one port to another.
 //!
 //! A tunnel's fast path is that of its underlay. A frame that goes into it gets the outer headers of an
 //! [`OuterTemplate`]; a frame that comes out of it is known by its [`OuterKey`] besides its stations.
@@ -185,6 +185,12 @@ impl FastPaths {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
+    }
+
+    /// Ports and tunnels with a fast path.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        let ids = (0..).map(PortId);
+        ids.zip(&self.ports).filter_map(|(id, port)| port.is_some().then_some(id))
     }
 
     /// The fast path of a port.

@@ -53,7 +53,7 @@ impl Bench {
         let program = maps.taken().program(&sockets, Some((&(sockets, counting), flows.maps())));
         let program = load(ProgramKind::Xdp, "polder_flows", &program).expect("the verifier takes it");
         windows.at(COMPLETED_AT).store(u64::MAX / 2, Ordering::Relaxed);
-        flows.set_version(1);
+        flows.set_version(1, |_| true);
         Some(Self { program, flows, maps, windows, _sockets: map })
     }
 

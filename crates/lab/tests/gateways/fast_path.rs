@@ -24,7 +24,7 @@ const NAMES: [&str; 3] = ["lan1", "lan2", "lan3"];
 
 /// Three stations on veths as `ip link` makes them, at the ports of a bridge.
 pub(crate) struct Net {
-    _topology: Topology,
+    pub(crate) topology: Topology,
     pub(crate) stations: [Namespace; 3],
     pub(crate) gateway: Namespace,
     pub(crate) polder: Gateway,
@@ -59,7 +59,7 @@ impl Net {
             }
         }
         let polder = Gateway::start(&topology, &gateway, text);
-        Self { _topology: topology, stations, gateway, polder }
+        Self { topology, stations, gateway, polder }
     }
 
     /// Bytes each way, by TCP with all offloads.
@@ -325,6 +325,52 @@ fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
     assert_eq!(file.windows(4).filter(|window| window == b"rx, ").count(), 17);
     until("the fast path is there again", || net.obstacle().is_empty());
     net.polder.stop();
+}
+
+/// A reload ends the entries that it touches: a fast flow without a pause goes on beside one that touches none of its ports.
+#[test]
+fn a_flow_that_a_reload_does_not_touch_stays_carried() {
+    if !root_or_skip("a_flow_that_a_reload_does_not_touch_stays_carried") {
+        return;
+    }
+    const RATE: f64 = 20_000.0;
+    for mode in FAST_MODES {
+        let net = Net::new(&text_of(mode, "", ""));
+        let [a, b, _] = &net.stations;
+        assert_reaches(a, ADDRESSES[1]);
+        // The flow finds its way, which may cost packets of one without a pause.
+        stream(a, b, ADDRESSES[1], 1000.0, MOMENT);
+        until("the flow is carried", || {
+            stream(a, b, ADDRESSES[1], 100.0, MOMENT);
+            net.carried()[0] > 0
+        });
+        let fence = net.polder.drops("fence");
+        let carried = net.carried()[0];
+        let arrivals = std::thread::scope(|scope| {
+            let streaming = scope.spawn(|| stream(a, b, ADDRESSES[1], RATE, 2 * SECOND));
+            for round in 0..6 {
+                let bridge = format!(
+                    "ageing_seconds = {}\n[bridge.lan.port.lan3]\nisolated = {}\n",
+                    100 + round,
+                    round % 2 == 0
+                );
+                net.polder.reload(&text_of(mode, "", &bridge)).unwrap();
+                std::thread::sleep(MOMENT / 2);
+            }
+            streaming.join().unwrap()
+        });
+        until("carried packets are counted", || {
+            net.carried()[0] - carried + net.polder.drops("fence") >= arrivals.received
+        });
+        let above = arrivals.received - (net.carried()[0] - carried).min(arrivals.received);
+        assert_eq!((arrivals.lost, net.polder.drops("fence") - fence), (0, 0), "{mode}: {arrivals:?}");
+        assert!(above < 10, "{mode}: {above} by user space; {arrivals:?}");
+        // One that touches the flow's own port ends its entry.
+        let weighed = text_of(mode, "", "").replacen("[port.lan2]\n", "[port.lan2]\nweight = 2\n", 1);
+        net.polder.reload(&weighed).unwrap();
+        assert_eq!(net.polder.show("flows")["flows"]["flows"].as_array().map(Vec::len), Some(0));
+        net.polder.stop();
+    }
 }
 
 /// A station behind a port that others send to by a flow that is carried comes to another port.

@@ -283,8 +283,8 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     let socket = bench.site.socket();
     let mut stranger = Successor::connect(&socket, 99);
     let refused = stranger.answer()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(refused.contains("form 1") && refused.contains("form 99"), "{refused}");
-    let mut second = Successor::connect(&socket, 1);
+    assert!(refused.contains("form 2") && refused.contains("form 99"), "{refused}");
+    let mut second = Successor::connect(&socket, 2);
     second.answer();
     let output = bench.upgrade(&[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

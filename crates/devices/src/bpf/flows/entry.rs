@@ -269,6 +269,11 @@ fn put_outer(value: &mut [u8], outer: &OuterTemplate) {
     put(value, HEADERS, headers);
 }
 
+/// Offset of the counters of a value's way.
+pub(super) fn egress(value: &[u8]) -> u32 {
+    u32::from_ne_bytes(get(value, EGRESS))
+}
+
 /// Validity of a value.
 pub(super) fn validity(value: &[u8]) -> Validity {
     Validity {
@@ -294,8 +299,8 @@ pub struct Entry {
     pub link: Option<LinkAddresses>,
     /// Longest frame that leaves uncut, in bytes.
     pub longest: u32,
-    /// Validity under which the decision was made.
-    pub validity: Validity,
+    /// True if the program carries it out.
+    pub is_valid: bool,
     /// Packets carried so far.
     pub packets: u64,
     /// Bytes of those.
@@ -305,8 +310,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads a key of `key_bytes` bytes and the value behind it.
-    pub(super) fn read(bytes: &[u8], key_bytes: usize) -> Self {
+    /// Reads a key of `key_bytes` bytes and the value behind it; `is_valid` says so of a validity and a way's counters.
+    pub(super) fn read(bytes: &[u8], key_bytes: usize, is_valid: impl Fn(Validity, u32) -> bool) -> Self {
         let (key, value) = bytes.split_at(key_bytes.min(bytes.len()));
         let is_routed = key.len() == ADDRESS_KEY;
         let link = LinkAddresses {
@@ -335,7 +340,7 @@ impl Entry {
             vlan: half(VLAN),
             link: is_routed.then_some(link),
             longest: word(LONGEST),
-            validity: validity(value),
+            is_valid: is_valid(validity(value), egress(value)),
             packets: u64::from_ne_bytes(get(value, PACKETS)),
             bytes: u64::from_ne_bytes(get(value, BYTES)),
             is_open: marks.into_iter().any(is_opened),
@@ -398,14 +403,17 @@ mod tests {
             let key = key(&flow);
             let mut bytes = key.clone();
             bytes.extend(value(&forwarding, validity, 64, 3));
-            let entry = Entry::read(&bytes, key.len());
-            assert_eq!((entry.flow, entry.validity, entry.link), (flow, validity, link));
+            let entry = Entry::read(&bytes, key.len(), |read, egress| (read, egress) == (validity, 64));
+            assert_eq!((entry.flow, entry.is_valid, entry.link), (flow, true, link));
             assert_eq!((entry.from, entry.to, entry.vlan), (forwarding.from, forwarding.port, 9));
             assert_eq!((entry.tag, entry.packets, entry.bytes), (forwarding.tag, 0, 0));
             assert!(!entry.is_open);
             let end = bytes.len();
             bytes[end - 8..].fill(0xff);
-            assert!(Entry::read(&bytes, key.len()).is_open, "the last queue's packets are carried");
+            assert!(
+                Entry::read(&bytes, key.len(), |_, _| true).is_open,
+                "the last queue's packets are carried"
+            );
             assert!(!keys.contains(&key));
             keys.push(key);
         }

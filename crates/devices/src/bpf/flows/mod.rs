@@ -4,7 +4,7 @@
 //! | shared with the program | who writes |
 //! |---|---|
 //! | [`entry`]s, by pair of stations or addresses | a worker publishes; the program counts and marks; the thread that looks after ports removes |
-//! | present validity: version of the tables, number of moves | the control thread; workers |
+//! | present validity: number of moves; version of the tables, and that by which each way was changed last | workers; the control thread |
 //! | packets and bytes carried, by processor and egress | the program |
 //!
 //! # Order
@@ -17,6 +17,11 @@
 //!
 //! A flow without a gap never finds its queue sent: after [`PATIENCE`] its packets are dropped as `fence`, for at most
 //! [`FENCE`], and then it waits anew.
+//!
+//! # Validity
+//! An entry has the version of the tables by which it was decided. It holds while that is no older than the version by which
+//! its *way* was changed last: the pair of ports that its packets come in and leave by. So a change of one port ends the
+//! entries of its ways and no others.
 //!
 //! Of flows in tunnels and of routed ones some packets always go up: SYNs, whose segment size is clamped, congestion marks,
 //! super-packets that come in, what is too big. Each closes the entry again until the worker is through with it, and nothing is fenced.
@@ -48,7 +53,7 @@ pub struct FlowTable {
     entries: Map,
     /// Bytes of their keys.
     key_bytes: usize,
-    /// Present version and moves.
+    /// Present version and moves, and behind them the version by which each way was changed last.
     validity: SharedCounters,
     /// By processor and way: packets and bytes.
     carried: SharedCounters,
@@ -99,7 +104,7 @@ impl FlowTable {
         let (of_key, of_value) = sizes(frames, queues)?;
         let maps = (
             Map::new(MapKind::Hash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
-            SharedCounters::new("polder_valid", 2)?,
+            SharedCounters::new("polder_valid", VALIDITY_WORDS)?,
             SharedCounters::new("polder_carried", usize::from(processors()) * PROCESSOR_WORDS)?,
         );
         Ok(Self::of_maps(maps, interface, queues, of_key as usize))
@@ -118,7 +123,7 @@ impl FlowTable {
         let (of_key, of_value) = sizes(frames, queues)?;
         let maps = (
             Map::adopt(entries, MapKind::Hash, of_key, of_value, MOST_ENTRIES)?,
-            SharedCounters::adopt(validity, 2)?,
+            SharedCounters::adopt(validity, VALIDITY_WORDS)?,
             SharedCounters::adopt(carried, usize::from(processors()) * PROCESSOR_WORDS)?,
         );
         Ok(Self::of_maps(maps, interface, queues, of_key as usize))
@@ -202,17 +207,28 @@ impl FlowTable {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Makes entries of tables of another version invalid. A version below the present one changes nothing: another process
-    /// that has the table, too, has newer tables.
-    pub fn set_version(&self, version: u64) {
+    /// Goes on to tables of that version, and makes entries of older ones invalid whose ways `is_changed` names. A version
+    /// below the present one changes nothing: another process that has the table, too, has newer tables.
+    pub fn set_version(&self, version: u64, is_changed: impl Fn((PortId, PortId)) -> bool) {
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         // Release: whoever publishes under this version has seen the tables.
         self.validity.get(0).fetch_max(version, Ordering::Release);
+        for (number, _) in ways.iter().enumerate().filter(|(_, way)| is_changed(**way)) {
+            self.validity.get(WAYS + number).fetch_max(version, Ordering::Release);
+        }
     }
 
-    /// Present validity of entries.
-    pub fn validity(&self) -> Validity {
+    /// Version of the tables that are in use.
+    pub fn version(&self) -> u64 {
         // Relaxed: a number that orders nothing.
-        Validity { version: self.validity.get(0).load(Ordering::Relaxed), moves: self.moves() }
+        self.validity.get(0).load(Ordering::Relaxed)
+    }
+
+    /// True if the program carries out entries of that validity whose way has its counters at `egress`.
+    fn is_valid(&self, validity: Validity, egress: u32) -> bool {
+        // Relaxed: as above.
+        let way = self.validity.get(WAYS + egress as usize / EGRESS_BYTES).load(Ordering::Relaxed);
+        validity.moves == self.moves() && validity.version >= way
     }
 
     /// All entries, those included that are not valid any more, in no order.
@@ -222,7 +238,8 @@ impl FlowTable {
     pub fn entries(&self) -> Result<Vec<Entry>, Errno> {
         let (bytes, key_bytes) = (self.entries.entries(MOST_ENTRIES)?, self.key_bytes);
         let entries = bytes.chunks_exact(key_bytes + entry::value_bytes(self.queues));
-        Ok(entries.map(|bytes| Entry::read(bytes, key_bytes)).collect())
+        let is_valid = |validity, egress| self.is_valid(validity, egress);
+        Ok(entries.map(|bytes| Entry::read(bytes, key_bytes, is_valid)).collect())
     }
 
     /// True if the program carries a frame, unless packets of its flow are in user space.
@@ -234,7 +251,7 @@ impl FlowTable {
             _ => entry::key_of_outer(frame),
         };
         key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
-            && entry::validity(&value) == self.validity()
+            && self.is_valid(entry::validity(&value), entry::egress(&value))
     }
 
     /// Entries that a look at the table leaves in it at most, so that new ones find room until the next.
@@ -270,6 +287,8 @@ impl FlowTable {
             let has_room = ways.len() < MOST_EGRESSES;
             has_room.then(|| {
                 ways.push(way);
+                // What older tables say of the way may have changed since.
+                self.validity.get(WAYS + ways.len() - 1).fetch_max(self.version(), Ordering::Relaxed);
                 ways.len() - 1
             })
         })?;
@@ -302,6 +321,9 @@ impl FastPath for FlowTable {
         let Some(longest) = self.longest_by(forwarding.interface) else { return };
         let forwarding = &Forwarding { longest: forwarding.longest.min(longest), ..*forwarding };
         let Some(egress) = self.counters_of((forwarding.from, forwarding.port)) else { return };
+        if !self.is_valid(validity, egress) {
+            return;
+        }
         self.published.fetch_add(1, Ordering::Relaxed);
         let key = entry::key(flow);
         let value = entry::value(forwarding, validity, egress, self.queues);
@@ -309,7 +331,7 @@ impl FastPath for FlowTable {
         // What cannot be entered goes on through user space: refusals of the kernel change nothing else.
         if self.entries.add(&key, &value) == Err(Errno::EXIST)
             && self.entries.get(&key, &mut present).is_ok()
-            && entry::validity(&present) != validity
+            && !self.is_valid(entry::validity(&present), entry::egress(&present))
         {
             let _ = self.entries.set(&key, &value);
         }
@@ -350,6 +372,9 @@ const ONE_BUFFER: u32 = 1514;
 const MOST_ENTRIES: u32 = 4096;
 /// Ways that the flows of one port can take: pairs of ports that they come in and leave by.
 const MOST_EGRESSES: usize = 64;
+/// Words of the validity: version, moves, and the ways' versions, which begin at a word that is a multiple of two.
+const VALIDITY_WORDS: usize = WAYS + MOST_EGRESSES;
+const WAYS: usize = 2;
 /// Bytes of the counters of one egress: packets and bytes.
 const EGRESS_BYTES: usize = 16;
 /// Words of one processor, with an egress in reserve so that any of their offsets is inside.

@@ -14,7 +14,7 @@ use super::entry::{
     BYTES, EGRESS, INTERFACE, MARKS, MOVES, NO_FENCE, OPENED, OUTER_BYTES, PACKETS, SINCE, TAGGED, VERSION,
 };
 use super::hook::Hook;
-use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT};
+use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT, WAYS};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::checks::Check;
@@ -136,12 +136,20 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     program.jump_value(Condition::Equal, R0, 0, rest);
     program.copy(R9, R0);
     program.map_value(R1, maps.validity);
-    for (at, present) in [(VERSION, 0), (MOVES, 8)] {
-        program.load(Width::Double, R2, R1, present);
-        program.load(Width::Double, R3, R9, at);
-        if Check::Validity.is_made() {
-            program.jump(Condition::NotEqual, R2, R3, rest);
-        }
+    program.load(Width::Double, R2, R1, 8);
+    program.load(Width::Double, R3, R9, MOVES);
+    if Check::Validity.is_made() {
+        program.jump(Condition::NotEqual, R2, R3, rest);
+    }
+    // The version by which the entry's way was changed last.
+    program.load(Width::Word, R5, R9, EGRESS);
+    program.and(R5, LAST_EGRESS);
+    program.shift_right(R5, 1);
+    program.add_register(R1, R5);
+    program.load(Width::Double, R2, R1, WAYS_AT);
+    program.load(Width::Double, R3, R9, VERSION);
+    if Check::Validity.is_made() {
+        program.jump(Condition::Greater, R2, R3, rest);
     }
 }
 
@@ -235,3 +243,6 @@ const STACK_KEY: i16 = -16;
 /// Offset of the last egress' counters: all bits that offsets have.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some hundred bytes")]
 const LAST_EGRESS: i32 = ((MOST_EGRESSES - 1) * EGRESS_BYTES) as i32;
+/// Offset of the first way's version in the validity, whose words are half as long as an egress' counters.
+const WAYS_AT: i16 = 16;
+const _: () = assert!(WAYS_AT as usize == WAYS * 8 && EGRESS_BYTES == 16);

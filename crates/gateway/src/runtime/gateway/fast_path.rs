@@ -1,20 +1,22 @@
 //! Flows that ports' programs carry: which ports have them, for how long, and what they have carried.
 
+use super::flow_grounds::Grounds;
 use super::{Gateway, PortState};
 use crate::config::model::{self as config, Configuration, FastPathUse, Order, Role};
 use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::engine::Tables;
-use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, FlowKey, Validity};
+use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, FlowKey};
 use polder_datapath::forward::FdbTime;
 use polder_datapath::route::{PairDecisions, PairTables};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, FailedRedirects, TraceError};
 use polder_devices::skb::{Carried, Entry, FlowTable, Reached};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Interval at which entries are looked at.
@@ -31,6 +33,8 @@ const ETHERNET: u32 = 14;
 pub(super) struct FlowUpkeep {
     /// Number of tables so far that workers have gone by.
     version: u64,
+    /// Grounds of the decisions of the last of them; none before the first. Entries of another process are decided alike.
+    grounds: Option<Grounds>,
     /// Captures that run, each with its port or tunnel.
     pub(super) captures: BTreeMap<u64, PortId>,
     looked_at: Nanos,
@@ -246,10 +250,11 @@ impl Gateway {
         }
     }
 
-    /// Ends all entries: tables without fast paths are in use.
-    pub(super) fn end_all_flows(&mut self) {
+    /// Ends the entries that `next` changes: its tables are in use, without fast paths yet.
+    pub(super) fn end_changed_flows(&mut self, next: &Configuration) {
         self.flows.version += 1;
-        self.end_flows();
+        let carried = self.flows.grounds.as_ref().map(Grounds::carried).unwrap_or_default();
+        self.end_flows(next, carried);
     }
 
     /// Version of the tables by which flows are carried.
@@ -267,10 +272,21 @@ impl Gateway {
         self.renew_fast_paths()
     }
 
-    /// Ends all entries that were made by other tables than the present ones.
-    pub(super) fn end_flows(&self) {
+    /// Ends the entries of ways about which the present tables, which are those of `configuration`, may decide otherwise than
+    /// those before. Of the ports and tunnels `carried` flows are carried.
+    pub(super) fn end_flows(&mut self, configuration: &Configuration, carried: HashSet<PortId>) {
+        let facts = |(id, facts)| (id, (facts, self.links.is_up(id)));
+        let facts = self.facts().into_iter().map(facts).collect();
+        let grounds = Grounds::new(configuration, facts, self.lasting.dead.clone(), carried);
+        let before = self.flows.grounds.take();
+        let is_unchanged = before.as_ref().map(|before| grounds.unchanged(before));
+        let is_changed = |(from, to)| is_unchanged.as_ref().is_some_and(|same| !same(from) || !same(to));
         let version = self.flows.version;
-        self.flow_tables().for_each(|(_, table)| table.set_version(version));
+        self.flow_tables().for_each(|(_, table)| table.set_version(version, is_changed));
+        drop(is_unchanged);
+        let addresses = before.as_ref().map(|before| grounds.changed_addresses(before)).unwrap_or_default();
+        self.flow_tables().for_each(|(_, table)| remove_stations(table, &addresses));
+        self.flows.grounds = Some(grounds);
     }
 
     /// Ends all entries, because stations may have moved.
@@ -291,7 +307,7 @@ impl Gateway {
     /// Valid entries of all ports.
     pub(in crate::runtime) fn flows(&self) -> Vec<Entry> {
         let tables = self.flow_tables();
-        tables.flat_map(|(_, table)| valid_entries(table, table.validity()).collect::<Vec<_>>()).collect()
+        tables.flat_map(|(_, table)| valid_entries(table).collect::<Vec<_>>()).collect()
     }
 
     /// Counts packets that programs have carried since the last time, as received by the one port and transmitted by the
@@ -383,13 +399,12 @@ impl Look<'_> {
     /// Looks at the entries of a port: removes those that are not to stay, and of a table that is nearly full those that were
     /// unused longest; answers the others.
     fn at(&mut self, table: &FlowTable) -> Vec<((PortId, FlowKey), (u64, u32))> {
-        let validity = table.validity();
         let stays = |entry: Entry| {
             let key = (entry.from, entry.flow);
             let (packets, looks) = self.before.get(&key).copied().unwrap_or_default();
             let was_used = entry.packets != packets;
             let looks = if was_used { 0 } else { looks + 1 };
-            let stays = looks < IDLE_LOOKS && entry.validity == validity && self.confirms(&entry, was_used);
+            let stays = looks < IDLE_LOOKS && entry.is_valid && self.confirms(&entry, was_used);
             if !stays {
                 table.remove(&entry.flow);
             }
@@ -427,10 +442,22 @@ fn give_up<K>(staying: &mut Vec<(K, (u64, u32))>, most: usize) -> Vec<K> {
     staying.drain(..surplus).map(|(key, _)| key).collect()
 }
 
-/// Entries of a table that are carried out.
-fn valid_entries(table: &FlowTable, validity: Validity) -> impl Iterator<Item = Entry> {
+/// Removes the entries of stations with these addresses.
+fn remove_stations(table: &FlowTable, addresses: &BTreeSet<MacAddress>) {
+    if addresses.is_empty() {
+        return;
+    }
+    let is_meant = |flow: &FlowKey| match flow {
+        FlowKey::Stations(pair) => addresses.contains(&pair.source) || addresses.contains(&pair.destination),
+        FlowKey::Addresses(pair) => addresses.contains(&pair.station),
+    };
     let entries = table.entries().unwrap_or_default();
-    entries.into_iter().filter(move |entry| entry.validity == validity)
+    entries.iter().filter(|entry| is_meant(&entry.flow)).for_each(|entry| table.remove(&entry.flow));
+}
+
+/// Entries of a table that are carried out.
+fn valid_entries(table: &FlowTable) -> impl Iterator<Item = Entry> {
+    table.entries().unwrap_or_default().into_iter().filter(|entry| entry.is_valid)
 }
 
 #[cfg(test)]

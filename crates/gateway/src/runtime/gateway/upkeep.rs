@@ -245,10 +245,12 @@ impl Gateway {
         let facts = self.facts();
         let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
         tables.fast_paths = self.fast_paths(&tables.tunnels);
+        let carried = tables.fast_paths.ports().collect();
         self.tables.replace(tables);
         // Members may have other addresses.
         bind_static(&self.tables.latest(), self.clock.now());
-        self.end_flows();
+        let configuration = self.configuration.clone();
+        self.end_flows(&configuration, carried);
         self.wake_workers();
         Ok(())
     }
@@ -345,11 +347,16 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Takes note of a link's state, by which flows may go another way.
+    /// Takes note of a link's state. Where one goes down, flows may go another way; no flow goes by one that comes up.
     pub(super) fn note_link(&self, port: PortId, up: bool) {
-        if note_link(&self.links, &self.lasting, port, up) {
+        if note_link(&self.links, &self.lasting, port, up) && !up {
             self.count_moves();
         }
+    }
+
+    /// Takes note of the link of a port that the tables do not have any more.
+    pub(super) fn forget_link(&self, port: PortId) {
+        note_link(&self.links, &self.lasting, port, false);
     }
 }
 
