@@ -110,11 +110,10 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Half, R5, R10, ENDS + 2);
     program.jump_value(Condition::Equal, R5, 0xffff, pass);
     program.place(usual);
+    unless_in_land(program, maps.land4, (ENDS, 32), pass);
     lookup(program, maps.ingresses, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local4, ENDS);
-    program.jump_value(Condition::NotEqual, R0, 0, pass);
-    in_land(program, maps.land4, (ENDS, 32), take);
 }
 
 /// Notes on the stack whether a packet goes to the port of clients of DHCP. R2, R3 and R7 stay alone.
@@ -163,21 +162,23 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.jump_value(Condition::Equal, R8, 0xff, pass);
     program.and(R9, network_order(0xffc0));
     program.jump_value(Condition::Equal, R9, network_order(0xfe80), pass);
+    unless_in_land(program, maps.land6, (TARGET6, 128), pass);
     lookup(program, maps.ingresses, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local6, TARGET6);
-    program.jump_value(Condition::NotEqual, R0, 0, pass);
-    in_land(program, maps.land6, (TARGET6, 128), take);
 }
 
-/// R0 is 0 when the address of `bits` bits on the stack lies in no network of this machine, unless it has
-/// jumped.
-fn in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits): (i16, i32), take: Label) {
+/// Jumps to `pass` when the address of `bits` bits on the stack lies in a network of this machine, or one that is left to
+/// the kernel: before the other look-ups, which such a packet needs not.
+fn unless_in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits): (i16, i32), pass: Label) {
+    let elsewhere = program.label();
     program.set(R5, bits);
     program.store(Width::Word, R10, address - 4, R5);
     lookup(program, map, address - 4);
-    program.jump_value(Condition::Equal, R0, 0, take);
+    program.jump_value(Condition::Equal, R0, 0, elsewhere);
     program.load(Width::Word, R0, R0, 0);
+    program.jump_value(Condition::NotEqual, R0, 0, pass);
+    program.place(elsewhere);
 }
 
 /// R0 is where the value of the key on the stack is, or 0.
