@@ -12,6 +12,8 @@ use anyhow::{Result, bail};
 use polder_devices::af_xdp::settings;
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, put};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Findings about all ports of a configuration.
 pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
@@ -31,6 +33,9 @@ pub(in crate::runtime) fn admit(current: Option<&Configuration>, next: &Configur
                 == (&port.device, port.mode, native(port, next))
         })
     };
+    if current.is_none() {
+        next.ports.iter().for_each(look_at_start);
+    }
     let found = next.ports.iter().filter(|port| !is_known(port)).filter_map(|port| finding(port, next));
     let lines = found.map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
     if !lines.is_empty() {
@@ -59,6 +64,19 @@ fn native(port: &Port, configuration: &Configuration) -> Option<u16> {
     }
 }
 
+/// Looks at the other end of a port whose tags may matter after a reload: a confined process can look into no other network
+/// namespace.
+fn look_at_start(port: &Port) {
+    if let Some(interface) = port.device.interface()
+        && matches!(way(interface, port), Way::AfXdp(_))
+    {
+        careless_peer(interface);
+    }
+}
+
+/// Names of other ends, and true for those that put tags beside frames, by the number of the interface, as found last.
+static FOUND: Mutex<BTreeMap<u32, (String, bool)>> = Mutex::new(BTreeMap::new());
+
 /// The sender at the other end of an interface, in words, unless it is known that it leaves tags in its frames.
 fn careless_peer(interface: &str) -> Option<String> {
     let link = link(0, Some(interface))?;
@@ -68,7 +86,11 @@ fn careless_peer(interface: &str) -> Option<String> {
         (true, Some(id)) => namespaces::inside(id, move || inserts_tags(peer)).flatten(),
         (true, None) => None,
     };
-    match found {
+    let mut known = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = &found {
+        known.insert(link.index, found.clone());
+    }
+    match found.or_else(|| known.get(&link.index).cloned()) {
         Some((_, false)) => None,
         Some((name, true)) => Some(format!("{name} (`ethtool -K {name} txvlan off` there keeps them in)")),
         None => {
