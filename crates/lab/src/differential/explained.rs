@@ -55,9 +55,9 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         remove: nobody,
     },
     Explanation {
-        name: "link-local destination",
-        reason: "Polder forwards to no link-local address; the kernel does on the link by which the packet came",
-        remove: link_local_destination,
+        name: "redirects of the kernel beneath",
+        reason: "packets for link-local addresses are left to the kernel, which limits redirects by receiver: the other's limit is used up",
+        remove: redirects_beneath,
     },
     Explanation {
         name: "link-local source",
@@ -258,11 +258,10 @@ fn is_link_local(address: &[u8]) -> bool {
     address.len() == 16 && address[0] == 0xfe && address[1] & 0xc0 == 0x80
 }
 
-fn link_local_destination(case: &Case, pair: &mut Pair) {
+fn redirects_beneath(case: &Case, pair: &mut Pair) {
     let frame = &case.frames[0];
-    let is_to_link = is_v6(frame) && is_link_local(&frame[LINK + 24..LINK + 40]);
-    if is_to_link && pair.polder.is_empty() && pair.kernel.iter().all(|seen| seen.side == case.from) {
-        pair.kernel.clear();
+    if is_v6(frame) && is_link_local(&frame[LINK + 24..LINK + 40]) {
+        pair.polder.retain(|seen| !message(&seen.frame).is_some_and(|message| message.is_redirect()));
     }
 }
 
