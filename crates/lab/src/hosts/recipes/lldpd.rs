@@ -40,7 +40,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 /// Neighbours are forgotten after four seconds without a frame.
 const HASTE: &str = "
     i=0; until lldpcli -u {dir}/socket configure lldp tx-interval 1 2>/dev/null; do i=$((i+1)); [ $i -lt 100 ]; sleep 0.05; done
-    lldpcli -u {dir}/socket configure lldp tx-hold 4";
+    lldpcli -u {dir}/socket configure lldp tx-hold 4 && lldpcli -u {dir}/socket resume && lldpcli -u {dir}/socket update";
 
 /// True if a frame of LLDP is not forwarded, where a broadcast behind it is.
 fn stays(bed: &Bed<'_>) -> anyhow::Result<bool> {
