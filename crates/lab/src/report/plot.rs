@@ -43,7 +43,7 @@ pub fn curves(report: &Report) -> anyhow::Result<Vec<String>> {
     drawn.map(|curve| lines(curve).map_err(|error| anyhow!("cannot draw {}: {error}", curve.title))).collect()
 }
 
-/// Rows with values whose names share all but the last part, at least two together, and before them the
+/// Rows with values of one kind whose names share all but the last part, at least two together, and before them the
 /// row that has the shared part for its name.
 fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
     let mut families = BTreeMap::<String, Vec<&Row>>::new();
@@ -60,7 +60,8 @@ fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
         rows.splice(0..0, first);
     }
     let tells = |rows: &[&Row]| rows.len() > 1 && rows.iter().any(|row| row.value > Some(0.0));
-    families.retain(|_, rows| tells(rows) && rows.iter().all(|row| row.unit == rows[0].unit));
+    let is_alike = |a: &Row, b: &Row| (&a.unit, a.better) == (&b.unit, b.better);
+    families.retain(|_, rows| tells(rows) && rows.iter().all(|row| is_alike(row, rows[0])));
     families
 }
 
