@@ -54,6 +54,11 @@ pub(super) enum Command {
     /// addresses, counters and numbers stay as they are.
     #[command(after_long_help = trace_words())]
     Trace(Trace),
+    /// Adds a port to a running gateway, changes it or takes it away.
+    ///
+    /// With the same checks as `reload`, all of it or nothing. Such a port outlives reloads and upgrades; a restart needs
+    /// `--persist`, which writes a file for it into `conf.d` beside the gateway's.
+    Port(PortCommand),
     /// Has a running gateway read its file again, and apply all that has changed or nothing.
     Reload(Reload),
     /// Keeps a change that `run --confirm` or `reload --confirm` would take back.
@@ -280,6 +285,95 @@ pub(super) struct ModemPort {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct PortCommand {
+    #[command(subcommand)]
+    pub(super) action: PortAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PortAction {
+    /// Adds a port.
+    Add {
+        #[command(flatten)]
+        keys: PortKeys,
+        /// Write it to conf.d/NAME.toml, too, so that it is there after a restart.
+        #[arg(long)]
+        persist: bool,
+    },
+    /// Changes keys of a port that was added so; of one with --persist in its file, too.
+    Set {
+        #[command(flatten)]
+        keys: PortKeys,
+    },
+    /// Takes away a port that was added so; of one with --persist its file, too.
+    Del {
+        #[command(flatten)]
+        which: PortName,
+    },
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct PortName {
+    /// Name of the port.
+    pub(super) name: String,
+    /// Only say what would change.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Apply it also where this machine falls silent: its own addresses, its default route, your login.
+    #[arg(long)]
+    pub(super) yes: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PortKeys {
+    #[command(flatten)]
+    pub(super) which: PortName,
+    /// Interface that becomes the port.
+    #[arg(long)]
+    pub(super) interface: Option<String>,
+    /// Bridge of which it becomes a member.
+    #[arg(long)]
+    pub(super) bridge: Option<String>,
+    /// VLAN of an access port.
+    #[arg(long, value_name = "VLAN", requires = "bridge", conflicts_with = "trunk")]
+    pub(super) vlan: Option<u16>,
+    /// VLANs of a trunk.
+    #[arg(long, value_name = "VLAN,…", requires = "bridge", value_delimiter = ',')]
+    pub(super) trunk: Vec<u16>,
+    /// VLAN of a trunk that has no tag.
+    #[arg(long, value_name = "VLAN", requires = "trunk")]
+    pub(super) native: Option<u16>,
+    /// Keep it apart from other isolated members, or no more.
+    #[arg(long, value_name = "BOOLEAN", requires = "bridge", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) isolated: Option<bool>,
+    /// Way of attaching the interface.
+    #[arg(long)]
+    pub(super) mode: Option<String>,
+    /// Another key of the port, as in a file; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) key: Vec<String>,
+}
+
+impl PortKeys {
+    /// A port and none of its keys.
+    pub(super) fn none(which: PortName) -> Self {
+        Self {
+            which,
+            interface: None,
+            bridge: None,
+            vlan: None,
+            trunk: Vec::new(),
+            native: None,
+            isolated: None,
+            mode: None,
+            key: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Reload {
     /// Only say what would change.
     #[arg(long)]
@@ -386,7 +480,7 @@ pub(super) enum Stage {
 }
 
 /// Gateway to ask; the one that runs if none is named.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct Which {
     /// The gateway's name; needed when several run.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]

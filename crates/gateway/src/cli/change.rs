@@ -63,7 +63,7 @@ fn draw(compared: &Compared, look: Look) -> String {
     head + &lines(&compared.changes, look)
 }
 
-fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String {
+pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String {
     let mut text = reloaded.warnings.clone();
     if !text.is_empty() {
         text.push_str("\n\n");

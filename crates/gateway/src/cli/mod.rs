@@ -21,6 +21,7 @@ mod manual;
 mod modem;
 mod output;
 mod pcap;
+mod port;
 mod program;
 mod release;
 mod screen;
@@ -106,6 +107,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Capture(asked) => capture::capture(&asked),
         Command::CompileExpression { longest } => Ok(pcap::compile_for_parent(longest)?),
         Command::Trace(asked) => trace::trace(&asked),
+        Command::Port(command) => port::port(&command),
         Command::Reload(reload) => change::reload(&reload),
         Command::Confirm(gateway) => change::confirm(&gateway),
         Command::Diff(diff) => change::diff(&diff),

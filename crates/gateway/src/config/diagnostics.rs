@@ -90,14 +90,24 @@ impl Diagnostic {
     }
 }
 
-/// All findings about one file, in the order of its lines; of a table's, keys that it does not have come first.
+/// All findings about one text, in the order of its lines; of a table's, keys that it does not have come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    file: String,
+    /// Files that the text is of, in their order; at least one.
+    files: Vec<FilePart>,
     text: String,
     /// Beginnings of the lines.
     lines: Vec<usize>,
     findings: Vec<Diagnostic>,
+}
+
+/// A file, and where its part of a text begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Its name.
+    pub file: String,
+    /// The first byte of its part.
+    pub start: usize,
 }
 
 /// A finding as `polder check --json` prints it.
@@ -121,7 +131,17 @@ pub struct Finding<'a> {
 
 impl Report {
     /// A report about `text`, which is what `file` contains.
-    pub fn new(file: impl Into<String>, text: impl Into<String>, mut findings: Vec<Diagnostic>) -> Self {
+    pub fn new(file: impl Into<String>, text: impl Into<String>, findings: Vec<Diagnostic>) -> Self {
+        Self::of_files(vec![FilePart { file: file.into(), start: 0 }], text, findings)
+    }
+
+    /// A report about `text`, of which the `files` have a part each, the first one from the beginning on.
+    pub fn of_files(
+        mut files: Vec<FilePart>,
+        text: impl Into<String>,
+        mut findings: Vec<Diagnostic>,
+    ) -> Self {
+        files.iter_mut().for_each(|part| part.file = harmless(&part.file));
         findings.sort_by_key(|finding| (finding.place, finding.span.start, finding.span.end));
         for finding in &mut findings {
             let labels = finding.related.iter_mut().map(|(_, label)| label);
@@ -130,7 +150,7 @@ impl Report {
         }
         let text = text.into();
         let lines = [0].into_iter().chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
-        Self { file: harmless(&file.into()), text, lines, findings }
+        Self { files, text, lines, findings }
     }
 
     /// The findings, in their order.
@@ -149,7 +169,7 @@ impl Report {
             let place = SpanPosition::of(self, &finding.span);
             Finding {
                 severity: finding.severity,
-                file: &self.file,
+                file: &place.part.file,
                 line: place.line,
                 column: place.column,
                 message: &finding.message,
@@ -194,6 +214,8 @@ impl std::error::Error for Report {}
 
 /// Line and column of a span.
 struct SpanPosition<'a> {
+    part: &'a FilePart,
+    /// The line in its file.
     line: usize,
     column: usize,
     content: &'a str,
@@ -210,7 +232,11 @@ impl<'a> SpanPosition<'a> {
         let content = text[begin..].split('\n').next().unwrap_or_default();
         let content = content.strip_suffix('\r').unwrap_or(content);
         let end = floor_boundary(text, span.end).clamp(start, (begin + content.len()).max(start));
-        Self { line, column: text[begin..start].chars().count() + 1, content, offending: &text[start..end] }
+        let part = report.files.partition_point(|part| part.start <= start).saturating_sub(1);
+        let part = &report.files[part];
+        let line = line - report.lines.partition_point(|&begin| begin < part.start);
+        let column = text[begin..start].chars().count() + 1;
+        Self { part, line, column, content, offending: &text[start..end] }
     }
 }
 
@@ -266,17 +292,22 @@ impl Renderer<'_> {
         let mut places = vec![(&finding.span, finding.label.as_str(), true)];
         places.extend(finding.related.iter().map(|(span, label)| (span, label.as_str(), false)));
         places.sort_by_key(|(span, _, _)| span.start);
-        let lines: Vec<usize> =
-            places.iter().map(|(span, _, _)| SpanPosition::of(self.report, span).line).collect();
-        let width = lines.iter().max().map_or(1, |line| line.to_string().len());
+        let lines = places.iter().map(|(span, _, _)| SpanPosition::of(self.report, span));
+        let lines = lines.map(|place| (place.part.start, place.line)).collect::<Vec<_>>();
+        let width = lines.iter().map(|(_, line)| *line).max().map_or(1, |line| line.to_string().len());
 
         self.line(&format!("{}: {}", self.paint.severity(finding.severity, word), finding.message));
-        let at = format!("{}:{}:{}", self.report.file, primary.line, primary.column);
+        let at = format!("{}:{}:{}", primary.part.file, primary.line, primary.column);
         self.line(&format!("{:width$}{} {at}", "", self.paint.frame("-->")));
         self.line(&format!("{:width$} {}", "", self.paint.frame("|")));
         for (index, (span, label, is_primary)) in places.into_iter().enumerate() {
             let same_line = index > 0 && lines[index - 1] == lines[index];
-            if index > 0 && lines[index] > lines[index - 1] + 1 {
+            let before = if index > 0 { lines[index - 1] } else { (primary.part.start, lines[index].1) };
+            if lines[index].0 != before.0 {
+                let SpanPosition { part, line, column, .. } = SpanPosition::of(self.report, span);
+                let file = format!("{:width$}{} {}:{line}:{column}", "", self.paint.frame(":::"), part.file);
+                self.line(&file);
+            } else if lines[index].1 > before.1 + 1 {
                 self.line(&self.paint.frame("..."));
             }
             let severity = is_primary.then_some(finding.severity);

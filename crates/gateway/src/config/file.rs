@@ -1,6 +1,6 @@
 //! The file as a whole: its sections are read each for itself, names in them resolved, and written.
 
-use super::bridge::{Bridge, BridgeDraft};
+use super::bridge::{Bridge, BridgeDraft, Member};
 use super::buffers::Buffers;
 use super::diagnostics::Diagnostic;
 use super::filters::Filter;
@@ -9,13 +9,14 @@ use super::keys::Reload::Live;
 use super::keys::{Access, Draft, Keyed, written};
 use super::metrics::Metrics;
 use super::model::Configuration;
-use super::names::Names;
+use super::names::{Names, unknown_name};
 use super::notation::{Integer, Notation, Shape, tables};
 use super::port::Port;
 use super::router::{Router, StaticRoute};
 use super::section::{At, Findings, Kind, Section, Span, printable};
 use super::tunnel::Tunnel;
 use super::values::{NAME_RULE, is_name};
+use polder_buffers::PortId;
 use std::ops::Range;
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
@@ -124,12 +125,14 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     let root = open(table, findings, &names);
     let router = root.open_key("router", Router::TITLE.to_owned(), Router::kind());
     let routes = |router| Draft::read_list(router, "route", StaticRoute::TITLE);
-    let ports = each(&root, "port", Port::kind, |section, name| {
+    let mut ports = each(&root, "port", Port::kind, |section, name| {
         Draft::named(section, name, |port: &mut Port| &mut port.name)
     });
     let tunnels = each(&root, "tunnel", Tunnel::kind, |section, name| {
         Draft::named(section, name, |tunnel: &mut Tunnel| &mut tunnel.name)
     });
+    let mut bridges = each(&root, "bridge", Bridge::kind, BridgeDraft::read);
+    join(&mut ports, &mut bridges, findings);
     Some(FileDraft {
         has_ports: root.has("port"),
         further_remotes: further_remotes(ports.len() + tunnels.len(), &tunnels),
@@ -138,13 +141,31 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
         buffers: section(&root, "buffers"),
         ports,
         tunnels,
-        bridges: each(&root, "bridge", Bridge::kind, BridgeDraft::read),
+        bridges,
         filters: Draft::read_list(&root, "filter", Filter::TITLE),
         router_span: root.key_span("router"),
         router: router.as_ref().map_or_else(Draft::absent, Draft::read),
         routes: router.as_ref().map_or_else(Vec::new, routes),
         names,
     })
+}
+
+/// Makes ports that name a bridge members of it, behind those that it names.
+fn join(ports: &mut [Draft<Port>], bridges: &mut [BridgeDraft], findings: &Findings) {
+    for (id, port) in (0..).map(PortId).zip(ports) {
+        let Some((name, span)) = port.value.joins.take().zip(port.at("bridge").cloned()) else { continue };
+        let place = bridges.iter().position(|bridge| bridge.bridge.value.name == name);
+        let Some(place) = place else {
+            let known = bridges.iter().map(|bridge| bridge.bridge.value.name.as_str());
+            let remedy = unknown_name(&name, known, "bridge");
+            let message = format!("there is no bridge `{}`", printable(&name));
+            findings.note(Diagnostic::error(span, message).remedy(remedy));
+            continue;
+        };
+        let bridge = &mut bridges[place].bridge;
+        bridge.value.members.push(Member { port: id, ..Member::default() });
+        bridge.add_element("members", span);
+    }
 }
 
 /// Numbers of the remotes of each tunnel from the second on, which begin with `next`.
@@ -219,6 +240,9 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
         for entry in std::fs::read_dir(folder).expect("the examples") {
             let path = entry.expect("an entry").path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
             let original = load(&path).expect("an example is valid").configuration;
             let written = original.to_toml();
             let again = parse(&written, Path::new("other.toml"));

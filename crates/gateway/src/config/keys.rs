@@ -233,6 +233,13 @@ impl<T: Keyed> Draft<T> {
         place.map_or(0..0, |place| place.elements.get(index).unwrap_or(&place.value).clone())
     }
 
+    /// Adds the place of an element to the list `key`, where that is there.
+    pub(super) fn add_element(&mut self, key: &str, span: Span) {
+        if let Some(place) = self.places.get_mut(key) {
+            place.elements.push(span);
+        }
+    }
+
     /// The finding that `key` has no meaning because of another one, if it is there.
     pub(super) fn refuse(&self, key: &str, why: &str, remedy: &str) -> Option<Diagnostic> {
         let message = format!("{} cannot have `{key}`: {why}", self.title);

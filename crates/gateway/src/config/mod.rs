@@ -2,7 +2,7 @@
 //! that is wrong with it.
 //!
 //! ```text
-//! text ─▶ TOML with places ─▶ read: one section at a time ─▶ check: sections against each other ─▶ Configuration
+//! texts ─▶ TOML with places ─▶ read: one section at a time ─▶ check: sections against each other ─▶ Configuration
 //!                    └────────────── all findings together ──────────────┘──────────────────────▶ Report
 //! ```
 //!
@@ -14,6 +14,7 @@ mod keys;
 #[cfg(test)]
 mod each_key;
 
+pub mod added;
 pub(crate) mod bridge;
 pub mod buffers;
 mod check;
@@ -21,6 +22,7 @@ pub mod detail;
 pub mod device;
 pub mod diagnostics;
 pub mod difference;
+mod directory;
 mod file;
 pub mod filters;
 pub mod gateway;
@@ -44,14 +46,13 @@ pub mod vxlan;
 pub use buffers::Buffers;
 pub use diagnostics::{Diagnostic, Report, Severity};
 pub use difference::{Difference, difference};
+pub use directory::directory_of;
 pub use gateway::default_control;
 pub use model::Configuration;
 
+use directory::Part;
 use section::Findings;
 use std::path::{Path, PathBuf};
-
-/// Largest file that is read, in bytes.
-const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A configuration that can be used, with what is odd about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,24 +79,22 @@ pub enum LoadError {
     Invalid(Report),
 }
 
-/// Reads and checks a file.
+/// Reads and checks a file, and those of the [directory](directory_of) beside it.
 ///
 /// # Errors
-/// When it cannot be read, or contains errors: all of them are in the report.
+/// When one cannot be read, or contains errors: all of them are in the report.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let unreadable = |reason| LoadError::Unreadable { path: path.to_owned(), reason };
-    let length = std::fs::metadata(path).map_err(unreadable)?.len();
-    if length > MAX_FILE_BYTES {
-        let message = format!("{length} bytes are more than a configuration has");
-        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message)));
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        let message = format!("byte {place} is not UTF-8; save the file as UTF-8 text");
-        unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, message))
-    })?;
-    parse(&text, path).map_err(LoadError::Invalid)
+    load_with(path, &[])
+}
+
+/// The same with `added` tables behind those of the files: each with what stands for a file's name.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(path: &Path, added: &[(String, String)]) -> Result<Loaded, LoadError> {
+    let mut parts = directory::read(path)?;
+    parts.extend(added.iter().map(|(name, text)| Part { file: name.into(), text: text.clone() }));
+    parse_parts(&parts, path).map_err(LoadError::Invalid)
 }
 
 /// Checks `text`, which is what `file` contains.
@@ -103,9 +102,15 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
 /// # Errors
 /// When it contains errors: all of them are in the report, and warnings too.
 pub fn parse(text: &str, file: &Path) -> Result<Loaded, Report> {
+    parse_parts(&[Part { file: file.to_owned(), text: text.to_owned() }], file)
+}
+
+fn parse_parts(parts: &[Part], file: &Path) -> Result<Loaded, Report> {
     let findings = Findings::default();
-    let configuration = resolve(text, file, &findings);
-    let report = Report::new(file.display().to_string(), text, findings.into_inner());
+    let (text, files) = directory::joined(parts);
+    let are_whole = directory::check(parts, &files, &findings);
+    let configuration = if are_whole { resolve(&text, file, &findings) } else { None };
+    let report = Report::of_files(files, text, findings.into_inner());
     match configuration {
         Some(configuration) if report.errors() == 0 => Ok(Loaded { configuration, warnings: report }),
         Some(_) | None => Err(report),

@@ -13,7 +13,7 @@ use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
 use super::section::Findings;
 use super::usb::{USB, USBIP, UsbPlace};
-use super::values::{STATION, interface, pci};
+use super::values::{self, STATION, interface, pci};
 use polder_buffers::PortId;
 use polder_datapath::scheduler::{MOST_WEIGHT, WEIGHT};
 use polder_datapath::tunnel::LEAST_MTU;
@@ -38,6 +38,7 @@ const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for o
 const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
                         makes, `usb = \"…\"` for a USB device, or `pci = \"…\"` for a PCI device";
 const INTERFACE: Text<String> = text("", "an interface's name", interface);
+const BRIDGE: Text<String> = text("", "a bridge's name", values::text);
 const PCI: Text<Address> = text("", "as `lspci -D` shows it: `0000:00:03.0`", pci);
 const QUEUES: WordOr<Queues, u16> = word_or!(Queues::Count, Integer(1..=MAX_QUEUES, "queues"), "all" = All);
 
@@ -51,6 +52,9 @@ section! {
         name: String = String::new();
         /// The device.
         device: Device = Device::Interface(String::new());
+        /// Bridge that it names itself, until the file has been read.
+        #[serde(skip)]
+        joins: Option<String> = None;
         keys:
         /// Linux interface, attached by AF_XDP, TCX or clsact.
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
@@ -66,6 +70,8 @@ section! {
         pci as Address, PCI, |port| port.device.pci(), |port, address| port.device = Device::Pci(address) => Reopen(ATTACHED);
         /// Address of a `pci`, `usb` or `usbip` device in place of its own.
         mac: Option<Mac> = None, Given(STATION) => Reopen(ATTACHED), usual("the device's own");
+        /// Bridge of which it is a member, in place of its name in that bridge's `members`.
+        bridge as String, BRIDGE, |_| None, |port, name| port.joins = Some(name) => Live, usual("none");
         /// Part that Polder takes: all packets, those of tunnels, or these and those to be routed; see below.
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
         /// The router's own addresses on the link, as `["192.0.2.1/24"]`; of a bridge's TAP the machine's: see [the machine on the bridge](bridge.md#the-machine-on-the-bridge).

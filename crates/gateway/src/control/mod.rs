@@ -28,6 +28,7 @@ use crate::trace::{Trace, TraceRequest};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -61,6 +62,10 @@ pub enum Ask {
     },
     /// To read its configuration file again and apply it.
     Reload(ReloadRequest),
+    /// Asks for the file that it reads.
+    File,
+    /// To add, change or take away a port.
+    Port(PortRequest),
     /// To keep a change that would be taken back.
     Confirm,
     /// Asks for the difference between the running configuration and the file.
@@ -107,6 +112,39 @@ pub enum ModemOrder {
     Connect,
     /// Disconnects them, until it is told otherwise or the port is opened again.
     Disconnect,
+}
+
+/// Request for a port that comes, changes or goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRequest {
+    /// Its name.
+    pub name: String,
+    /// Kind of the change.
+    pub order: PortOrder,
+    /// Tables that describe it, as a file has them: `[port.NAME]` and `[bridge.BRIDGE.port.NAME]`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tables: String,
+    /// True if a file has, or had, its tables: all of them are given, and nothing is kept beside the files.
+    #[serde(default)]
+    pub in_file: bool,
+    /// True to report the changes only.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// True if this machine may fall silent.
+    #[serde(default)]
+    pub yes: bool,
+}
+
+/// Kind of a change of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortOrder {
+    /// It comes.
+    Add,
+    /// It gets the keys that are given.
+    Set,
+    /// It goes.
+    Delete,
 }
 
 /// Request for a hand-over.
@@ -176,8 +214,10 @@ impl<'de> Visitor<'de> for ResponseVisitor {
 pub enum Answer {
     /// A view.
     Shown(Box<Shown>),
-    /// Changes by a reload.
+    /// Changes by a reload, or of a port.
     Reloaded(Reloaded),
+    /// File that it reads.
+    File(ReadFile),
     /// The change stays.
     Confirmed(Confirmed),
     /// The running configuration and the file.
@@ -230,6 +270,13 @@ pub struct Reloaded {
     /// Seconds after which it is taken back unless it is confirmed.
     #[serde(default)]
     pub confirm: Option<u32>,
+}
+
+/// File that a gateway reads, with those of `conf.d` beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadFile {
+    /// Its path.
+    pub file: PathBuf,
 }
 
 /// Answer to a confirmation: the change stays.

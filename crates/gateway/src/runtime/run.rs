@@ -20,7 +20,7 @@ use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::metrics;
 use super::preflight::tags;
-use super::service::{Service, closing, open as open_again};
+use super::service::{Service, closing, named, open as open_again};
 use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
 use crate::clock::Clock;
@@ -184,6 +184,10 @@ fn prepare(
             (socket::claim(&configuration.gateway.control)?, metrics.map(Bound::new).transpose()?)
         }
         Some(inheritance) => {
+            let added = named(&inheritance.added());
+            if !added.is_empty() {
+                configuration = config::load_with(&path, &added)?.configuration;
+            }
             configuration = inheritance.configuration(&configuration)?;
             (inheritance.claimed(&configuration.gateway.control)?, inheritance.metrics())
         }

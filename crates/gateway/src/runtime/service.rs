@@ -2,15 +2,15 @@
 
 use super::capture::Captures;
 use super::confirmation::{self, Confirmation, Pending};
-use super::gateway::Gateway;
+use super::gateway::{AddedPorts, Gateway};
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
 use super::upgrade::Giver;
 use crate::control::{
-    Answer, Ask, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, Refusal, ReloadRequest,
-    Reloaded, Request, Response,
+    Answer, Ask, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile, Refusal,
+    ReloadRequest, Reloaded, Request, Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod change;
 
-pub(super) use change::{closing, open};
+pub(super) use change::{closing, named, open};
 
 /// A gateway and the file that describes it.
 pub(super) struct Service {
@@ -83,6 +83,8 @@ impl Service {
             Ask::HandOver(request) => self.hand_over(request, stream),
             Ask::Show { .. }
             | Ask::Reload(_)
+            | Ask::File
+            | Ask::Port(_)
             | Ask::Confirm
             | Ask::Diff
             | Ask::Drain { .. }
@@ -96,7 +98,8 @@ impl Service {
     /// Hands the gateway over to the process at the other end of `stream`.
     fn hand_over(&self, request: HandOverRequest, stream: UnixStream) {
         let waits = self.confirmation().pending().is_some();
-        let differs = match self.compare() {
+        let added = lock(&self.gateway).added.clone();
+        let differs = match self.compare(&added) {
             _ if waits => Some("a change waits to be confirmed: `polder confirm` keeps it".to_owned()),
             Ok(compared) if compared.changes.is_empty() => None,
             Ok(compared) => Some(format!(
@@ -124,8 +127,13 @@ impl Service {
                 Err(error) => Err(refusal(Fault::Input, error.to_string())),
             },
             Ask::Reload(request) => self.reload(request).map(Answer::Reloaded),
+            Ask::File => Ok(Answer::File(ReadFile { file: self.path.clone() })),
+            Ask::Port(request) => {
+                let change = || self.change_port(&request);
+                self.announced(request.dry_run, change).map(Answer::Reloaded)
+            }
             Ask::Confirm => self.confirm().map(Answer::Confirmed),
-            Ask::Diff => self.compare().map(Answer::Compared),
+            Ask::Diff => self.compare(&AddedPorts::new()).map(Answer::Compared),
             Ask::Drain { undo } => Ok(Answer::Draining(self.drain(!undo))),
             Ask::Modem { port, order } => self.modem(&port, order).map(|row| Answer::Modem(Box::new(row))),
             Ask::Trace(request) => {
@@ -189,11 +197,20 @@ impl Service {
 
     /// Reads the file again and applies the changes, all of them or none.
     fn reload(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
-        if request.dry_run {
-            return self.change(request);
+        self.announced(request.dry_run, || self.change(request))
+    }
+
+    /// Makes a change, and tells of it unless it is a dry run.
+    fn announced(
+        &self,
+        is_dry: bool,
+        change: impl FnOnce() -> Result<Reloaded, Refusal>,
+    ) -> Result<Reloaded, Refusal> {
+        if is_dry {
+            return change();
         }
         self.manager.reloading();
-        let outcome = self.change(request);
+        let outcome = change();
         let has_changed = outcome.as_ref().ok().map(|reloaded| !reloaded.changes.is_empty());
         let mut gateway = lock(&self.gateway);
         gateway.reloads.note(has_changed);

@@ -4,6 +4,7 @@
 //! its workers, are what these have in common.
 
 mod fast_path;
+mod flow_grounds;
 mod port;
 mod punts;
 mod reload;
@@ -54,6 +55,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
+
+/// Ports that were added by command, beside the files: their names and tables.
+pub type AddedPorts = Vec<(String, String)>;
 
 /// One worker, from outside.
 pub struct WorkerHandle {
@@ -107,6 +111,8 @@ impl Reloads {
 pub struct Gateway {
     /// Configuration that it runs.
     pub configuration: Configuration,
+    /// Ports of it that were added by command.
+    pub added: AddedPorts,
     /// Packet memory of all ports.
     pub memory: Memory,
     /// The clock of all workers.

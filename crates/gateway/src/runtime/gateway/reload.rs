@@ -221,14 +221,14 @@ impl Gateway {
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id())).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
-        self.end_all_flows();
+        self.end_changed_flows(&next);
         // Workers are told of a port what its configuration says.
         self.configuration = next;
         for port in opened {
             self.take_in(port);
         }
         for state in gone {
-            self.note_link(state.configuration.id, false);
+            self.forget_link(state.configuration.id);
             for worker in &self.workers {
                 worker.send(Command::Detach(state.configuration.id));
             }

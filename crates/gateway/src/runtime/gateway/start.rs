@@ -5,7 +5,7 @@ use super::punts::PuntWatch;
 use super::share::{divide, with_queue};
 use super::upkeep::retry_after;
 use super::worker_lifecycle::{Waiting, begin};
-use super::{Gateway, Opener, PortState, Reloads};
+use super::{AddedPorts, Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
 use crate::device::OpenPort;
@@ -68,6 +68,7 @@ impl Gateway {
         let (mut gateway, waiting) =
             Self::prepare(configuration, memory, (clock, threads.clone()), devices, tables)?;
         gateway.history.resume(inheritance.history());
+        gateway.added = inheritance.added();
         let asked = clock.now();
         if !inheritance.take(&mut gateway)? {
             gateway.leave_devices();
@@ -114,8 +115,7 @@ impl Gateway {
         devices: Devices,
         version: u64,
     ) -> Result<(Self, Waiting)> {
-        let (report, reports) = channel();
-        let links = Arc::new(all_links());
+        let ((report, reports), links) = (channel(), Arc::new(all_links()));
         let mut lasting = Lasting::default();
         let _locks = devices.lock(&configuration.ports, &configuration)?;
         // Threads that are started later have the usual weight.
@@ -166,6 +166,7 @@ impl Gateway {
             is_left: false,
             flows: FlowUpkeep::from_version(version),
             punts: PuntWatch::default(),
+            added: AddedPorts::new(),
             configuration,
         };
         let new_workers = gateway.prepare_workers(&gateway.configuration)?;

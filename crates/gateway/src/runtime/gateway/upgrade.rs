@@ -69,7 +69,7 @@ impl Gateway {
             }
         }
         // The other process may have raised the version that entries are valid by.
-        let newest = self.flow_tables().map(|(_, table)| table.validity().version).max();
+        let newest = self.flow_tables().map(|(_, table)| table.version()).max();
         if let Some(Err(error)) = newest.map(|version| self.go_by_tables(version)) {
             tracing::error!("flows are not carried by programs: {error:#}");
         }

@@ -1,14 +1,15 @@
 //! From the running configuration to that of the file, and back.
 
 use super::{Service, refusal};
+use crate::config::added::{self, NotOnePort};
 use crate::config::model::{Configuration, OnExit, Port};
-use crate::config::{self, LoadError, detail, difference};
-use crate::control::{Compared, Fault, Refusal, ReloadRequest, Reloaded};
+use crate::config::{self, LoadError, Report, detail, difference};
+use crate::control::{Compared, Fault, PortOrder, PortRequest, Refusal, ReloadRequest, Reloaded};
 use crate::device;
 use crate::events::EventKind;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
-use crate::runtime::gateway::{Gateway, Plan};
+use crate::runtime::gateway::{AddedPorts, Gateway, Plan};
 use crate::runtime::hooks;
 use crate::runtime::preflight::tags;
 use crate::runtime::run::lock;
@@ -22,7 +23,65 @@ impl Service {
     pub(super) fn change(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
         // The control thread looks at the confirmation in each turn, and reading a long file takes a while.
         let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut loaded = self.load()?;
+        let added = lock(&self.gateway).added.clone();
+        let loaded = self.load(&added)?;
+        self.apply(loaded, request, added)
+    }
+
+    /// Adds, changes or takes away a port; what files say otherwise is left as it is.
+    pub(super) fn change_port(&self, request: &PortRequest) -> Result<Reloaded, Refusal> {
+        let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let (running, mut added) = {
+            let gateway = lock(&self.gateway);
+            (gateway.configuration.clone(), gateway.added.clone())
+        };
+        let PortRequest { name, order, in_file, dry_run, yes, .. } = request;
+        let wrong = |message: String| refusal(Fault::Input, message);
+        let invalid = |report: Report| Refusal {
+            brief: Some(report.brief()),
+            ..refusal(Fault::Input, report.to_string())
+        };
+        let tables =
+            added::tables_of(name, &request.tables).map_err(|error: NotOnePort| wrong(error.to_string()))?;
+        let is_there = running.ports.iter().any(|port| port.name == *name);
+        let place = added.iter().position(|(added, _)| added == name);
+        match order {
+            PortOrder::Add if is_there => {
+                return Err(wrong(format!("port {name} is there: `polder port set {name}` changes it")));
+            }
+            PortOrder::Set | PortOrder::Delete if !is_there => {
+                return Err(wrong(format!("there is no port {name}: `polder show ports` lists them")));
+            }
+            PortOrder::Set | PortOrder::Delete if place.is_none() && !in_file => {
+                let file = self.path.display();
+                return Err(wrong(format!("port {name} is in {file}: change it there, and `polder reload`")));
+            }
+            PortOrder::Add | PortOrder::Set | PortOrder::Delete => {}
+        }
+        let before = place.map(|place| added.remove(place).1);
+        let before = before.and_then(|text| text.parse().ok()).unwrap_or_default();
+        let text = added::changed(before, tables).to_string();
+        let origin = origin_of(name);
+        let loaded = match order {
+            PortOrder::Add => added::with_port(&running, &origin, &text),
+            PortOrder::Set => added::without_port(&running, name, Some((&origin, &text))),
+            PortOrder::Delete => added::without_port(&running, name, None),
+        };
+        if *order != PortOrder::Delete && !in_file {
+            added.push((name.clone(), text));
+        }
+        let with = ReloadRequest { dry_run: *dry_run, yes: *yes, confirm: None };
+        self.apply(loaded.map_err(invalid)?, with, added)
+    }
+
+    /// Goes on to another configuration, with these ports that were added by command, or for a dry run does all of it but the
+    /// last step.
+    fn apply(
+        &self,
+        mut loaded: config::Loaded,
+        request: ReloadRequest,
+        added: AddedPorts,
+    ) -> Result<Reloaded, Refusal> {
         let mut confirmation = self.confirmation();
         let mut gateway = lock(&self.gateway);
         let now = gateway.clock.now();
@@ -41,6 +100,9 @@ impl Service {
         let pending =
             seconds.map(|seconds| way_back(&gateway, &plan, now + Nanos::from_seconds(seconds.into())));
         let pending = pending.transpose().map_err(failed)?;
+        if !request.dry_run {
+            gateway.added = added;
+        }
         if !request.dry_run && !plan.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
             let (threads, clock) = (gateway.threads.clone(), gateway.clock);
@@ -54,9 +116,9 @@ impl Service {
         Ok(Reloaded { applied: !request.dry_run, changes, warnings, confirm: seconds })
     }
 
-    /// Compares the running configuration with the file.
-    pub(super) fn compare(&self) -> Result<Compared, Refusal> {
-        let mut loaded = self.load()?;
+    /// Compares the running configuration with the files, and these ports that were added by command.
+    pub(super) fn compare(&self, added: &AddedPorts) -> Result<Compared, Refusal> {
+        let mut loaded = self.load(added)?;
         let gateway = lock(&self.gateway);
         let running = &gateway.configuration;
         // A reload would keep it, too.
@@ -72,8 +134,8 @@ impl Service {
         })
     }
 
-    fn load(&self) -> Result<config::Loaded, Refusal> {
-        config::load(&self.path).map_err(|error| match error {
+    fn load(&self, added: &AddedPorts) -> Result<config::Loaded, Refusal> {
+        config::load_with(&self.path, &named(added)).map_err(|error| match error {
             LoadError::Invalid(report) => {
                 Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
             }
@@ -99,6 +161,16 @@ impl Service {
         open(&pending.closed);
         None
     }
+}
+
+/// Tables of ports that were added by command, with what stands for the file of each.
+pub(in crate::runtime) fn named(added: &AddedPorts) -> Vec<(String, String)> {
+    added.iter().map(|(name, text)| (origin_of(name), text.clone())).collect()
+}
+
+/// Stands for the file of a port that was added by command.
+fn origin_of(name: &str) -> String {
+    format!("polder port {name}")
 }
 
 /// Makes sure that a reload does not run into a change that waits to be confirmed.

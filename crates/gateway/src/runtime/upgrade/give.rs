@@ -171,6 +171,7 @@ impl Giver {
             metrics: metrics.as_ref().map(Shared::describe),
             ports: ports.len(),
             history: gateway.history.handed(),
+            added: gateway.added.clone(),
         };
         channel.send(&Message::Offer(Box::new(offer)), &descriptors)?;
         for (name, (kind, parts)) in ports {

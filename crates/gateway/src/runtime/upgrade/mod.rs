@@ -25,6 +25,7 @@ pub(crate) use take::TakenOver;
 pub(super) use take::{Inheritance, SteppedBack};
 pub(super) use wire::MOST_DESCRIPTORS;
 
+use super::gateway::AddedPorts;
 use super::history::HandedDrops;
 use crate::device::PartsKind;
 use polder_datapath::units::Nanos;
@@ -33,7 +34,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Version of the messages and of [`State`].
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Longest time for the other process to open everything.
 const READY: Duration = Duration::from_secs(60);
 /// Longest time for which workers stand still before the gateway takes back what it has given.
@@ -87,6 +88,9 @@ pub(super) struct Offer {
     /// Drops of the last day.
     #[serde(default)]
     pub(super) history: HandedDrops,
+    /// Ports that were added by command.
+    #[serde(default)]
+    pub(super) added: AddedPorts,
 }
 
 /// A port that can be passed.

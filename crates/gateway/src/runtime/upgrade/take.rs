@@ -8,6 +8,7 @@ use crate::control::socket::{Claimed, Place};
 use crate::control::{Answer, Ask, Fault, HandOverRequest};
 use crate::device::{Parts, why_not_passed};
 use crate::metrics::listen::Bound;
+use crate::runtime::gateway::AddedPorts;
 use crate::runtime::gateway::Gateway;
 use crate::runtime::history::HandedDrops;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -135,6 +136,11 @@ impl Inheritance {
     /// Drops of the last day, as of the offer.
     pub(in crate::runtime) fn history(&self) -> HandedDrops {
         self.offer.history.clone()
+    }
+
+    /// Ports that were added by command.
+    pub(in crate::runtime) fn added(&self) -> AddedPorts {
+        self.offer.added.clone()
     }
 
     /// Version of the tables by which the gateway carries flows.

@@ -1,0 +1,214 @@
+//! `polder port`: ports that come, change and go while others carry traffic.
+
+use crate::fast_path::{ADDRESSES, MOMENT, Net, text_of};
+use crate::machines::until;
+use crate::support::{Gateway, address, assert_reaches, assert_silent, polder, root_or_skip, stream};
+use polder_lab::topology::Namespace;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const NEW: Ipv4Addr = Ipv4Addr::new(10, 95, 0, 9);
+
+/// A station with a veth whose other end is `name` at the gateway.
+fn wired(net: &mut Net, name: &str, ip: Ipv4Addr) -> Namespace {
+    let station = net.topology.namespace(name).unwrap();
+    let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", net.gateway.name()];
+    station.ip(&pair).unwrap();
+    station.ip(&["link", "set", "eth0", "up"]).unwrap();
+    net.gateway.ip(&["link", "set", name, "up"]).unwrap();
+    address(&station, "eth0", ip, 24);
+    station
+}
+
+fn port(socket: &Path, arguments: &[&str]) -> Output {
+    Command::new(polder()).arg("port").args(arguments).arg("--socket").arg(socket).output().unwrap()
+}
+
+/// Does it, and gives what it said.
+fn done(socket: &Path, arguments: &[&str]) -> String {
+    let output = port(socket, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Is refused, and gives the reason.
+fn refused(socket: &Path, arguments: &[&str]) -> String {
+    let output = port(socket, arguments);
+    assert!(!output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn diff(socket: &Path) -> String {
+    let output = Command::new(polder()).arg("diff").arg("--socket").arg(socket).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_port_comes_and_goes_by_command_and_others_lose_nothing() {
+    if !root_or_skip("a_port_comes_and_goes_by_command_and_others_lose_nothing") {
+        return;
+    }
+    let text = text_of("skb", "", "");
+    let mut net = Net::new(&text);
+    let new = wired(&mut net, "c5", NEW);
+    let socket = net.polder.socket().to_owned();
+    let [a, b, _] = &net.stations;
+    assert_reaches(a, ADDRESSES[1]);
+    stream(a, b, ADDRESSES[1], 1000.0, MOMENT);
+    let add = ["add", "c5", "--interface", "c5", "--bridge", "lan", "--mode", "skb"];
+    let said = done(&socket, &[&add[..], &["--dry-run"]].concat());
+    assert!(said.contains("+ port c5") && said.contains("not applied"), "{said}");
+    assert_silent(&new, ADDRESSES[0]);
+    let arrivals = std::thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream(a, b, ADDRESSES[1], 10_000.0, Duration::from_secs(3)));
+        for _ in 0..4 {
+            done(&socket, &add);
+            assert_reaches(&new, ADDRESSES[0]);
+            done(&socket, &["set", "c5", "--bridge", "lan", "--isolated"]);
+            done(&socket, &["del", "c5"]);
+            assert_silent(&new, ADDRESSES[0]);
+        }
+        streaming.join().unwrap()
+    });
+    assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
+    // Reloads leave it, and the difference has it.
+    done(&socket, &add);
+    assert!(diff(&socket).contains("port c5"), "{}", diff(&socket));
+    net.polder.reload(&format!("{text}ageing_seconds = 77\n")).unwrap();
+    assert_reaches(&new, ADDRESSES[0]);
+    // An upgrade takes it along.
+    let upgrade = Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket).output().unwrap();
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
+    assert_reaches(&new, ADDRESSES[0]);
+    done(&socket, &["del", "c5"]);
+    assert_silent(&new, ADDRESSES[0]);
+    assert!(!diff(&socket).contains("port c5"), "{}", diff(&socket));
+    drop(next);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_has_changed() {
+    if !root_or_skip("what_cannot_be_is_refused_and_nothing_has_changed") {
+        return;
+    }
+    let mut net = Net::new(&text_of("skb", "", ""));
+    let _new = wired(&mut net, "c5", NEW);
+    let socket = net.polder.socket().to_owned();
+    let config = || net.polder.show("config")["config"]["toml"].clone();
+    let before = config();
+    for (arguments, why) in [
+        (&["add", "c5", "--interface", "c5", "--bridge", "wan"][..], "there is no bridge `wan`"),
+        (&["add", "c5", "--interface", "c5"], "is in no bridge"),
+        (&["add", "c5", "--interface", "nowhere", "--bridge", "lan"], "nowhere"),
+        (&["add", "lan1", "--interface", "c5", "--bridge", "lan"], "port lan1 is there"),
+        (&["add", "c5", "--interface", "lan2", "--bridge", "lan"], "lan2"),
+        (
+            &["add", "c5", "--interface", "c5", "--bridge", "lan", "--key", "wieght=9"],
+            "did you mean `weight`?",
+        ),
+        (&["add", "c5", "--interface", "c5", "--bridge", "lan", "--vlan", "7"], "vlan"),
+        (&["set", "c5", "--key", "weight=9"], "there is no port c5"),
+        (&["set", "lan1", "--key", "weight=9"], "port lan1 is in "),
+        (&["del", "lan1"], "port lan1 is in "),
+    ] {
+        let said = refused(&socket, arguments);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+        assert_eq!(config(), before, "{arguments:?}");
+    }
+    // Two at once, and one beside a reload: each is done or refused.
+    let add = ["add", "c5", "--interface", "c5", "--bridge", "lan", "--mode", "skb"];
+    let outcomes = std::thread::scope(|scope| {
+        let adding = [0; 4].map(|_| scope.spawn(|| port(&socket, &add).status.success()));
+        adding.map(|adding| adding.join().unwrap())
+    });
+    assert_eq!(outcomes.iter().filter(|&&is_done| is_done).count(), 1, "{outcomes:?}");
+    net.polder.stop();
+}
+
+/// Answer to the client of the examples.
+fn asked(socket: &Path, arguments: &[&str]) -> Value {
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/control.py");
+    let mut command = Command::new("python3");
+    command.arg(client).arg(socket).args(arguments);
+    serde_json::from_str(&polder_lab::command::run(&mut command).unwrap()).unwrap()
+}
+
+#[test]
+fn the_example_of_a_client_is_answered() {
+    if !root_or_skip("the_example_of_a_client_is_answered") {
+        return;
+    }
+    let net = Net::new(&text_of("skb", "", ""));
+    let socket = net.polder.socket();
+    assert_eq!(asked(socket, &["show", "what=ports"])["ports"].as_array().map(Vec::len), Some(3));
+    assert_eq!(asked(socket, &["reload", "dry_run=true"])["changes"], json!([]));
+    assert_eq!(asked(socket, &["file"])["file"].as_str().map(Path::new), Some(&*file_of(socket)));
+    net.polder.stop();
+}
+
+/// The configuration file of a gateway, by its own word.
+fn file_of(socket: &Path) -> PathBuf {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(format!("{}\n", json!({ "polder": 1, "ask": "file" })).as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    let answer = serde_json::from_str::<Value>(&line).unwrap();
+    PathBuf::from(answer["file"]["file"].as_str().unwrap())
+}
+
+#[test]
+fn a_port_that_is_kept_has_a_file_and_is_there_after_a_restart() {
+    if !root_or_skip("a_port_that_is_kept_has_a_file_and_is_there_after_a_restart") {
+        return;
+    }
+    let text = text_of("skb", "", "");
+    let mut net = Net::new(&text);
+    let new = wired(&mut net, "c5", NEW);
+    let socket = net.polder.socket().to_owned();
+    let directory = file_of(&socket).with_file_name("conf.d");
+    let file = directory.join("c5.toml");
+    let add = ["add", "c5", "--interface", "c5", "--bridge", "lan", "--mode", "skb", "--persist"];
+    // A file that cannot be written leaves everything as it was, and so does a port that is refused.
+    fs::write(&directory, "no directory").unwrap();
+    assert!(refused(&socket, &add).contains("cannot write"));
+    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
+    fs::remove_file(&directory).unwrap();
+    refused(&socket, &[&add[..7], &["wrong", "--persist"]].concat());
+    assert!(!file.exists());
+    done(&socket, &add);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
+    done(&socket, &["set", "c5", "--key", "weight=9"]);
+    assert!(fs::read_to_string(&file).unwrap().contains("weight = 9"));
+    assert_reaches(&new, ADDRESSES[0]);
+    // After a restart, too.
+    let Net { topology, gateway, polder: first, stations } = net;
+    first.stop();
+    let second = Gateway::start(&topology, &gateway, &text);
+    assert_reaches(&new, ADDRESSES[0]);
+    // A file that others could write is nobody's configuration.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+    let said = format!("{:#}", second.reload(&text).unwrap_err());
+    assert!(said.contains("chmod go-w"), "{said}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    // What is wrong in it is said of it.
+    let right = fs::read_to_string(&file).unwrap();
+    fs::write(&file, right.replace("\"lan\"", "\"wan\"")).unwrap();
+    let said = format!("{:#}", second.reload(&text).unwrap_err());
+    assert!(said.contains("c5.toml:") && said.contains("there is no bridge"), "{said}");
+    fs::write(&file, right).unwrap();
+    done(second.socket(), &["del", "c5"]);
+    assert!(!file.exists());
+    assert_silent(&new, ADDRESSES[0]);
+    until("nothing is left over", || diff(second.socket()).contains("runs as"));
+    second.stop();
+    drop((stations, topology));
+}
