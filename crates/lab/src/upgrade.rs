@@ -213,6 +213,54 @@ impl Site {
         })
     }
 
+    /// Adds ports by command and takes them away again, `count` of them one after the other, while a stream crosses. Gives what
+    /// arrived, and the times of the commands that add.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn add_ports(&self, rate: f64, count: u32) -> anyhow::Result<(Arrivals, Vec<Duration>)> {
+        std::thread::scope(|scope| {
+            let changed = scope.spawn(|| {
+                let pause = STREAM / (count + 1);
+                (0..count)
+                    .map(|number| self.add_port(&format!("c{number}"), pause))
+                    .collect::<anyhow::Result<Vec<_>>>()
+            });
+            let crossed = self.stream(rate, STREAM);
+            let times = changed.join().map_err(|_| anyhow::anyhow!("the change panicked"))??;
+            Ok((crossed?.arrivals, times))
+        })
+    }
+
+    /// Adds a port and takes it away, in that time or longer; the time of the command that adds.
+    fn add_port(&self, name: &str, pause: Duration) -> anyhow::Result<Duration> {
+        self.gateway.ip(&["link", "add", name, "type", "veth", "peer", "name", &format!("{name}-in")])?;
+        self.gateway.ip(&["link", "set", name, "up"])?;
+        let begun = clock::now();
+        self.ask(&["port", "add", name, "--interface", name, "--bridge", "lan"])?;
+        let time = clock::now() - begun;
+        self.ask(&["port", "del", name])?;
+        self.gateway.ip(&["link", "delete", name])?;
+        interrupt::sleep(pause.saturating_sub(clock::now() - begun))?;
+        Ok(time)
+    }
+
+    /// Sends a stream that the queue of the ports cannot carry. Gives the packets that did not arrive, and those that the
+    /// gateway has counted as dropped.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn overflow(&self, rate: f64) -> anyhow::Result<[i64; 2]> {
+        let dropped = || {
+            // A reason that has not occurred is left out.
+            let of = |reason| self.term(reason).unwrap_or_default();
+            anyhow::Ok(self.term("received").map(|_| of("queue-full") + of("queue-delay"))?)
+        };
+        let before = dropped()?;
+        let lost = self.stream(rate, STREAM)?.arrivals.lost;
+        Ok([lost.cast_signed(), dropped()? - before])
+    }
+
     /// Has the program go on with itself. Gives the time for which workers stood still.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
 //! is noticed, and what a restart of FRR loses.
 
+mod ports;
 mod upgrade;
 
 use super::{Goal, Promise, Run, Scenario};
@@ -64,6 +65,10 @@ const PROMISES: &[Promise] = &[
     upgrade::PROMISES[4],
     upgrade::PROMISES[5],
     upgrade::PROMISES[6],
+    ports::PROMISES[0],
+    ports::PROMISES[1],
+    ports::PROMISES[2],
+    ports::PROMISES[3],
 ];
 
 /// Ports of the gateway.
@@ -84,6 +89,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         detects(run)?;
     }
     upgrade::measure(run)?;
+    ports::measure(run)?;
     restarts(run)?;
     packaged(run)
 }
