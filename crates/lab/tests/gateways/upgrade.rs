@@ -261,8 +261,8 @@ impl Successor {
 
     /// Up to the moment at which workers stand still.
     fn stop_workers(socket: &Path) -> (Self, Value) {
-        let mut successor = Self::connect(socket, 1);
-        assert_eq!(successor.answer()["handing-over"]["format"], 1);
+        let mut successor = Self::connect(socket, 2);
+        assert_eq!(successor.answer()["handing-over"]["format"], 2);
         successor.say("begin");
         let offer = successor.hear();
         for _ in 0..offer["ports"].as_u64().unwrap() {
