@@ -1,6 +1,6 @@
 //! Packets that no link carries whole, cut into segments.
 //!
-//! In: packets with a [`Segmentation`](polder_buffers::Segmentation) on their way to a port that does not take them. Those
+//! In: packets with a [`Segmentation`] on their way to a port that does not take them. Those
 //! in a tunnel are cut with its headers in front of each segment.
 //! Out: segments with partial checksums, in order. Exits: `CannotSegment`, `NoBuffer`.
 //! Cost: one set of headers a segment; the payload moves when it lies in a frame of its own with room

@@ -96,12 +96,8 @@ pub fn without_port(
     replaced: Option<(&str, &str)>,
 ) -> Result<Loaded, Report> {
     let mut tables = running.to_table();
-    let of = |tables: &mut Table, key: &str| -> Option<Table> {
-        tables.get_mut(key).and_then(Value::as_table_mut).map(std::mem::take)
-    };
-    if let Some(mut ports) = of(&mut tables, "port") {
+    if let Some(ports) = tables.get_mut("port").and_then(Value::as_table_mut) {
         ports.remove(name);
-        tables.insert("port".to_owned(), Value::Table(ports));
     }
     for (_, bridge) in tables.get_mut("bridge").and_then(Value::as_table_mut).into_iter().flatten() {
         let Some(bridge) = bridge.as_table_mut() else { continue };
