@@ -152,7 +152,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
 
 /// Makes ports that name a bridge members of it, behind those that it names.
 fn join(ports: &mut [Draft<Port>], bridges: &mut [BridgeDraft], findings: &Findings) {
-    for (id, port) in (0..).map(PortId).zip(ports) {
+    for (id, port) in (0..u16::MAX).map(PortId).zip(ports) {
         let Some((name, span)) = port.value.joins.take().zip(port.at("bridge").cloned()) else { continue };
         let place = bridges.iter().position(|bridge| bridge.bridge.value.name == name);
         let Some(place) = place else {

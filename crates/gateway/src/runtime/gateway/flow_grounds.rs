@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn what_may_concern_all_changes_all() {
         let none = [false; 3];
-        assert_eq!(unchanged(&format!("{TEXT}[[filter]]\nports = [\"c\"]\naction = \"drop\"\n")), none);
+        assert_eq!(unchanged(&format!("{TEXT}[[filter]]\nprotocol = \"icmp\"\naction = \"drop\"\n")), none);
         assert_eq!(unchanged(&format!("{TEXT}forward_groups = [\"lldp\"]\n")), none);
         let vlan = format!(
             "{TEXT}[bridge.lan.port.a]\nvlan = {{ access = 7 }}\n[bridge.lan.port.b]\nvlan = {{ access = 7 }}\n\
