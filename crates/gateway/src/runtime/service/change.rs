@@ -100,15 +100,16 @@ impl Service {
         let pending =
             seconds.map(|seconds| way_back(&gateway, &plan, now + Nanos::from_seconds(seconds.into())));
         let pending = pending.transpose().map_err(failed)?;
-        if !request.dry_run {
-            gateway.added = added;
-        }
         if !request.dry_run && !plan.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
             let (threads, clock) = (gateway.threads.clone(), gateway.clock);
             gateway.hooks.follow(&threads, clock, ports, hooks);
             gateway.tell_hooks();
             pending.into_iter().for_each(|pending| confirmation.wait(pending));
+        }
+        // Not before: what could not be carried out is not kept.
+        if !request.dry_run {
+            gateway.added = added;
         }
         let kept = told_of(&kept, &gateway.configuration);
         let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];
