@@ -98,7 +98,9 @@ fn machines(choice: &Choice<'_>) -> String {
     let mut machines = BTreeMap::<_, Vec<&Published>>::new();
     for (published, _) in ALL.iter().flat_map(|scenario| choice.of_scenario(scenario)) {
         let machine = &published.report.machine;
-        let key = (machine.cpu.clone(), machine.cores_idle.len(), machine.kernel.clone());
+        // Builds of one kernel are told apart by the reports.
+        let kernel = machine.kernel.split('-').next().unwrap_or_default();
+        let key = (machine.cpu.clone(), machine.cores_idle.len(), kernel.to_owned());
         let known = machines.entry(key).or_default();
         if !known.iter().any(|known| known.name == published.name) {
             known.push(published);

@@ -10,6 +10,7 @@ use crate::says;
 use polder_lab::guest::agent::Request;
 use polder_lab::peers::polder::find;
 use polder_lab::skip::skip;
+use serde_json::Value;
 
 const INSIDE: Inside<'_> = Inside {
     modules: &["veth", "tun", "sch_ingress", "cls_bpf"],
@@ -169,8 +170,9 @@ fn carries_tcp(machine: &mut Machine) {
     });
     // 40 MiB in packets of 1500 bytes would be 28 000; the kernel counts a super-packet as one.
     let received = ["a0", "b0"].map(|name| {
-        let answer = machine.says(&format!("cat /sys/class/net/{name}/statistics/rx_packets"));
-        answer.text.trim().parse::<u64>().unwrap()
+        let text = machine.says(&format!("ip -s -j link show dev {name}")).text;
+        let link: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        link[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("{link:#}"))
     });
     let received = received.iter().sum::<u64>();
     assert!(received < 20_000, "{received} packets: segments were cut");
