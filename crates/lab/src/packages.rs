@@ -14,6 +14,14 @@ pub struct Tree(PathBuf);
 /// A folder that goes with its value.
 struct Folder(PathBuf);
 
+impl Folder {
+    fn make() -> anyhow::Result<Self> {
+        let folder = Self(std::env::temp_dir().join(format!("polder-lab-package-{}", std::process::id())));
+        fs::create_dir_all(&folder.0)?;
+        Ok(folder)
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         // What stays is in the folder for temporary files.
@@ -40,9 +48,27 @@ impl Tree {
     /// When the package cannot be built, lintian is not there, or it finds nothing in a wrong package.
     pub fn lintian_errors(&self) -> anyhow::Result<u64> {
         ensure!(command::exists("lintian"), "{}", command::remedy("lintian"));
-        let folder = Folder(std::env::temp_dir().join(format!("polder-lab-package-{}", std::process::id())));
-        fs::create_dir_all(&folder.0)?;
+        let folder = Folder::make()?;
         ensure!(errors(&wrong(&folder.0)?)? > 0, "lintian finds nothing in a package that is wrong");
+        errors(&self.package(&folder.0)?)
+    }
+
+    /// Links between pages of the package that lead nowhere, and all of them.
+    ///
+    /// # Errors
+    /// When the package cannot be built, or its pages have no links.
+    pub fn links(&self) -> anyhow::Result<[u64; 2]> {
+        let folder = Folder::make()?;
+        let unpacked = folder.0.join("unpacked");
+        let package = self.package(&folder.0)?;
+        command::run(Command::new("dpkg-deb").arg("--extract").args([&package, &unpacked]))?;
+        let [dead, all] = links_below(&unpacked)?;
+        ensure!(all > 0, "no page of the package has a link");
+        Ok([dead, all])
+    }
+
+    /// Builds the package of the programs beside this one into a folder.
+    fn package(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let programs = program()?;
         let programs = programs.parent().context("a program is in a folder")?;
         ensure!(
@@ -54,9 +80,9 @@ impl Tree {
             .arg("--programs")
             .arg(programs)
             .arg("--output")
-            .arg(&folder.0)
+            .arg(folder)
             .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
-        errors(Path::new(command::run(&mut build)?.trim()))
+        Ok(command::run(&mut build)?.trim().into())
     }
 
     /// True if two builds for release in two folders are the same bytes. It takes as long as they do.
@@ -71,6 +97,29 @@ impl Tree {
         ensure!(output.status.success() || said.contains("differ"), "{}", command::last_lines(&said, 12));
         Ok(output.status.success())
     }
+}
+
+/// Links to files in the pages below a folder: those that lead nowhere, and all.
+fn links_below(folder: &Path) -> anyhow::Result<[u64; 2]> {
+    let [mut dead, mut all] = [0, 0];
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            let below = links_below(&path)?;
+            (dead, all) = (dead + below[0], all + below[1]);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let text = fs::read_to_string(&path)?;
+            let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            for target in targets.filter(|target| !target.is_empty() && !target.contains(':')) {
+                all += 1;
+                dead += u64::from(!path.with_file_name(target).exists());
+            }
+        }
+    }
+    Ok([dead, all])
 }
 
 /// Number of lintian's errors.

@@ -19,6 +19,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -166,6 +167,45 @@ impl Site {
         Ok(running)
     }
 
+    /// The program in the gateway's namespace, with these arguments and that file.
+    ///
+    /// # Errors
+    /// When there is no program.
+    pub fn begin(&self, arguments: &[&str], file: Option<&Path>) -> anyhow::Result<Command> {
+        let mut command = self.gateway.command(program()?);
+        command.args(arguments).args(file);
+        Ok(command)
+    }
+
+    /// Starts the gateway with the host's own port in its bridge, which has an address of the file.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_with_tap(&self) -> anyhow::Result<Running> {
+        let text = format!(
+            "version = 1\n[gateway]\ncontrol = \"{}\"\n[port.near]\ninterface = \"near\"\n[port.host]\ntap = \"host0\"\n\
+             addresses = [\"{RIGHT}/24\"]\n[bridge.lan]\nmembers = [\"near\", \"host\"]\n",
+            self.socket().display(),
+        );
+        fs::write(self.file(), text)?;
+        let running = Running::start("polder", &mut self.begin(&["run", "--yes"], Some(&self.file()))?)?;
+        let end = clock::now() + PATIENCE;
+        while self.ask(&["show", "ports"]).is_err() {
+            ensure!(clock::now() < end, "the gateway does not come up: {}", running.said());
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
+        Ok(running)
+    }
+
+    /// True if the host behind the gateway's own port answers, to a station that knows it from no earlier time.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn tap_answers(&self) -> anyhow::Result<bool> {
+        self.left.ip(&["neighbour", "flush", "all"])?;
+        wait_for_ping(&self.left, RIGHT, Duration::from_secs(5))
+    }
+
     /// Makes sure that the hosts reach each other.
     ///
     /// # Errors
@@ -301,7 +341,7 @@ impl Site {
     /// # Errors
     /// When it fails.
     pub fn ask(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = std::process::Command::new(program()?);
+        let mut command = Command::new(program()?);
         command::run(command.args(arguments).arg("--socket").arg(self.socket()))
     }
 

@@ -23,7 +23,7 @@ const MOST_TOTALS: usize = 65_536;
 
 /// Totals of drops at moments of the past.
 #[derive(Debug, Default)]
-pub(super) struct DropHistory {
+pub struct DropHistory {
     /// Moment from which on drops are known.
     begins: Nanos,
     /// Totals of that moment.
@@ -75,7 +75,7 @@ type HandedTotal = (String, Option<String>, Option<u16>, u64);
 
 impl DropHistory {
     /// One that begins at that moment, at which nothing has been dropped.
-    pub(super) fn new(begins: Nanos) -> Self {
+    pub fn new(begins: Nanos) -> Self {
         Self { begins, sampled_at: begins, ..Self::default() }
     }
 
@@ -84,8 +84,8 @@ impl DropHistory {
         now.since(self.sampled_at) >= INTERVAL
     }
 
-    /// Takes a sample.
-    pub(super) fn note(&mut self, now: Nanos, drops: &Drops) {
+    /// Takes a sample of the totals that `polder show drops` has.
+    pub fn note(&mut self, now: Nanos, drops: &Drops) {
         self.sampled_at = now;
         let Some(totals) = self.cells(drops) else {
             *self = Self { base: BTreeMap::new(), ..Self::new(now) };
@@ -99,7 +99,7 @@ impl DropHistory {
 
     /// Totals of `ago` before `now`, and the moment of that: the last sample that is as old; the beginning of the history
     /// when that is later.
-    pub(super) fn totals(&self, now: Nanos, ago: Nanos) -> (Nanos, Drops) {
+    pub fn totals(&self, now: Nanos, ago: Nanos) -> (Nanos, Drops) {
         let wanted = Nanos(now.0.saturating_sub(ago.0));
         let (mut at, mut totals) = (self.begins, self.base.clone());
         for sample in self.samples().take_while(|sample| sample.at <= wanted) {

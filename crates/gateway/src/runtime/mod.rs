@@ -14,7 +14,7 @@ pub mod ending;
 mod events;
 pub mod filters;
 pub mod gateway;
-mod history;
+pub mod history;
 pub mod hooks;
 mod hops;
 pub mod liveness;

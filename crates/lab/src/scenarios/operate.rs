@@ -1,6 +1,7 @@
 //! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
 //! is noticed, and what a restart of FRR loses.
 
+mod borders;
 mod ports;
 mod upgrade;
 
@@ -44,6 +45,7 @@ const DETECT: &str = "operate.bfd.detect_ms";
 const UNWATCHED: &str = "operate.bfd.detected.without";
 const FLAPS: &str = "operate.bfd.flaps";
 const LINTIAN: &str = "operate.deb.lintian_errors";
+const DEAD_LINKS: &str = "operate.deb.dead_links";
 const REPRODUCIBLE: &str = "operate.reproducible";
 
 const PROMISES: &[Promise] = &[
@@ -57,6 +59,7 @@ const PROMISES: &[Promise] = &[
     Promise { name: UNWATCHED, unit: "times", better: Better::Lower, goal: Goal::None },
     Promise { name: FLAPS, unit: "times", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: LINTIAN, unit: "errors", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: DEAD_LINKS, unit: "links", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: REPRODUCIBLE, unit: "programs", better: Better::Higher, goal: Goal::Value(1.0) },
     upgrade::PROMISES[0],
     upgrade::PROMISES[1],
@@ -69,6 +72,10 @@ const PROMISES: &[Promise] = &[
     ports::PROMISES[1],
     ports::PROMISES[2],
     ports::PROMISES[3],
+    borders::PROMISES[0],
+    borders::PROMISES[1],
+    borders::PROMISES[2],
+    borders::PROMISES[3],
 ];
 
 /// Ports of the gateway.
@@ -90,19 +97,20 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     upgrade::measure(run)?;
     ports::measure(run)?;
+    borders::measure(run)?;
     restarts(run)?;
     packaged(run)
 }
 
 /// The package, and two builds for release, where there is a source tree and time.
 fn packaged(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[LINTIAN, REPRODUCIBLE]) {
+    if !run.wants_any(&[LINTIAN, DEAD_LINKS, REPRODUCIBLE]) {
         return Ok(());
     }
     let tree = match Tree::here() {
         Ok(tree) => tree,
         Err(reason) => {
-            run.skip(&[LINTIAN, REPRODUCIBLE], &format!("{reason:#}"));
+            run.skip(&[LINTIAN, DEAD_LINKS, REPRODUCIBLE], &format!("{reason:#}"));
             return Ok(());
         }
     };
@@ -117,6 +125,9 @@ fn packaged(run: &mut Run) -> anyhow::Result<()> {
         }
         Err(reason) => run.skip(&[LINTIAN], &format!("{reason:#}")),
     }
+    let [dead, links] = tree.links()?;
+    run.record_one(DEAD_LINKS, dead as f64);
+    run.remark(DEAD_LINKS, format!("of {links} in the pages of the package"));
     if run.is_quick() {
         run.skip(&[REPRODUCIBLE], "two builds for release take too long for a quick run");
         return Ok(());
