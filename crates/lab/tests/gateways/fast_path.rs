@@ -327,7 +327,8 @@ fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
     net.polder.stop();
 }
 
-/// A reload ends the entries that it touches: a fast flow without a pause goes on beside one that touches none of its ports.
+/// A reload and a link that goes down end the entries that they touch: a fast flow without a pause goes on beside those
+/// that touch none of its ports.
 #[test]
 fn a_flow_that_a_reload_does_not_touch_stays_carried() {
     if !root_or_skip("a_flow_that_a_reload_does_not_touch_stays_carried") {
@@ -336,7 +337,7 @@ fn a_flow_that_a_reload_does_not_touch_stays_carried() {
     const RATE: f64 = 20_000.0;
     for mode in FAST_MODES {
         let net = Net::new(&text_of(mode, "", ""));
-        let [a, b, _] = &net.stations;
+        let [a, b, c] = &net.stations;
         assert_reaches(a, ADDRESSES[1]);
         // The flow finds its way, which may cost packets of one without a pause.
         stream(a, b, ADDRESSES[1], 1000.0, MOMENT);
@@ -355,6 +356,8 @@ fn a_flow_that_a_reload_does_not_touch_stays_carried() {
                     round % 2 == 0
                 );
                 net.polder.reload(&text_of(mode, "", &bridge)).unwrap();
+                // The link of the third port goes down and comes up.
+                c.ip(&["link", "set", "eth0", if round % 2 == 0 { "down" } else { "up" }]).unwrap();
                 std::thread::sleep(MOMENT / 2);
             }
             streaming.join().unwrap()

@@ -228,7 +228,7 @@ impl Gateway {
             self.take_in(port);
         }
         for state in gone {
-            self.forget_link(state.configuration.id);
+            self.set_link(state.configuration.id, false);
             for worker in &self.workers {
                 worker.send(Command::Detach(state.configuration.id));
             }

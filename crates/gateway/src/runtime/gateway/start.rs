@@ -193,7 +193,7 @@ impl Gateway {
         let port = state.configuration.name.clone();
         self.events.note_silently(EventKind::PortClosed { port, why: trouble.clone() });
         (state.trouble, state.waiting, state.retry_at) = (Some(trouble), true, retry_at);
-        self.note_link(id, false);
+        self.note_port_down(id);
     }
 
     /// Divides the queues of an open port among the workers.
@@ -218,7 +218,7 @@ impl Gateway {
         state.program_in_front = None;
         state.openings += 1;
         self.give_out(id, shares);
-        self.note_link(id, true);
+        self.set_link(id, true);
     }
 }
 

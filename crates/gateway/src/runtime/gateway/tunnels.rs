@@ -77,7 +77,7 @@ impl Gateway {
             let (from, to) = if carries { (dead, alive) } else { (alive, dead) };
             from.remove(&id);
             to.insert(id);
-            self.note_link(id, carries);
+            self.note_tunnel(id, carries);
         }
         let configuration = &self.configuration;
         self.lasting.alive.retain(|id| is_watched(configuration, *id));

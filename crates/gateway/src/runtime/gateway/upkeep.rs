@@ -117,8 +117,10 @@ impl Gateway {
         if renamed {
             self.renew_hooks();
         }
-        for (id, up) in links {
-            self.note_link(id, up);
+        // All of them first: entries may go by one that goes down as well.
+        let down = links.into_iter().filter(|&(id, up)| self.set_link(id, up) && !up).count();
+        if down > 0 {
+            self.follow_interfaces();
         }
         for id in gone {
             self.close(id, self.why_closed(id));
@@ -166,7 +168,7 @@ impl Gateway {
         state.trouble = Some(why.to_owned());
         state.retry_at = retry_at;
         state.detaching = self.workers.len();
-        self.note_link(id, false);
+        self.note_port_down(id);
         for worker in &self.workers {
             worker.send(Command::Detach(id));
         }
@@ -347,16 +349,24 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Takes note of a link's state. Where one goes down, flows may go another way; no flow goes by one that comes up.
-    pub(super) fn note_link(&self, port: PortId, up: bool) {
-        if note_link(&self.links, &self.lasting, port, up) && !up {
+    /// Takes note of a tunnel's link. Where one goes down, flows of any port may go another way; no flow goes by one that
+    /// comes up.
+    pub(super) fn note_tunnel(&self, tunnel: PortId, up: bool) {
+        if self.set_link(tunnel, up) && !up {
             self.count_moves();
         }
     }
 
-    /// Takes note of the link of a port that the tables do not have any more.
-    pub(super) fn forget_link(&self, port: PortId) {
-        note_link(&self.links, &self.lasting, port, false);
+    /// Takes note of a port whose link is down. Flows that went by it end, and no others.
+    pub(super) fn note_port_down(&mut self, port: PortId) {
+        if self.set_link(port, false) {
+            self.follow_interfaces();
+        }
+    }
+
+    /// Takes note of a link's state and of nothing else; says whether that is news.
+    pub(super) fn set_link(&self, port: PortId, up: bool) -> bool {
+        note_link(&self.links, &self.lasting, port, up)
     }
 }
 
