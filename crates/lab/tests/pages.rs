@@ -69,16 +69,20 @@ fn pages_are_short_and_have_enough_commands() {
     assert_eq!(stored, ALL.len(), "each page is run");
 }
 
-/// The page with one of its commands changed.
-fn mutant(page: &Page, from: &str, to: &str) -> Page {
+/// The page under another name, with one of its commands changed.
+fn mutant(page: &Page, name: &str, from: &str, to: &str) -> Page {
     let mut changed = page.clone();
-    let commands = changed.steps.iter_mut().filter_map(|step| match &mut step.action {
-        Action::Run { command, .. } => Some(command),
-        Action::Write { .. } => None,
-    });
-    let found =
-        commands.filter(|command| command.contains(from)).map(|command| *command = command.replace(from, to));
-    assert!(found.count() > 0, "no command has `{from}`");
+    name.clone_into(&mut changed.name);
+    let mut found = 0;
+    for step in &mut changed.steps {
+        if let Action::Run { command, .. } = &mut step.action
+            && command.contains(from)
+        {
+            *command = command.replace(from, to);
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no command has `{from}`");
     changed
 }
 
@@ -93,22 +97,21 @@ fn a_command_that_is_broken_on_purpose_fails() {
         ```text\nlan … eth0 … open\n```\n```sh\npolder show no-view   # exits with 2\nsudo polder drain --within 1\n```\n";
     let sound = Page::parse("sound", text, machines).unwrap();
     let mutants = [
-        ("a misspelled view", mutant(&sound, "show ports", "show prots"), 13),
-        ("other output", mutant(&sound, "show ports", "show drops"), 13),
-        ("another exit code", mutant(&sound, "no-view", "ports"), 19),
-        ("a gateway that does not start", mutant(&sound, "polder run", "polder run /etc/none.toml"), 12),
+        ("a misspelled view", "show ports", "show prots", 13),
+        ("other output", "show ports", "show drops", 13),
+        ("another exit code", "no-view", "ports", 19),
+        ("a gateway that does not start", "polder run", "polder run /etc/none.toml", 12),
     ];
-    let lasting = mutant(&sound, "sudo polder drain --within 1", "true");
-    let mut pages = vec![sound, lasting];
-    pages.extend(mutants.iter().map(|(name, page, _)| Page { name: (*name).to_owned(), ..page.clone() }));
-    pages[1].name = "a gateway that stays".to_owned();
+    let mut pages = vec![mutant(&sound, "a gateway that stays", "sudo polder drain --within 1", "true")];
+    pages.extend(mutants.iter().map(|(name, from, to, _)| mutant(&sound, name, from, to)));
+    pages.push(sound);
     let verdicts = run(&pages);
     let place = |name: &str| {
         let verdict = verdicts.iter().find(|verdict| verdict.page == name).unwrap();
         verdict.failure.as_ref().map(|failure| (failure.place.clone(), failure.to_string()))
     };
     assert_eq!(place("sound"), None);
-    for (name, _, line) in mutants {
+    for (name, _, _, line) in mutants {
         let (place, text) = place(name).expect(name);
         assert_eq!(place, format!("{name}.md:{line}"), "{text}");
     }

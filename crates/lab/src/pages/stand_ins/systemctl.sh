@@ -19,8 +19,9 @@ line() {
     sed -n "s/^$1=//p" "$file" | tail -n 1
 }
 
+# The service's main process; an upgrade has made it another one.
 main() {
-    pid=$(cat "$state/pid" 2> /dev/null) && kill -0 "$pid" 2> /dev/null
+    pid=$(pgrep -o -f '^/usr/local/bin/polder run')
 }
 
 start() {
@@ -28,7 +29,7 @@ start() {
     [ -f "$file" ] || { echo "Unit $unit.service not found." >&2; exit 5; }
     mkdir -p "/run/$(line RuntimeDirectory)"
     # shellcheck disable=SC2046
-    setsid sh -c 'echo $$ > '"$state/pid"'; exec '"$(line ExecStart)" >> "$state/log" 2>&1 < /dev/null &
+    setsid $(line ExecStart) >> "$state/log" 2>&1 < /dev/null &
     tries=0
     until polder show ports > /dev/null 2>&1; do
         tries=$((tries + 1))
@@ -44,7 +45,6 @@ stop() {
     main || return 0
     kill -TERM "$pid"
     while kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
-    rm -f "$state/pid"
 }
 
 case $order in
