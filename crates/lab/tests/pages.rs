@@ -97,10 +97,10 @@ fn a_command_that_is_broken_on_purpose_fails() {
         ```text\nlan … eth0 … open\n```\n```sh\npolder show no-view   # exits with 2\nsudo polder drain --within 1\n```\n";
     let sound = Page::parse("sound", text, machines).unwrap();
     let mutants = [
-        ("a misspelled view", "show ports", "show prots", 13),
-        ("other output", "show ports", "show drops", 13),
-        ("another exit code", "no-view", "ports", 19),
-        ("a gateway that does not start", "polder run", "polder run /etc/none.toml", 12),
+        ("a misspelled view", "show ports", "show prots", 12),
+        ("other output", "show ports", "show drops", 12),
+        ("another exit code", "no-view", "ports", 18),
+        ("a gateway that does not start", "polder run", "polder run /etc/none.toml", 11),
     ];
     let mut pages = vec![mutant(&sound, "a gateway that stays", "sudo polder drain --within 1", "true")];
     pages.extend(mutants.iter().map(|(name, from, to, _)| mutant(&sound, name, from, to)));

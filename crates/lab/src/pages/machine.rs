@@ -130,11 +130,13 @@ impl Machine {
     fn write(&self, path: &str, text: &str) -> anyhow::Result<()> {
         let directory = PathBuf::from(path);
         let directory = directory.parent().context("a file has a directory")?;
-        let mut command = self.shell(&format!("mkdir -p '{}'; cat > '{path}'", directory.display()));
-        let mut writing = Running::start_interactive(&self.name, &mut command)?;
-        writing.tell(text.trim_end_matches('\n'))?;
-        let status = writing.stop()?;
-        ensure!(status.success(), "cannot write {path}: {}", writing.said());
+        let text = text.trim_end_matches('\n');
+        let script = format!(
+            "mkdir -p '{}'\ncat > '{path}' <<'END OF FILE'\n{text}\nEND OF FILE",
+            directory.display()
+        );
+        let done = self.run(&script)?;
+        ensure!(done.code == Some(0), "cannot write {path}: {}", done.said);
         Ok(())
     }
 

@@ -19,6 +19,4 @@ for directory in root tmp run; do
 done
 mount -t bpf bpf /sys/fs/bpf
 echo ready
-# Processes whose parent has ended are not left as zombies.
-trap '' CHLD
 exec cat > /dev/null

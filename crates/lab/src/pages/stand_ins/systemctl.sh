@@ -21,6 +21,7 @@ line() {
 
 # The service's main process; an upgrade has made it another one.
 main() {
+    # One that has ended has no command line any more.
     pid=$(pgrep -o -f '^/usr/local/bin/polder run')
 }
 
@@ -44,7 +45,7 @@ start() {
 stop() {
     main || return 0
     kill -TERM "$pid"
-    while kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
+    while main; do sleep 0.02; done
 }
 
 case $order in
