@@ -1,6 +1,7 @@
 //! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
 //! is noticed, and what a restart of FRR loses.
 
+mod pages;
 mod ports;
 mod upgrade;
 
@@ -69,6 +70,8 @@ const PROMISES: &[Promise] = &[
     ports::PROMISES[1],
     ports::PROMISES[2],
     ports::PROMISES[3],
+    pages::PROMISES[0],
+    pages::PROMISES[1],
 ];
 
 /// Ports of the gateway.
@@ -90,6 +93,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     upgrade::measure(run)?;
     ports::measure(run)?;
+    pages::measure(run)?;
     restarts(run)?;
     packaged(run)
 }
