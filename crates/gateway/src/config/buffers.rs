@@ -23,7 +23,7 @@ section! {
         reserve_percent: u8 = 25, Integer(1..=100, "percent") => Restart(LAID_OUT);
         /// Part of the reserve below which a reload worker fills it up again.
         reload_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
-        /// How long memory has to be unused before it goes back to the system; `"never"` is off.
+        /// Time for which memory has to be unused before it goes back to the system; `"never"` is off.
         idle_seconds: Option<u16> = Some(2), number_or(&[("never", None)], 1..=3600, "seconds") => Restart(LAID_OUT);
         /// Packets of at most so many bytes are copied into a small piece, and their frame is posted again; 0 is off.
         copy_break: u16 = 0, Integer(0..=1024, "bytes") => Restart(LAID_OUT);
