@@ -30,7 +30,7 @@ const UNIT: &str = include_str!("../../../../packaging/polder.service");
 /// Command whose output is the same before and after a page.
 const STATE: &str = "ip -o link show | sed -E 's/^[0-9]+: ([^:@]+).* mtu ([0-9]+).*/link \\1 mtu \\2/' | sort; \
     ip -o -4 address show | awk '{print $2, $4}'; ip route show; ip rule show; nft list ruleset; \
-    ps -e -o comm= | grep -x polder || true";
+    ps -e -o stat=,comm= | awk '$1 !~ /^Z/ && $2 == \"polder\"'";
 
 /// A machine that is up.
 #[derive(Debug)]
