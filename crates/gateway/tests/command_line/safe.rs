@@ -44,7 +44,7 @@ fn lost_traffic_is_told_and_refused_without_yes() {
     let told = inside("silent-check", &file, &format!("{LINK}{ADDRESS}{login}$POLDER check $FILE"));
     let said = words(&told.stdout);
     for part in [
-        "! unreachable  Polder takes pdeth0 whole",
+        "! unreachable Polder takes pdeth0 whole",
         "this machine's own 192.0.2.1/24 (pdeth0)",
         "the default route by 192.0.2.254",
         "logged in by (SSH from 192.0.2.7)",
