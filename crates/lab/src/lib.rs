@@ -12,6 +12,7 @@ pub mod hosts;
 pub mod hot;
 pub mod lan78xx;
 pub mod packages;
+pub mod pages;
 pub mod peers;
 pub mod restart;
 pub mod selftests;

@@ -127,7 +127,7 @@ pub(super) struct Run {
     /// The configuration.
     #[arg(default_value = FILE)]
     pub(super) file: PathBuf,
-    /// Start also where this machine falls silent: its own addresses, its default route, your login.
+    /// Start even if this host loses its own addresses, its default route or your login.
     #[arg(long)]
     pub(super) yes: bool,
     /// End after SECONDS, unless `polder confirm` comes before.
@@ -319,7 +319,7 @@ pub(super) struct PortName {
     /// Only say what would change.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Apply it also where this machine falls silent: its own addresses, its default route, your login.
+    /// Apply it even if this host loses its own addresses, its default route or your login.
     #[arg(long)]
     pub(super) yes: bool,
     #[command(flatten)]
@@ -378,7 +378,7 @@ pub(super) struct Reload {
     /// Only say what would change.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Apply it also where this machine falls silent: its own addresses, its default route, your login.
+    /// Apply it even if this host loses its own addresses, its default route or your login.
     #[arg(long)]
     pub(super) yes: bool,
     /// Take it back after SECONDS, unless `polder confirm` comes before.

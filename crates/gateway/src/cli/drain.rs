@@ -6,12 +6,12 @@ use super::ask::odd;
 use super::screen::Screen;
 use crate::clock::Clock;
 use crate::control::client::Client;
-use crate::control::socket::is_alive;
 use crate::control::{Answer, Ask, Draining};
 use crate::show::look::grouped;
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use polder_datapath::units::Nanos;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::Command;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that have to see few packets.
 const QUIET: u32 = 2;
 /// Longest time for the end of a gateway.
-const END: Nanos = Nanos::from_seconds(30);
+const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     let socket = arguments.gateway.socket()?;
@@ -52,17 +52,20 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     if arguments.keep {
         return Ok(());
     }
-    let process = i32::try_from(client.process()?).ok().and_then(Pid::from_raw);
-    kill_process(process.context("the gateway's process is not told")?, Signal::TERM)
-        .context("cannot end the gateway")?;
-    let clock = Clock::start();
-    while is_alive(&socket) {
-        if clock.elapsed() > END {
-            return Err(anyhow!("the gateway has not ended within {} s", END.0 / Nanos::SECOND.0).into());
-        }
-        std::thread::sleep(INTERVAL / 20);
-    }
+    end(client.process()?)?;
     Ok(screen.write(&format!("{} has ended\n", begun.gateway))?)
+}
+
+/// Ends a gateway, and waits until its process is gone and with it the TAPs that it made.
+fn end(process: u32) -> anyhow::Result<()> {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let process = process.context("the gateway's process is not told")?;
+    let gone = pidfd_open(process, PidfdFlags::empty()).context("cannot wait for the gateway")?;
+    kill_process(process, Signal::TERM).context("cannot end the gateway")?;
+    let ready =
+        poll(&mut [PollFd::new(&gone, PollFlags::IN)], Some(&END)).context("cannot wait for the gateway")?;
+    ensure!(ready > 0, "the gateway has not ended within {} s", END.tv_sec);
+    Ok(())
 }
 
 /// Tells a gateway to say that it is not ready, or that it is.

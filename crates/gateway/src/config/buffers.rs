@@ -21,39 +21,39 @@ section! {
         fragments_mib: u32 = 6, Integer(1..=4096, "MiB") => Restart(LAID_OUT), usual("a quarter of `memory_mib`");
         /// Part of the memory that grows which is kept ready.
         reserve_percent: u8 = 25, Integer(1..=100, "percent") => Restart(LAID_OUT);
-        /// C2: part of the reserve below which a reload worker fills it up again.
+        /// Part of the reserve below which a reload worker fills it up again.
         reload_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
-        /// C4: how long memory has to be unused before it goes back to the system; `"never"` is off.
+        /// Time for which memory has to be unused before it goes back to the system; `"never"` is off.
         idle_seconds: Option<u16> = Some(2), number_or(&[("never", None)], 1..=3600, "seconds") => Restart(LAID_OUT);
         /// Packets of at most so many bytes are copied into a small piece, and their frame is posted again; 0 is off.
         copy_break: u16 = 0, Integer(0..=1024, "bytes") => Restart(LAID_OUT);
-        /// C5: part of a receive ring below which it is refilled; 100, after every poll, is off.
+        /// Part of a receive ring below which it is refilled; 100, after every poll, is off.
         refill_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
-        /// E4: room in front of received packets.
+        /// Room in front of received packets.
         headroom: Headroom = Headroom::Auto, HEADROOM_NOTATION => Restart(LAID_OUT);
-        /// C1, frames: those that are released are kept ready; off, they go back to the system.
+        /// Released frames are kept ready; off, they go back to the system.
         pool_frames: bool = true, Boolean => Restart(LAID_OUT);
-        /// C1, fragments: the same for the blocks of small pieces.
+        /// The same for the blocks of small pieces.
         pool_fragments: bool = true, Boolean => Restart(LAID_OUT);
-        /// C2: reserves are filled by reload workers; off, once at the start, then by the packet path.
+        /// Reserves are filled by reload workers; off, once at the start, then by the packet path.
         reload: bool = true, Boolean => Restart(LAID_OUT);
-        /// C3: control and data have a reload worker each, control with the higher priority; off, one for both.
+        /// Control and data have a reload worker each, control with the higher priority; off, one for both.
         split_reload: bool = true, Boolean => Restart(LAID_OUT);
         /// Buffers that were released last are taken first; off, last.
         reuse: bool = true, Boolean => Restart(LAID_OUT);
-        /// D1: a block starts again as soon as nobody uses it; off, when it is used up.
+        /// A block starts again as soon as nobody uses it; off, when it is used up.
         reset_when_alone: bool = true, Boolean => Restart(LAID_OUT);
-        /// D2: blocks of 32 KiB; off, of 4 KiB.
+        /// Blocks of 32 KiB; off, of 4 KiB.
         large_blocks: bool = true, Boolean => Restart(LAID_OUT);
-        /// D3: the shared count is touched once a block; off, by each piece.
+        /// The shared count is touched once a block; off, by each piece.
         biased_count: bool = true, Boolean => Restart(LAID_OUT);
-        /// D4: single pages stand in when there is no block; off, nothing does.
+        /// Single pages stand in when there is no block; off, nothing does.
         single_pages: bool = true, Boolean => Restart(LAID_OUT);
-        /// D5: each worker carves blocks of its own; off, all of them one, behind a lock.
+        /// Each worker carves blocks of its own; off, all of them one, behind a lock.
         own_fragments: bool = true, Boolean => Restart(LAID_OUT);
-        /// D6: blocks that a worker holds at a time; 1 is off.
+        /// Blocks that a worker holds at a time; 1 is off.
         held_blocks: u8 = 8, Integer(1..=64, "blocks") => Restart(LAID_OUT);
-        /// E7: addresses whose multiples no small piece crosses; frames never cross 4096; 32768 is off.
+        /// Addresses whose multiples no small piece crosses; frames never cross 4096; 32768 is off.
         never_cross: u32 = 4096, OneOf(&[2048, 4096, 8192, 16_384, 32_768], "bytes") => Restart(LAID_OUT);
     }
 }
@@ -65,7 +65,7 @@ pub enum Headroom {
     /// Number of bytes that the configuration can put in front of them.
     #[default]
     Auto,
-    /// As for ports without tunnels: what is to be encapsulated is copied (E4 off).
+    /// As for ports without tunnels: what is to be encapsulated is copied.
     Off,
     /// So many bytes.
     Bytes(u16),

@@ -62,19 +62,19 @@ section! {
         receive_urbs: Option<u16> = None, Given(Integer(1..=MAX_URBS, "URBs")) => Reopen(ATTACHED), usual("30, on USB 2 10");
         /// Bulk-out transfers in flight.
         send_urbs: Option<u16> = None, Given(Integer(1..=MAX_URBS, "URBs")) => Reopen(ATTACHED), usual("4");
-        /// C5: part of the bulk-in transfers in flight below which they are asked for again; 100: after every poll.
+        /// Part of the bulk-in transfers in flight below which they are asked for again; 100: after every poll.
         refill_below_percent: u8 = Options::default().receiving.refill_below_percent, Integer(1..=100, "percent") => Reopen(ATTACHED);
         /// Packets that wait for a bulk-out transfer, at most.
         pending: u16 = PENDING, Integer(1..=MAX_PENDING, "packets") => Reopen(ATTACHED);
-        /// A1: received transfers are read in the worker's turn, under its budget; off: all at once, and no budget applies.
+        /// Received transfers are read in the worker's turn, under its budget; off: all at once, and no budget applies.
         poll_cycle as bool, Boolean, |adapter| Some(adapter.techniques.poll_cycle), |adapter, on| adapter.techniques.poll_cycle = on => Reopen(ATTACHED);
-        /// A2: transfers have memory from a pool; off: memory of their own, for the life of one.
+        /// Transfers have memory from a pool; off: memory of their own, for the life of one.
         urb_pools as bool, Boolean, |adapter| Some(adapter.techniques.urb_pools), |adapter, on| adapter.techniques.urb_pools = on => Reopen(ATTACHED);
-        /// A3: several packets in a bulk-out transfer; off: one.
+        /// Several packets in a bulk-out transfer; off: one.
         pending_queue as bool, Boolean, |adapter| Some(adapter.techniques.pending_queue), |adapter, on| adapter.techniques.pending_queue = on => Reopen(ATTACHED);
-        /// A4: a bulk-in transfer is asked for again when its frames were handled; off: when it completes.
+        /// A bulk-in transfer is asked for again when its frames were handled; off: when it completes.
         resubmit_in_cycle as bool, Boolean, |adapter| Some(adapter.techniques.resubmit_in_cycle), |adapter, on| adapter.techniques.resubmit_in_cycle = on => Reopen(ATTACHED);
-        /// A5: a frame is a unit of the budget; off: a transfer is.
+        /// A frame is a unit of the budget; off: a transfer is.
         frame_is_unit as bool, Boolean, |adapter| Some(adapter.techniques.frame_is_unit), |adapter, on| adapter.techniques.frame_is_unit = on => Reopen(ATTACHED);
     }
 }

@@ -78,15 +78,15 @@ section! {
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none twice, networks of ports apart");
         /// Way of attaching the interface.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
-        /// Flows between interfaces are carried in the kernel once bridge or router know where they go; see [fast path](#fast-path).
+        /// Flows between interfaces are carried in the kernel once bridge or router know where they go; see [fast path](ports.md#fast-path).
         fast_path: FastPathUse = FastPathUse::Auto, Choice(FastPathUse::WORDS) => Live, only(Port::is_interface);
         /// The interface after Polder has ended, however it ended.
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
-        /// Start where rules of the kernel would be bypassed; see [below](#rules-of-the-kernel).
+        /// Start where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
-        /// Way by which its packets find their worker; see below.
+        /// Way by which its packets find their worker; see [order](ports.md#order).
         order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
         /// Part of the worker's time that each of its receive queues gets.
         weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;

@@ -130,7 +130,7 @@ pub struct PortRequest {
     /// True to report the changes only.
     #[serde(default)]
     pub dry_run: bool,
-    /// True if this machine may fall silent.
+    /// True if this machine may lose its own addresses.
     #[serde(default)]
     pub yes: bool,
 }
@@ -160,7 +160,7 @@ pub struct HandOverRequest {
 pub struct ReloadRequest {
     /// True to report the changes only.
     pub dry_run: bool,
-    /// True if this machine may fall silent.
+    /// True if this machine may lose its own addresses.
     pub yes: bool,
     /// Seconds after which the change is taken back unless it is confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -63,7 +63,7 @@ pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
 /// Consent of the caller of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Consent {
-    /// True if this machine may fall silent.
+    /// True if this machine may lose its own addresses.
     pub yes: bool,
     /// Seconds after which the gateway ends unless it is confirmed.
     pub confirm: Option<u32>,

@@ -34,7 +34,7 @@ fn found(name: &str, configuration: &str, script: &str) -> Vec<Value> {
     let (_, text) = inside(name, configuration, &format!("{WIRES}{script}\n$POLDER check --json $FILE"));
     let line = text.lines().rfind(|line| line.starts_with('{')).expect(&text);
     let json: Value = serde_json::from_str(line).expect(line);
-    let topics = ["starves", "forwarding", "kernel", "falls silent", "kernel hooks"];
+    let topics = ["starves", "forwarding", "kernel", "unreachable", "kernel hooks"];
     let seen = json["preflight"].as_array().expect("a list").iter();
     seen.filter(|seen| topics.iter().any(|topic| seen["topic"] == *topic)).cloned().collect()
 }

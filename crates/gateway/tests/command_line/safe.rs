@@ -1,4 +1,4 @@
-//! Changes that may cut their author off: what falls silent, changes that are taken back, the difference to the file.
+//! Changes that may cut their author off: traffic that is lost, changes that are taken back, the difference to the file.
 
 use super::support::{Folder, Gateway, Outcome, SOON, root_or_skip};
 use rustix::process::Signal;
@@ -35,8 +35,8 @@ const LINK: &str = "ip link set lo up; ip link add pdeth0 type veth peer name pd
 const ADDRESS: &str = "ip address add 192.0.2.1/24 dev pdeth0; ip route add default via 192.0.2.254; ";
 
 #[test]
-fn what_falls_silent_is_told_and_refused_without_yes() {
-    if !root_or_skip("what_falls_silent_is_told_and_refused_without_yes") {
+fn lost_traffic_is_told_and_refused_without_yes() {
+    if !root_or_skip("lost_traffic_is_told_and_refused_without_yes") {
         return;
     }
     let file = text(Path::new("FOLDER/gw.sock"), "");
@@ -44,7 +44,7 @@ fn what_falls_silent_is_told_and_refused_without_yes() {
     let told = inside("silent-check", &file, &format!("{LINK}{ADDRESS}{login}$POLDER check $FILE"));
     let said = words(&told.stdout);
     for part in [
-        "! falls silent Polder takes pdeth0 whole",
+        "! unreachable Polder takes pdeth0 whole",
         "this machine's own 192.0.2.1/24 (pdeth0)",
         "the default route by 192.0.2.254",
         "logged in by (SSH from 192.0.2.7)",
@@ -65,11 +65,11 @@ fn what_falls_silent_is_told_and_refused_without_yes() {
     let asked = run("silent-yes", ADDRESS, "--yes");
     let said = words(&asked.stderr);
     assert_eq!(asked.status.code(), Some(0), "{said}");
-    assert!(said.contains("runs gateway gw") && said.contains("falls silent: Polder takes pdeth0"), "{said}");
+    assert!(said.contains("runs gateway gw") && said.contains("unreachable: Polder takes pdeth0"), "{said}");
     let free = run("silent-none", "", "");
     let said = words(&free.stderr);
     assert_eq!(free.status.code(), Some(0), "{said}");
-    assert!(said.contains("runs gateway gw") && !said.contains("falls silent"), "{said}");
+    assert!(said.contains("runs gateway gw") && !said.contains("unreachable: "), "{said}");
     // A router leaves to the kernel what is for it.
     let router = "version = 1\n[gateway]\ncontrol = \"FOLDER/gw.sock\"\n[port.lan]\ninterface = \"pdeth0\"\n\
                   role = \"router\"\n";

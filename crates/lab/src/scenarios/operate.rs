@@ -2,6 +2,7 @@
 //! is noticed, and what a restart of FRR loses.
 
 mod borders;
+mod pages;
 mod ports;
 mod upgrade;
 
@@ -76,6 +77,8 @@ const PROMISES: &[Promise] = &[
     borders::PROMISES[1],
     borders::PROMISES[2],
     borders::PROMISES[3],
+    pages::PROMISES[0],
+    pages::PROMISES[1],
 ];
 
 /// Ports of the gateway.
@@ -98,6 +101,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     upgrade::measure(run)?;
     ports::measure(run)?;
     borders::measure(run)?;
+    pages::measure(run)?;
     restarts(run)?;
     packaged(run)
 }

@@ -1,4 +1,4 @@
-//! Traffic of this machine that falls silent when the gateway takes an interface whole.
+//! Traffic of this machine that is lost when the gateway takes an interface whole.
 //!
 //! A bridge port takes every frame, so the kernel hears nothing for its own addresses there: those on the interface, on
 //! VLANs above it, and on the bridge or bond that it belongs to. Underlay and router ports leave to the kernel what is
@@ -19,10 +19,10 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     of_ports(&configuration.ports.iter().collect::<Vec<_>>(), configuration)
 }
 
-/// Refuses a configuration whose ports silence this machine, unless `yes`; then each finding is logged.
+/// Refuses a configuration whose ports take traffic of this machine, unless `yes`; then each finding is logged.
 ///
 /// # Errors
-/// With everything that falls silent, and what to do.
+/// With all traffic that would be lost, and what to do.
 pub(super) fn admit(configuration: &Configuration, yes: bool) -> Result<()> {
     decide(&findings(configuration), yes, "run")
 }
@@ -47,7 +47,7 @@ fn decide(found: &[PreflightFinding], yes: bool, command: &str) -> Result<()> {
     }
     let lines = found.iter().map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
     bail!(
-        "this machine would fall silent, so nothing was changed:\n{}\n\
+        "this machine would lose traffic of its own, so nothing was changed:\n{}\n\
          `polder {command} --yes` does it all the same; with `--confirm 60` it is taken back after 60 s unless \
          `polder confirm` comes",
         lines.join("\n")
@@ -142,7 +142,7 @@ pub(super) fn some(list: &[String]) -> String {
 }
 
 /// In a word or two.
-const TOPIC: &str = "falls silent";
+const TOPIC: &str = "unreachable";
 
 #[cfg(test)]
 mod tests;
