@@ -357,7 +357,7 @@ fn a_flow_that_a_reload_does_not_touch_stays_carried() {
                 );
                 net.polder.reload(&text_of(mode, "", &bridge)).unwrap();
                 // The link of the third port goes down and comes up.
-                c.ip(&["link", "set", "eth0", if round % 2 == 0 { "down" } else { "up" }]).unwrap();
+                c.ip(&["link", "set", "eth0", ["down", "up"][round % 2]]).unwrap();
                 std::thread::sleep(MOMENT / 2);
             }
             streaming.join().unwrap()

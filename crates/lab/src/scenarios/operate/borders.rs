@@ -39,7 +39,10 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     if run.wants_any(&[HISTORY]) {
         run.record_one(HISTORY, minutes() as f64);
-        run.remark(HISTORY, "two hours of samples, in which something else was dropped in each, in virtual time");
+        run.remark(
+            HISTORY,
+            "two hours of samples, in which something else was dropped in each, in virtual time",
+        );
     }
     if run.wants_any(&[TAPS]) {
         taps(run)?;
