@@ -131,17 +131,21 @@ fn a_master_of_a_bridge_port_is_named_once() {
     assert_eq!(text.matches("nomaster").count(), 1, "{text}");
 }
 
+/// Starts `tcpdump` with a filter; until it listens. Its socket is bound before that, with a filter that lets nothing in.
+fn listening(filter: &str) -> String {
+    format!(
+        "said=$(dirname $FILE)/tcpdump.said; tcpdump -i pdeth0 -w /dev/null {filter} > /dev/null 2> $said & processes=$!
+         for i in $(seq 100); do grep -q listening $said && break; sleep 0.1; done"
+    )
+}
+
 #[test]
 fn packet_sockets_are_named_by_their_process_and_what_they_would_hear() {
     let test = "packet_sockets_are_named_by_their_process_and_what_they_would_hear";
     if !can_run(test, &["tcpdump", "udhcpc", "lldpd", "awk"]) {
         return;
     }
-    let discovery = format!(
-        "tcpdump -i pdeth0 -w /dev/null ether proto 0x8863 > /dev/null 2>&1 & processes=$!; {}",
-        sockets(1)
-    );
-    let sniffer = format!("tcpdump -i pdeth0 -w /dev/null > /dev/null 2>&1 & processes=$!; {}", sockets(1));
+    let [discovery, sniffer] = ["ether proto 0x8863", ""].map(listening);
     let client = format!("udhcpc -i pdeth0 -n -t 20 -f > /dev/null 2>&1 & processes=$!; {}", sockets(1));
     let neighbours = format!(
         "lldpd -d -u $(dirname $FILE)/lldpd.sock -I pdeth0 > /dev/null 2>&1 & processes=$!; {}",

@@ -105,16 +105,15 @@ impl Judge {
     }
 
     fn flood(&mut self, case: &mut Case, size: u32) -> anyhow::Result<()> {
-        let before = case.shown.bench().adapter.statistics().get(Statistic::RxDropped);
+        let before = overflowed(case);
         let flood = |target: &str| format!("-q -f -c 120 -l 12 -W 2 -s {size} {target}");
         let arguments = flood(&case.guest);
         let mut outside = self.namespace.command("ping");
         let outside = Running::start("ping", outside.args(arguments.split(' ')))?;
         let inside = self.guest.try_ask(&Request::run(&format!("ping {}", flood(&case.host))), PROBE)?;
         let outside = finish(outside)?;
-        let after = case.shown.bench().adapter.statistics().get(Statistic::RxDropped);
         let lost = lost(&inside.text)? + lost(&outside)?;
-        let overflowed = after.wrapping_sub(before);
+        let overflowed = overflowed(case).wrapping_sub(before);
         ensure!(
             lost <= overflowed,
             "{lost} of 240 packets of {size} bytes are lost, {overflowed} in the FIFO"
@@ -179,13 +178,19 @@ impl Judge {
     pub(super) fn udp(&mut self, case: &mut Case) -> anyhow::Result<()> {
         for flag in ["", "-R"] {
             let mut server = self.listen(case)?;
+            let before = overflowed(case);
             let line = format!("iperf3 -J -u -b 5M -l 1301 -t 1 {flag} -c {}", case.host);
             let said = self.guest.run(&line)?;
             let report: serde_json::Value =
                 serde_json::from_str(&said).context("iperf3 said something else")?;
             let sum = &report["end"]["sum"];
             let (lost, packets) = (sum["lost_packets"].as_f64(), sum["packets"].as_f64());
-            ensure!(packets > Some(0.0) && lost < Some(5.0), "{lost:?} of {packets:?} datagrams are lost");
+            // Some find a full socket, and as many as the adapter says find its FIFO full, because the guest is slow.
+            let overflowed = overflowed(case).wrapping_sub(before);
+            ensure!(
+                packets > Some(0.0) && lost < Some(5.0 + f64::from(overflowed)),
+                "{lost:?} of {packets:?} datagrams are lost, {overflowed} in the FIFO"
+            );
             server.stop()?;
         }
         Ok(())
@@ -283,6 +288,11 @@ impl Judge {
 fn finish(mut running: Running) -> anyhow::Result<String> {
     running.wait(Duration::from_secs(20))?;
     Ok(running.said())
+}
+
+/// Packets that found no room in the adapter's FIFO.
+fn overflowed(case: &Case) -> u32 {
+    case.shown.bench().adapter.statistics().get(Statistic::RxDropped)
 }
 
 /// Echo requests that ping sent and that were not answered.
