@@ -50,7 +50,8 @@ pub const ALL: [(&str, &str, &str); 8] = [
 ];
 
 /// Programs that the pages call.
-const PROGRAMS: [&str; 8] = ["ip", "bridge", "ping", "iperf3", "nft", "unshare", "nsenter", "tcpdump"];
+const PROGRAMS: [&str; 10] =
+    ["ip", "bridge", "ping", "iperf3", "nft", "unshare", "nsenter", "tcpdump", "curl", "sysctl"];
 
 /// Finds out if pages can run on this machine.
 ///
