@@ -120,7 +120,7 @@ impl Gateway {
         // All of them first: entries may go by one that goes down as well.
         let down = links.into_iter().filter(|&(id, up)| self.set_link(id, up) && !up).count();
         if down > 0 {
-            self.follow_interfaces();
+            self.end_flows_of_links();
         }
         for id in gone {
             self.close(id, self.why_closed(id));
@@ -360,7 +360,15 @@ impl Gateway {
     /// Takes note of a port whose link is down. Flows that went by it end, and no others.
     pub(super) fn note_port_down(&mut self, port: PortId) {
         if self.set_link(port, false) {
-            self.follow_interfaces();
+            self.end_flows_of_links();
+        }
+    }
+
+    /// Ends the entries of links that went down; all entries where there cannot be tables that say which these are.
+    fn end_flows_of_links(&mut self) {
+        self.follow_interfaces();
+        if self.is_stale {
+            self.count_moves();
         }
     }
 
