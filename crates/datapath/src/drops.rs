@@ -106,6 +106,7 @@ reasons! {
     FragmentBad, "decapsulate", "fragment-bad", "Outer fragment with an impossible offset or length.";
     FragmentTimeout, "decapsulate", "fragment-timeout", "The other fragments did not arrive in time.";
     FragmentLimit, "decapsulate", "fragment-limit", "Too many datagrams are being reassembled.";
+    SourceGuard, "filter", "source-guard", "The source, or an address in ARP or neighbour discovery, is none of the port's `source_guard` (RFC 7039).";
     FilterUnreadable, "filter", "filter-unreadable", "IP headers that cannot be read as far as rules may ask: broken, or cut into fragments too small (RFC 1858).";
     Filtered, "filter", "filtered", "A rule drops it.";
     FilterRejected, "filter", "filter-rejected", "A rule rejects it.";

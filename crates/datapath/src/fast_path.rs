@@ -147,12 +147,14 @@ pub struct FastPaths {
 struct Port {
     device: FastPathPort,
     tunnel: Option<Box<Tunnel>>,
+    /// True if each received packet is to be looked at: programs carry only what leaves by the port.
+    is_guarded: bool,
 }
 
 impl FastPaths {
     /// The fast paths of `ports`, by port, beside tables of that version.
     pub fn new(version: u64, ports: Vec<Option<FastPathPort>>) -> Self {
-        let port = |device: Option<FastPathPort>| device.map(|device| Port { device, tunnel: None });
+        let port = |device: Option<FastPathPort>| device.map(|device| Port { device, tunnel: None, is_guarded: false });
         let ports = ports.into_iter().map(port).collect::<Vec<_>>();
         let has_any = ports.iter().flatten().next().is_some();
         Self { version, ports: if has_any { ports } else { Vec::new() }, tunnel_port: 0 }
@@ -171,7 +173,16 @@ impl FastPaths {
             if self.ports.len() <= number {
                 self.ports.resize_with(number + 1, || None);
             }
-            self.ports[number] = Some(Port { device, tunnel: Some(Box::new(tunnel.clone())) });
+            self.ports[number] = Some(Port { device, tunnel: Some(Box::new(tunnel.clone())), is_guarded: false });
+        }
+        self
+    }
+
+    /// The same without decisions about what these ports receive: entries do not say from which IP address it may come.
+    #[must_use]
+    pub fn guarding(mut self, guarded: impl Fn(PortId) -> bool) -> Self {
+        for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
+            port.iter_mut().for_each(|port| port.is_guarded = guarded(id));
         }
         self
     }
@@ -191,6 +202,12 @@ impl FastPaths {
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         let ids = (0..).map(PortId);
         ids.zip(&self.ports).filter_map(|(id, port)| port.is_some().then_some(id))
+    }
+
+    /// The fast path of a port for what it receives.
+    #[inline]
+    pub(crate) fn ingress(&self, port: PortId) -> Option<&FastPathPort> {
+        self.entry(port).filter(|port| !port.is_guarded).map(|port| &port.device)
     }
 
     /// The fast path of a port.
@@ -223,7 +240,7 @@ impl FastPaths {
         to: PortId,
         (tag, vlan): (TagChange, u16),
     ) -> Option<Forwarding> {
-        let Port { device, tunnel } = self.entry(to)?;
+        let Port { device, tunnel, .. } = self.entry(to)?;
         let &FastPathPort { interface, longest, .. } = device;
         let forwarding =
             Forwarding { from, port: to, interface, longest, tag, vlan, outer: None, link: None };

@@ -101,6 +101,9 @@ impl DropReason {
             Self::FragmentLimit => {
                 "More fragments than memory for them. Avoid them: an underlay MTU that leaves room, or a lower tunnel `mtu`."
             }
+            Self::SourceGuard => {
+                "The station forges an address, or has one that `source_guard` of the port lacks: `polder capture PORT --drops` shows it."
+            }
             Self::FilterUnreadable => {
                 "Nothing to do: no healthy sender makes such packets. Where no rule looks at a port, they pass there."
             }

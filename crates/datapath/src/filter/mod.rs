@@ -1,11 +1,11 @@
 //! Filters: rules that accept, drop or reject, by what stands in a packet's headers.
 //!
 //! In: packets that a port has received, before the bridge learns from them; packets that the bridge has
-//! given a port, before they go into a tunnel. Out: the same. Exits: `Filtered`, `FilterRejected`,
+//! given a port, before they go into a tunnel. Out: the same. Exits: `SourceGuard`, `Filtered`, `FilterRejected`,
 //! `FilterUnreadable`, `KernelHook`. Source: E5.
 //!
 //! The first rule that fits decides; what no rule fits is accepted. Packets of a port that is stopped end in front of all
-//! rules. Without a rule or such a port there is no stage: the engine asks once a batch. Rules have no memory. What
+//! rules, and so do packets of a port with a [`SourceGuard`] that its stations may not send. Without a rule or such a port there is no stage: the engine asks once a batch. Rules have no memory. What
 //! needs some, connections, needs order too, and has its place behind reordering, in [`sequence`](crate::sequence).
 //!
 //! Cost: about 10 ns a packet for reading headers, less where another stage has, and a hash for each table that may
@@ -16,10 +16,12 @@ mod counts;
 mod key;
 mod reject;
 mod rule;
+mod source_guard;
 
 pub use classifier::{MOST_BOXES, Size};
 pub use counts::RuleCounts;
 pub use rule::{Action, Direction, FlagTest, Prefix, Rule};
+pub use source_guard::SourceGuard;
 
 use crate::counters::FilterCounters;
 use crate::drops::{Context, DropReason, is_dropped};
@@ -40,6 +42,8 @@ pub struct Filters {
     counts: RuleCounts,
     /// Ports and tunnels that are stopped.
     stopped: Arc<[PortId]>,
+    /// By port; empty without any.
+    guards: Arc<source_guard::Guards>,
 }
 
 /// Action and counter of a rule that fits.
@@ -84,6 +88,7 @@ impl Filters {
             untagged,
             counts,
             stopped: Arc::default(),
+            guards: Arc::default(),
         })
     }
 
@@ -93,9 +98,21 @@ impl Filters {
         Self { stopped: stopped.into(), ..self }
     }
 
-    /// True if there is a rule for packets in that direction, or a port is stopped.
+    /// The same rules, with the guards of ports, by port.
+    #[must_use]
+    pub fn guarding(self, guards: Vec<Option<SourceGuard>>) -> Self {
+        let has_any = guards.iter().any(Option::is_some);
+        Self { guards: if has_any { guards.into() } else { Arc::default() }, ..self }
+    }
+
+    /// True if there is a rule for packets in that direction, a port is stopped, or one that receives has a guard.
     #[inline]
     pub fn looks(&self, direction: Direction) -> bool {
+        self.has_rules(direction) || direction == Direction::In && !self.guards.is_empty()
+    }
+
+    #[inline]
+    fn has_rules(&self, direction: Direction) -> bool {
         !self.classifier(direction).is_empty() || !self.stopped.is_empty()
     }
 
@@ -119,6 +136,7 @@ impl Filters {
             untagged: self.untagged.clone(),
             counts,
             stopped: Arc::clone(&self.stopped),
+            guards: Arc::clone(&self.guards),
         }
     }
 
@@ -172,8 +190,23 @@ enum FilterVerdict {
     Ends(DropReason),
 }
 
-/// Ends the journeys of packets that rules refuse. Not to be called when [`Filters::looks`] says no.
+/// Ends the journeys of packets that guards or rules refuse. Not to be called when [`Filters::looks`] says no.
 pub fn filter(
+    batch: &mut Batch,
+    direction: Direction,
+    filters: &Filters,
+    state: &mut FilterState,
+    context: &mut Context<'_>,
+) {
+    if direction == Direction::In && !filters.guards.is_empty() {
+        source_guard::guard(batch, &filters.guards, context);
+    }
+    if filters.has_rules(direction) {
+        apply_rules(batch, direction, filters, state, context);
+    }
+}
+
+fn apply_rules(
     batch: &mut Batch,
     direction: Direction,
     filters: &Filters,

@@ -65,7 +65,7 @@ pub fn bridge(
         let learns = from.learning && !is_own_message;
         let run = Run { from, bridge, time, bridges };
         let publisher =
-            fast_paths.port(from.port).filter(|_| learns).map(|port| Publisher::new(port, fast_paths));
+            fast_paths.ingress(from.port).filter(|_| learns).map(|port| Publisher::new(port, fast_paths));
         let count = run.classify(&mut batch[start..], &mut state.frames, context);
         let packets = &mut batch[start..start + count];
         if learns {

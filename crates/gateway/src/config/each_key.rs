@@ -15,6 +15,7 @@ use super::notation::Shape;
 use super::queue::PortQueue;
 use super::router::{Router, StaticRoute};
 use super::section::{Findings, Section};
+use super::source_guard::SourceGuard;
 use super::{difference, parse};
 use std::path::Path;
 use toml::Value;
@@ -72,6 +73,7 @@ fn each_key_is_written_as_it_is_read() {
         each_reads_and_writes::<Buffers>(""),
         each_reads_and_writes::<Port>("interface = \"eth0\""),
         each_reads_and_writes::<PortQueue>("kind = \"codel\""),
+        each_reads_and_writes::<SourceGuard>("mac = \"02:00:00:00:00:05\""),
         each_reads_and_writes::<Modem>(""),
         each_reads_and_writes::<Adapter>("usb = \"1-1\""),
         each_reads_and_writes::<Tunnel>(

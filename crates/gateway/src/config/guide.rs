@@ -14,6 +14,7 @@ use super::modem::Modem;
 use super::port::Port;
 use super::queue::PortQueue;
 use super::router::{Router, StaticRoute};
+use super::source_guard::SourceGuard;
 use super::tunnel::Tunnel;
 use toml::Value;
 
@@ -52,6 +53,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Buffers>(),
         table::<Port>(),
         table::<PortQueue>(),
+        table::<SourceGuard>(),
         table::<Modem>(),
         table::<Adapter>(),
         table::<Tunnel>(),

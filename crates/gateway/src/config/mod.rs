@@ -38,6 +38,7 @@ mod port;
 mod queue;
 pub mod router;
 mod section;
+pub mod source_guard;
 pub mod tunnel;
 pub mod usb;
 mod values;

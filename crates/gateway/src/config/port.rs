@@ -12,6 +12,7 @@ use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, numbe
 use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
 use super::section::Findings;
+use super::source_guard::{self, SourceGuard};
 use super::usb::{USB, USBIP, UsbPlace};
 use super::values::{self, STATION, interface, pci};
 use polder_buffers::PortId;
@@ -94,6 +95,8 @@ section! {
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
         /// Queue in front of the port; see [queue](#queue).
         queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
+        /// Addresses that its packets may come from; see [source_guard](#source_guard).
+        source_guard: Option<SourceGuard> = None, Given(source_guard::NOTATION) => Live, usual("none");
         /// Access to a mobile network, for a `usb` or `usbip` device that is a modem; see [modem](#modem).
         modem: Option<Modem> = None, Given(modem::NOTATION) => Reopen(ATTACHED), usual("none");
         /// Time between two polls of the kernel while packets come.
@@ -141,6 +144,12 @@ const OF_A_ROUTER: &Absent = &[(
     "addresses",
     "it is neither a router's port nor a TAP",
     "give it `role = \"router\"`, or the addresses to a `tap` of the bridge",
+)];
+
+const OF_A_BRIDGE: &Absent = &[(
+    "source_guard",
+    "its packets meet no bridge",
+    "give it `role = \"bridge\"`, or write a `[[filter]]` by `source`",
 )];
 
 const OF_A_MODEM: &Absent =
@@ -192,6 +201,9 @@ impl Draft<Port> {
         let mut absent: Vec<&Absent> = Vec::new();
         if role.is_some_and(|role| role != Role::Router) && !self.has("tap") {
             absent.push(OF_A_ROUTER);
+        }
+        if role.is_some_and(|role| role != Role::Bridge) {
+            absent.push(OF_A_BRIDGE);
         }
         let has_interface = self.has("interface") && self.value.mode.may_keep_segments();
         if !has_interface && !self.kinds().any(|kind| kind.takes_segments) {

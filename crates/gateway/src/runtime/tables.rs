@@ -13,6 +13,7 @@ use core::num::NonZeroU8;
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::fast_path::FastPaths;
+use polder_datapath::filter::SourceGuard;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
     VlanSet,
@@ -110,7 +111,8 @@ pub(super) fn tables(
     let outlets =
         (0..limit).map(|id| outlet(configuration.port(PortId(id)), ports, lasting, workers)).collect();
     let stopped = lasting.stopped.iter().copied().collect::<Vec<_>>();
-    let filters = lasting.filters.filters(configuration)?.stopping(&stopped);
+    let guards = (0..limit).map(|id| guard(configuration.port(PortId(id)))).collect();
+    let filters = lasting.filters.filters(configuration)?.stopping(&stopped).guarding(guards);
     Ok(Tables {
         bridges,
         tunnels,
@@ -120,6 +122,12 @@ pub(super) fn tables(
         fast_paths: FastPaths::default(),
         outlets,
     })
+}
+
+/// Addresses that packets of a port may come from, if they are looked at.
+fn guard(port: Option<&Port>) -> Option<SourceGuard> {
+    let guard = port?.source_guard.as_ref()?;
+    Some(SourceGuard::new(MacAddress(guard.mac.0), &guard.addresses))
 }
 
 /// Outlet of a port: abilities of its device; a tunnel sends complete packets.

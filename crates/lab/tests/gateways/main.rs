@@ -50,6 +50,7 @@ mod second;
 mod segments;
 mod several_routes;
 mod silent;
+mod source_guard;
 mod supervise;
 mod top;
 mod tunnel;

@@ -159,7 +159,9 @@ impl Gateway {
             let is_looked_at = filtered.contains(port) || self.lasting.stopped.contains(&port);
             !is_looked_at && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
         };
-        FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
+        let is_guarded =
+            |port| configuration.port(port).is_some_and(|port: &config::Port| port.source_guard.is_some());
+        FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open).guarding(is_guarded)
     }
 
     fn fast_path(&self, state: &PortState) -> Option<FastPathPort> {
