@@ -154,7 +154,9 @@ struct Port {
 impl FastPaths {
     /// The fast paths of `ports`, by port, beside tables of that version.
     pub fn new(version: u64, ports: Vec<Option<FastPathPort>>) -> Self {
-        let port = |device: Option<FastPathPort>| device.map(|device| Port { device, tunnel: None, is_guarded: false });
+        let port = |device: Option<FastPathPort>| {
+            device.map(|device| Port { device, tunnel: None, is_guarded: false })
+        };
         let ports = ports.into_iter().map(port).collect::<Vec<_>>();
         let has_any = ports.iter().flatten().next().is_some();
         Self { version, ports: if has_any { ports } else { Vec::new() }, tunnel_port: 0 }
@@ -173,7 +175,8 @@ impl FastPaths {
             if self.ports.len() <= number {
                 self.ports.resize_with(number + 1, || None);
             }
-            self.ports[number] = Some(Port { device, tunnel: Some(Box::new(tunnel.clone())), is_guarded: false });
+            self.ports[number] =
+                Some(Port { device, tunnel: Some(Box::new(tunnel.clone())), is_guarded: false });
         }
         self
     }

@@ -108,7 +108,8 @@ impl SourceGuard {
             _ => return true,
         };
         let Some(options) = body.get(fixed..).filter(|_| !headers.is_fragment()) else { return false };
-        let target = body.get(RESERVED..fixed).and_then(<[u8]>::first_chunk).map(|&at| u128::from_be_bytes(at));
+        let target =
+            body.get(RESERVED..fixed).and_then(<[u8]>::first_chunk).map(|&at| u128::from_be_bytes(at));
         // A probe for an address of another's would take it from that station (RFC 4862, 5.4).
         let is_claim = kind == Icmpv6::NEIGHBOUR_ADVERTISEMENT || source == 0;
         target.is_none_or(|target| !is_claim || self.has_v6(target)) && self.admits_options(options)
