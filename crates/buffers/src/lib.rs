@@ -70,7 +70,7 @@ mod sync;
 mod trace;
 pub mod work_queue;
 
-pub use batch::{BATCH, Batch};
+pub use batch::{BATCH, Batch, Deal};
 pub use depot::MAGAZINE;
 pub use eventcount::EventCount;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};

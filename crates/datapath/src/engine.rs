@@ -325,13 +325,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
         self.meter.lap(Stage::Sequence, summary.alive);
         self.egress.passed(Stage::Sequence, batch);
-        if self.captures.is_some() {
-            self.dispatch_watched(batch, summary);
+        let told = if self.captures.is_some() {
+            self.dispatch_watched(batch, summary)
         } else {
-            let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
-            self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
-        }
-        self.meter.lap(Stage::Transmit, summary.alive);
+            let lap = |stage, packets| self.meter.lap(stage, packets);
+            self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, lap)
+        };
+        self.meter.lap(Stage::Transmit, summary.alive.saturating_sub(told));
     }
 }
 

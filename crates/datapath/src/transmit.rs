@@ -3,13 +3,14 @@
 //! In: a batch whose packets have an egress device port or are dropped. Out: each port's packets, in
 //! order, given to [`Egress::send`]; dropped packets released. Exits: `TxFull`, `PortDown`.
 //! Cost: a move of 64 bytes a packet when ports are mixed, none when all leave by one port; one branch a
-//! batch for ports that nothing is merged for.
+//! batch for ports that nothing is merged for. A batch for each port would be 4 KiB and a page of its own, so ports are
+//! served a few at a time, from the same ones.
 
 use crate::coalesce::Coalescer;
 use crate::counters::Stage;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::Outlet;
-use polder_buffers::{Batch, Packet, Pool, PortId, wire_packets};
+use polder_buffers::{BATCH, Batch, Deal, Packet, Pool, PortId, wire_packets};
 
 /// Destination of batches whose egress port is known.
 pub trait Egress {
@@ -38,10 +39,18 @@ pub trait Egress {
     fn passed(&mut self, _stage: Stage, _packets: &[Packet]) {}
 }
 
+/// Ports that are served together: few enough for their batches to stay in the first-level cache, and enough for a
+/// stage's time to be read once for several of them.
+const TOGETHER: usize = 4;
+/// Stands for no place in a batch.
+const NONE: u8 = u8::MAX;
+
 /// Output batches of one worker.
 #[derive(Debug)]
 pub struct Dispatch {
-    outputs: Vec<Batch>,
+    outputs: [Batch; TOGETHER],
+    /// By port: the place of its first packet in the batch.
+    firsts: Vec<u8>,
     /// Ports of a batch, a bit each: with many ports, most have no packet of it.
     used: Vec<u64>,
     coalescer: Coalescer,
@@ -50,7 +59,8 @@ pub struct Dispatch {
 impl Dispatch {
     /// No batches yet, for worker `worker`.
     pub fn new(worker: usize) -> Self {
-        Self { outputs: Vec::new(), used: Vec::new(), coalescer: Coalescer::new(worker) }
+        let outputs = core::array::from_fn(|_| Batch::new());
+        Self { outputs, firsts: Vec::new(), used: Vec::new(), coalescer: Coalescer::new(worker) }
     }
 
     /// Number of its worker.
@@ -60,69 +70,75 @@ impl Dispatch {
 
     /// Makes room for ports 0 to `ports` − 1. Allocates only when there are more than before.
     pub fn grow_to(&mut self, ports: usize) {
-        while self.outputs.len() < ports {
-            self.outputs.push(Batch::new());
-        }
+        self.firsts.resize(ports.max(self.firsts.len()), NONE);
         self.used.resize(ports.div_ceil(64).max(self.used.len()), 0);
     }
 
-    /// Empties `batch` to its ports; what may be merged is merged before. `merged` is told of how many
-    /// packets that was tried, if it was. Returns the number of packets that were sent.
+    /// Empties `batch` to its ports; what may be merged is merged before. `lap` is told of each part of a stage with its
+    /// packets; the number that it was told of for [`Stage::Transmit`] is given back: the last part is the caller's.
     pub fn dispatch(
         &mut self,
         batch: &mut Batch,
         outlets: &[Outlet],
         egress: &mut impl Egress,
         context: &mut Context<'_>,
-        merged: impl FnOnce(usize),
-    ) -> u64 {
+        mut lap: impl FnMut(Stage, usize),
+    ) -> usize {
         let Some(first) = batch.first().map(|packet| packet.egress) else { return 0 };
-        if usize::from(first.0) < self.outputs.len() && batch.iter().all(|packet| packet.egress == first) {
-            let tried = coalesce(first, batch, outlets, &mut self.coalescer);
+        let is_open = usize::from(first.0) < self.firsts.len();
+        if is_open && batch.iter().all(|packet| packet.egress == first) {
+            lap(Stage::Coalesce, coalesce(first, batch, outlets, &mut self.coalescer));
+            deliver(first, batch, egress, context);
+            return 0;
+        }
+        let (nexts, refused) = self.chain(batch);
+        let mut deal = batch.deal();
+        gather(refused, &nexts, &mut deal, &mut self.outputs[0]);
+        refuse(&mut self.outputs[0], context);
+        let (mut ports, mut told, mut untold) = (ports(&self.used), 0, 0);
+        loop {
+            let (mut tried, mut gathered) = (0, 0);
+            let mut together = [PortId(0); TOGETHER];
+            // In this order: what ends first asks first.
+            for ((output, place), port) in self.outputs.iter_mut().zip(&mut together).zip(&mut ports) {
+                let first = core::mem::replace(&mut self.firsts[usize::from(port.0)], NONE);
+                gather(first, &nexts, &mut deal, output);
+                *place = port;
+                gathered += output.len();
+                tried += coalesce(port, output, outlets, &mut self.coalescer);
+            }
+            if gathered == 0 {
+                return told;
+            }
             if tried > 0 {
-                merged(tried);
+                lap(Stage::Transmit, untold);
+                told += core::mem::take(&mut untold);
+                lap(Stage::Coalesce, tried);
             }
-            return deliver(first, batch, egress, context);
+            for (port, output) in
+                together.into_iter().zip(&mut self.outputs).filter(|(_, output)| !output.is_empty())
+            {
+                deliver(port, output, egress, context);
+            }
+            untold += gathered;
         }
-        self.sort(batch, context);
-        let mut tried = 0;
-        for port in ports(&self.used) {
-            let output = &mut self.outputs[usize::from(port.0)];
-            tried += coalesce(port, output, outlets, &mut self.coalescer);
-        }
-        if tried > 0 {
-            merged(tried);
-        }
-        let mut sent = 0;
-        for port in ports(&self.used) {
-            sent += deliver(port, &mut self.outputs[usize::from(port.0)], egress, context);
-        }
-        sent
     }
 
-    /// Moves packets to the outputs of their ports, and notes which those are.
-    fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        let Context { pool, drops, .. } = context;
-        let ports = self.outputs.len();
-        self.note_used(batch);
-        let refuse = |packet: Packet| {
-            // Outputs are emptied after every batch, and a batch fits into one.
-            let is_open = usize::from(packet.egress.0) < ports;
-            let reason = if is_open { DropReason::TxFull } else { DropReason::PortDown };
-            if !is_dropped(&packet) {
-                drops.count(reason, packet.wire_packets.into());
-            }
-            pool.release_packet(packet);
-        };
-        batch.scatter(&mut self.outputs, |packet| usize::from(packet.egress.0), refuse);
-    }
-
-    /// Notes the ports that packets of the batch leave by. The bits of the first 64 ports are gathered in a
-    /// register: one in memory that is changed for each packet makes the next one wait.
-    fn note_used(&mut self, batch: &Batch) {
-        let (count, mut low) = (self.outputs.len(), 0_u64);
+    /// Chains the packets of each port, and notes which ports those are. Gives the place of the next one by that of each,
+    /// and the first one that was dropped, or is for no port that is there.
+    fn chain(&mut self, batch: &Batch) -> ([u8; BATCH], u8) {
+        let mut nexts = [NONE; BATCH];
+        // One in memory that is changed for each packet makes the next one wait.
+        let (mut low, mut refused) = (0_u64, NONE);
         self.used.fill(0);
-        for port in batch.iter().map(|packet| usize::from(packet.egress.0)).filter(|&port| port < count) {
+        // From the end on, so that the first one is the last that is seen.
+        for (place, packet) in (0..NONE).zip(batch.iter()).rev() {
+            let port = usize::from(packet.egress.0);
+            let Some(first) = self.firsts.get_mut(port) else {
+                nexts[usize::from(place)] = core::mem::replace(&mut refused, place);
+                continue;
+            };
+            nexts[usize::from(place)] = core::mem::replace(first, place);
             if port < 64 {
                 low |= 1 << port;
             } else {
@@ -132,7 +148,25 @@ impl Dispatch {
         if let Some(first) = self.used.first_mut() {
             *first |= low;
         }
+        (nexts, refused)
     }
+}
+
+/// Moves a chain of packets to a batch.
+#[inline(always)]
+fn gather(first: u8, nexts: &[u8; BATCH], deal: &mut Deal<'_>, output: &mut Batch) {
+    let mut next = usize::from(first);
+    while deal.move_to(next, output) {
+        next = usize::from(nexts[next]);
+    }
+}
+
+/// Releases packets that no port takes, and counts those that were not dropped before.
+fn refuse(batch: &mut Batch, context: &mut Context<'_>) {
+    for packet in batch.iter().filter(|packet| !is_dropped(packet)) {
+        context.drops.count(DropReason::PortDown, packet.wire_packets.into());
+    }
+    context.pool.release(batch);
 }
 
 /// The ports whose bits are set, in ascending order.
@@ -158,14 +192,11 @@ fn coalesce(port: PortId, batch: &mut Batch, outlets: &[Outlet], coalescer: &mut
 }
 
 /// Sends one port's batch and drops the packets that the port leaves.
-fn deliver(port: PortId, batch: &mut Batch, egress: &mut impl Egress, context: &mut Context<'_>) -> u64 {
-    let before = batch.len() as u64;
+fn deliver(port: PortId, batch: &mut Batch, egress: &mut impl Egress, context: &mut Context<'_>) {
     let open = egress.send(port, batch, context.pool);
-    let left = batch.len() as u64;
-    if left > 0 {
+    if !batch.is_empty() {
         let reason = if open { DropReason::TxFull } else { DropReason::PortDown };
         context.drops.count(reason, wire_packets(batch));
         context.pool.release(batch);
     }
-    before - left
 }

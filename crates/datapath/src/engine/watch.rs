@@ -2,7 +2,6 @@
 
 use super::{BatchSummary, Engine, Journey};
 use crate::capture::{Captures, Tap, Watched};
-use crate::counters::Stage;
 use crate::transmit::Egress;
 use crate::units::Nanos;
 use polder_buffers::Batch;
@@ -44,14 +43,14 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends a batch, and captures sent packets, packets that were dropped before, and packets that
     /// no port takes.
     #[inline(never)]
-    pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) {
-        let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return };
+    pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) -> usize {
+        let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return 0 };
         captures.dropped(batch, now);
         // What was marked may be with another worker, or dropped.
         let is_known = !summary.has_marked;
         captures.leaving(batch, now, |port| if is_known { summary.leaves_by(port) } else { None });
         let mut watched = Watched { egress: self.egress, captures, now };
-        let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
-        self.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, merged);
+        let lap = |stage, packets| self.meter.lap(stage, packets);
+        self.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, lap)
     }
 }
