@@ -16,6 +16,7 @@ mod usb;
 
 pub(crate) use interface::{Way, is_left, release, way};
 pub use lock::{DIRECTORY as LOCKS, InterfaceLock, lock_all, set_file as set_lock_file};
+pub use tap::identify_machine;
 
 use crate::config::buffers::headroom;
 use crate::config::model::{Bridge, Configuration, Device, Port};

@@ -13,7 +13,8 @@ use polder_devices::{Queue, tap};
 use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Arc, LazyLock};
 
 /// A TAP of that name.
 pub(super) struct Tap<'a>(pub(super) &'a str);
@@ -29,11 +30,27 @@ struct OpenTap {
 
 impl Driver for Tap<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        described(tap::open(&self.options(port, configuration), region)?, port)
+        let was_there = self.link().is_some();
+        let mut tap = tap::open(&self.options(port, configuration), region)?;
+        if let Some(mac) = lasting_address(self.0).filter(|_| !was_there) {
+            set_mac(tap.interface.index, mac)
+                .with_context(|| format!("cannot give the TAP {} its link-layer address", self.0))?;
+            tap.interface.mac = mac;
+        }
+        described(tap, port)
     }
 
     fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
-        unavailable().into_iter().collect()
+        let other = self.link().filter(|link| link.kind != "tun").map(|link| {
+            let kind = if link.kind.is_empty() {
+                "device".to_owned()
+            } else {
+                format!("{} of the kernel's", link.kind)
+            };
+            let text = format!("{} is a {kind}: choose another name for the TAP, or remove that one", self.0);
+            Finding::new(Severity::Problem, "tap", text)
+        });
+        unavailable().into_iter().chain(other).collect()
     }
 
     fn describe(&self) -> String {
@@ -42,6 +59,14 @@ impl Driver for Tap<'_> {
 }
 
 impl Tap<'_> {
+    /// The interface of its name, if there is one.
+    fn link(&self) -> Option<LinkInfo> {
+        let mut body = vec![0; HEADER];
+        put(&mut body, libc::IFLA_IFNAME, &[self.0.as_bytes(), &[0]].concat());
+        let answers = Client::open(None).ok()?.ask(libc::RTM_GETLINK, &body).ok()?;
+        answers.first().and_then(|(_, body)| LinkInfo::parse(body))
+    }
+
     /// Goes on with the TAP, of which another process has these files.
     pub(super) fn adopt(
         &self,
@@ -92,6 +117,39 @@ fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
     let handle: Box<dyn Handle> =
         Box::new(OpenTap { index: tap.interface.index, longest: facts.mtu, files: tap.files });
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+}
+
+/// The machine's identity (machine-id(5)), read while files can still be: empty where it has none.
+static MACHINE: LazyLock<String> =
+    LazyLock::new(|| std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned());
+
+/// Reads what a confined process cannot.
+pub fn identify_machine() {
+    LazyLock::force(&MACHINE);
+}
+
+/// Link-layer address that a TAP of this name has at each start, so that neighbours need not be told: locally
+/// administered (IEEE 802, 8.4), and another one on other machines and in other network namespaces. A machine without
+/// an identity has none.
+fn lasting_address(name: &str) -> Option<[u8; 6]> {
+    if MACHINE.is_empty() {
+        return None;
+    }
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
+    let of = [MACHINE.as_bytes(), &namespace.to_le_bytes(), name.as_bytes()].concat();
+    // FNV-1a, 64 bits.
+    let mixed = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    let [_, _, first, rest @ ..] = of.iter().fold(0xcbf2_9ce4_8422_2325, mixed).to_be_bytes();
+    let [a, b, c, d, e] = rest;
+    Some([first & 0xfc | 0x02, a, b, c, d, e])
+}
+
+fn set_mac(index: u32, mac: [u8; 6]) -> Result<()> {
+    let mut link = vec![0; HEADER];
+    link[4..8].copy_from_slice(&index.to_ne_bytes());
+    put(&mut link, libc::IFLA_ADDRESS, &mac);
+    Client::open(None)?.ask(libc::RTM_NEWLINK, &link)?;
+    Ok(())
 }
 
 /// Switches an interface on and gives it addresses; those that it has otherwise stay.

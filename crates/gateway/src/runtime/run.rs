@@ -173,6 +173,7 @@ fn prepare(
     }
     let path = std::path::absolute(path).context("there is no current directory")?;
     device::set_lock_file(&path);
+    device::identify_machine();
     let signals = Signals::new().context("cannot listen for signals")?;
     let inheritance =
         predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;
