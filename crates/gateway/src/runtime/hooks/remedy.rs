@@ -50,10 +50,9 @@ fn of_chain(bypassed: &Bypassed, configuration: &Configuration) -> String {
              follows connections (`ct state`) is no [[filter]]: leave the interface to the kernel",
             interfaces(configuration)
         ),
-        (Role::Router | Role::Underlay, false) => format!(
-            "{CONFINE}, as by `ip saddr` of networks that are not routed here, or by an `oifname` other than {}",
-            interfaces(configuration)
-        ),
+        (Role::Router | Role::Underlay, false) => {
+            format!("{CONFINE}, as by an `oifname` other than {}", interfaces(configuration))
+        }
         (Role::Bridge, false) => CONFINE.to_owned(),
     }
 }
