@@ -77,51 +77,46 @@ pub fn changed(mut tables: Table, changes: Table) -> Table {
     tables
 }
 
-/// `running` with a port that `text` describes; findings about it name `origin`.
+/// `running` without the ports `removed`, and with those that `texts` describe, each with what stands for the name of
+/// its file.
 ///
 /// # Errors
 /// The findings, when that is not a valid configuration.
-pub fn with_port(running: &Configuration, origin: &str, text: &str) -> Result<Loaded, Report> {
-    with(running.to_toml(), origin, text)
-}
-
-/// `running` without the port `name`, and with what `text` describes in its place.
-///
-/// # Errors
-/// As [`with_port`].
 #[expect(clippy::missing_panics_doc, reason = "a table of these values can always be written")]
-pub fn without_port(
+pub fn with_ports(
     running: &Configuration,
-    name: &str,
-    replaced: Option<(&str, &str)>,
+    removed: &[&str],
+    texts: &[(String, String)],
 ) -> Result<Loaded, Report> {
     let mut tables = running.to_table();
+    if !removed.is_empty() {
+        remove(&mut tables, removed);
+    }
+    let text = toml::to_string(&tables).expect("tables, lists, strings and numbers can be written");
+    let mut parts = vec![Part { file: RUNNING.into(), text }];
+    parts.extend(texts.iter().map(|(origin, text)| Part { file: origin.into(), text: text.clone() }));
+    parts.retain(|part| !part.text.is_empty());
+    parse_parts(&parts, Path::new(RUNNING))
+}
+
+/// Takes ports out of the tables of a configuration, and out of their bridges.
+fn remove(tables: &mut Table, removed: &[&str]) {
+    let is_removed = |name: &str| removed.contains(&name);
     if let Some(ports) = tables.get_mut("port").and_then(Value::as_table_mut) {
-        ports.remove(name);
+        ports.retain(|name, _| !is_removed(name));
     }
     for (_, bridge) in tables.get_mut("bridge").and_then(Value::as_table_mut).into_iter().flatten() {
         let Some(bridge) = bridge.as_table_mut() else { continue };
         if let Some(members) = bridge.get_mut("members").and_then(Value::as_array_mut) {
-            members.retain(|member| member.as_str() != Some(name));
+            members.retain(|member| !member.as_str().is_some_and(is_removed));
         }
         if let Some(options) = bridge.get_mut("port").and_then(Value::as_table_mut) {
-            options.remove(name);
+            options.retain(|name, _| !is_removed(name));
         }
         if let Some(entries) = bridge.get_mut("static").and_then(Value::as_array_mut) {
-            entries.retain(|entry| entry.get("port").and_then(Value::as_str) != Some(name));
+            entries.retain(|entry| !entry.get("port").and_then(Value::as_str).is_some_and(is_removed));
         }
     }
-    let text = toml::to_string(&tables).expect("tables, lists, strings and numbers can be written");
-    let (origin, text_of_port) = replaced.unwrap_or((RUNNING, ""));
-    with(text, origin, text_of_port)
-}
-
-fn with(running: String, origin: &str, text: &str) -> Result<Loaded, Report> {
-    let mut parts = vec![Part { file: RUNNING.into(), text: running }];
-    if !text.is_empty() {
-        parts.push(Part { file: origin.into(), text: text.to_owned() });
-    }
-    parse_parts(&parts, Path::new(RUNNING))
 }
 
 #[cfg(test)]
@@ -139,27 +134,31 @@ mod tests {
         parse(TEXT, Path::new("test.toml")).expect("a right file").configuration
     }
 
+    fn text(origin: &str, text: &str) -> (String, String) {
+        (origin.to_owned(), text.to_owned())
+    }
+
     #[test]
     fn a_port_comes_and_goes() {
         let running = running();
-        let with = with_port(&running, "c5", PORT).expect("a right port").configuration;
+        let with = with_ports(&running, &[], &[text("c5", PORT)]).expect("a right port").configuration;
         assert_eq!(with.ports.len(), 3);
         assert_eq!(with.bridges[0].members.len(), 3);
         assert!(with.bridges[0].members[2].vlan.is_some());
-        let without = without_port(&with, "c5", None).expect("nobody needs it").configuration;
+        let without = with_ports(&with, &["c5"], &[]).expect("nobody needs it").configuration;
         assert_eq!(without.to_toml(), running.to_toml());
         let other = PORT.replace("7", "8");
-        let set = without_port(&with, "c5", Some(("c5", &other))).expect("another VLAN").configuration;
+        let set = with_ports(&with, &["c5"], &[text("c5", &other)]).expect("another VLAN").configuration;
         assert_ne!(set.bridges[0].members[2].vlan, with.bridges[0].members[2].vlan);
     }
 
     #[test]
     fn findings_name_the_port_that_comes() {
-        let wrong = with_port(&running(), "port c5", &PORT.replace("\"lan\"", "\"wan\""))
+        let wrong = with_ports(&running(), &[], &[text("port c5", &PORT.replace("\"lan\"", "\"wan\""))])
             .expect_err("no such bridge");
         assert!(wrong.findings().any(|found| (found.file, found.line) == ("port c5", 3)), "{wrong}");
-        let twice =
-            with_port(&running(), "port a", "[port.a]\ninterface = \"x\"\n").expect_err("it is there");
+        let twice = [text("port a", "[port.a]\ninterface = \"x\"\n")];
+        let twice = with_ports(&running(), &[], &twice).expect_err("it is there");
         assert!(twice.render(false).contains("what runs"), "{twice}");
     }
 

@@ -26,7 +26,8 @@ pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
     let (before, after) = (values(old), values(&difference.target));
     let changed = names("port", &difference.ports, |port| &port.name)
         .chain(names("tunnel", &difference.tunnels, |tunnel| &tunnel.table))
-        .chain(names("bridge", &difference.bridges, |bridge| &bridge.name));
+        .chain(names("bridge", &difference.bridges, |bridge| &bridge.name))
+        .chain(names("port", &difference.patterns, |pattern| &pattern.name));
     let mut keys =
         changed.map(|path| keys(&before, &after, &format!("{path}."))).collect::<Vec<_>>().into_iter();
     let mut lines = Vec::new();

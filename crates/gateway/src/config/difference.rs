@@ -8,6 +8,7 @@ use super::detail;
 use super::filters;
 use super::keys::{self, Keyed, Reload};
 use super::model::{Bridge, Configuration, Gateway, Port, Tunnel};
+use super::patterns::Pattern;
 use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ pub struct Difference {
     pub tunnels: Changes<Tunnel>,
     /// Bridges.
     pub bridges: Changes<Bridge>,
+    /// Patterns of ports.
+    pub patterns: Changes<Pattern>,
     /// Number of rules that there were and are, if they are not the same.
     pub filters: Option<(usize, usize)>,
     /// True if `[router]` is another.
@@ -84,6 +87,12 @@ impl Named for Tunnel {
     }
 }
 
+impl Named for Pattern {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl Named for Bridge {
     fn name(&self) -> &str {
         &self.name
@@ -99,6 +108,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
         restart: restart.collect(),
         tunnels: changes(&old.tunnels, &target.tunnels),
         bridges: changes(&old.bridges, &target.bridges),
+        patterns: changes(&old.patterns, &target.patterns),
         filters: filters::changed(old, &target),
         router: old.router != target.router,
         workers: workers(old, &target),
@@ -113,6 +123,7 @@ impl Difference {
         self.ports.is_empty()
             && self.tunnels.is_empty()
             && self.bridges.is_empty()
+            && self.patterns.is_empty()
             && self.filters.is_none()
             && !self.router
             && self.workers.is_none()
@@ -257,6 +268,9 @@ impl fmt::Display for Difference {
         describe(&mut lines, "tunnel", &self.tunnels, |tunnel| format!(" (to {})", tunnel.remote));
         describe(&mut lines, "bridge", &self.bridges, |bridge| {
             format!(" ({} members)", bridge.members.len())
+        });
+        describe(&mut lines, "pattern", &self.patterns, |pattern| {
+            format!(" (interfaces {})", pattern.interface)
         });
         // The last of those with `~`: it has no keys below it.
         lines.extend(self.filters.map(|(old, new)| format!("~ filters ({new} rules, {old} before)")));

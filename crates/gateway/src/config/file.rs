@@ -11,6 +11,7 @@ use super::metrics::Metrics;
 use super::model::Configuration;
 use super::names::{Names, unknown_name};
 use super::notation::{Integer, Notation, Shape, tables};
+use super::patterns::is_pattern;
 use super::port::Port;
 use super::router::{Router, StaticRoute};
 use super::section::{At, Findings, Kind, Section, Span, printable};
@@ -77,7 +78,7 @@ fn metrics(all: &Configuration) -> Option<Value> {
 impl Configuration {
     /// The keys of the file that says the same with nothing left to defaults.
     pub(super) fn to_table(&self) -> Table {
-        written(&File {}, self)
+        self.patterns.iter().fold(written(&File {}, self), |tables, pattern| pattern.written_into(tables))
     }
 
     /// The file that says the same with nothing left to defaults.
@@ -217,7 +218,7 @@ fn each<T>(
 ) -> Vec<T> {
     let mut drafts = Vec::new();
     for (name, table, span) in root.named(key) {
-        if !is_name(name.value) {
+        if !is_name(name.value) && !(key == "port" && is_pattern(name.value)) {
             let message = format!("`{}` cannot be a name", printable(name.value));
             root.error(name.span.clone(), message, NAME_RULE);
         }

@@ -34,6 +34,7 @@ pub mod model;
 pub mod modem;
 mod names;
 mod notation;
+pub mod patterns;
 mod port;
 mod queue;
 pub mod router;

@@ -10,6 +10,7 @@ pub use super::device::Device;
 use super::filters::Filter;
 pub use super::gateway::Gateway;
 pub use super::metrics::{Listen, Metrics};
+use super::patterns::Pattern;
 pub use super::port::Port;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::Router;
@@ -32,6 +33,9 @@ pub struct Configuration {
     pub buffers: Buffers,
     /// Device ports, in the order of the file.
     pub ports: Vec<Port>,
+    /// Patterns of ports, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<Pattern>,
     /// Tunnels, in the order of the file; one for each remote.
     pub tunnels: Vec<Tunnel>,
     /// Bridges, in the order of the file.

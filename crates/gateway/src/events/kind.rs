@@ -67,6 +67,15 @@ pub enum EventKind {
         /// In words: device, mode, queues.
         how: String,
     },
+    /// An interface of a pattern becomes no port.
+    PatternSkipped {
+        /// The pattern.
+        pattern: String,
+        /// The interface.
+        interface: String,
+        /// Reason, in words.
+        why: String,
+    },
     /// A packet hook of the kernel has appeared, and the packets of a port are left to the kernel.
     Yielded {
         /// The port.
@@ -297,6 +306,7 @@ impl EventKind {
             | Self::Modem { .. }
             | Self::PortOpened { .. }
             | Self::TakenBack { .. }
+            | Self::PatternSkipped { .. }
             | Self::ProgramInFront { program: None, .. }
             | Self::HookGone { .. }
             | Self::Neighbour { mac: None, .. }
@@ -356,6 +366,9 @@ impl EventKind {
             }
             Self::ProgramInFront { port, program: None } => {
                 format!("port {port}: its program is the first again")
+            }
+            Self::PatternSkipped { pattern, interface, why } => {
+                format!("[port.\"{pattern}\"]: {interface} becomes no port: {why}")
             }
             Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
             Self::Neighbour { port, address, mac: Some(mac) } => {

@@ -23,6 +23,7 @@ pub mod memory;
 mod metrics;
 mod neighbour;
 mod path;
+mod patterns;
 mod places;
 pub mod preflight;
 pub mod routing;

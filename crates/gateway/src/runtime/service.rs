@@ -2,15 +2,15 @@
 
 use super::capture::Captures;
 use super::confirmation::{self, Confirmation, Pending};
-use super::gateway::{AddedPorts, Gateway};
+use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
 use super::upgrade::Giver;
 use crate::control::{
-    Answer, Ask, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile, Refusal,
-    ReloadRequest, Reloaded, Request, Response,
+    Answer, Ask, Compared, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile,
+    Refusal, ReloadRequest, Reloaded, Request, Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
@@ -22,8 +22,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod change;
+mod patterns;
 
 pub(super) use change::{closing, named, open};
+use patterns::Seen;
 
 /// A gateway and the file that describes it.
 pub(super) struct Service {
@@ -35,6 +37,8 @@ pub(super) struct Service {
     giver: Arc<Giver>,
     /// Held while the file is read and applied; locked before the confirmation.
     reload: Mutex<()>,
+    /// Interfaces of patterns; for the control thread alone, which locks it before all others.
+    seen: Mutex<Seen>,
     /// Locked before the gateway.
     confirmation: Mutex<Confirmation>,
 }
@@ -52,17 +56,18 @@ impl Service {
         pending.into_iter().for_each(|pending| confirmation.wait(pending));
         let (captures, tracer) = (Captures::default(), Tracer::default());
         let (reload, confirmation) = (Mutex::default(), Mutex::new(confirmation));
-        Self { gateway, manager, path, captures, tracer, giver, reload, confirmation }
+        Self { gateway, manager, path, captures, tracer, giver, reload, seen: Mutex::default(), confirmation }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {
         &self.gateway
     }
 
-    /// Ends captures whose thread was lost, and takes a change back that was not confirmed. Gives it out if it is the
+    /// Ends captures whose thread was lost, follows the interfaces of patterns, and takes a change back that was not confirmed. Gives it out if it is the
     /// start: then the gateway is to end.
     pub(super) fn look(&self) -> Option<Pending> {
         self.captures.look(&self.gateway);
+        self.follow_patterns();
         self.take_back()
     }
 
@@ -133,7 +138,7 @@ impl Service {
                 self.announced(request.dry_run, change).map(Answer::Reloaded)
             }
             Ask::Confirm => self.confirm().map(Answer::Confirmed),
-            Ask::Diff => self.compare(&AddedPorts::new()).map(Answer::Compared),
+            Ask::Diff => self.diff().map(Answer::Compared),
             Ask::Drain { undo } => Ok(Answer::Draining(self.drain(!undo))),
             Ask::Modem { port, order } => self.modem(&port, order).map(|row| Answer::Modem(Box::new(row))),
             Ask::Trace(request) => {
@@ -146,6 +151,13 @@ impl Service {
             }
         };
         Response::new(answer.unwrap_or_else(Answer::Error))
+    }
+
+    /// Compares what runs with the files. Ports that follow from their patterns are as good as in one.
+    fn diff(&self) -> Result<Compared, Refusal> {
+        let mut added = lock(&self.gateway).added.clone();
+        added.retain(|port| port.of.is_some());
+        self.compare(&added)
     }
 
     /// The filter of the log, or another one.

@@ -211,3 +211,83 @@ fn a_port_that_is_kept_has_a_file_and_is_there_after_a_restart() {
     second.stop();
     drop((stations, topology));
 }
+
+/// Address of the machine at the gateway.
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 95, 0, 99);
+
+#[test]
+fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
+    if !root_or_skip("interfaces_of_a_pattern_become_ports_and_those_of_others_do_not") {
+        return;
+    }
+    let text = text_of("skb", "", "");
+    let pattern = "[port.\"c*\"]\ninterface = \"vc*\"\nmode = \"skb\"\nbridge = \"lan\"\n[bridge.lan";
+    let with = text.replace("[bridge.lan", pattern);
+    let mut net = Net::new(&text);
+    let first = wired(&mut net, "vc5", NEW);
+    net.polder.reload(&with).unwrap();
+    let socket = net.polder.socket().to_owned();
+    let [a, b, _] = &net.stations;
+    assert_reaches(a, ADDRESSES[1]);
+    let reached = |station: &Namespace| {
+        let pinged = station.command("ping").args(["-c1", "-W1", &ADDRESSES[0].to_string()]).output();
+        pinged.unwrap().status.success()
+    };
+    until("the interface that is there has become a port", || reached(&first));
+    // Others come, and go, while two stations have a stream.
+    let (gateway, topology) = (net.gateway.clone(), &mut net.topology);
+    let later = topology.namespace("vc6").unwrap();
+    let arrivals = std::thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream(a, b, ADDRESSES[1], 10_000.0, Duration::from_secs(8)));
+        let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", "vc6", "netns", gateway.name()];
+        later.ip(&pair).unwrap();
+        later.ip(&["link", "set", "eth0", "up"]).unwrap();
+        address(&later, "eth0", Ipv4Addr::new(10, 95, 0, 10), 24);
+        gateway.ip(&["link", "set", "vc6", "up"]).unwrap();
+        until("one that comes has become a port", || reached(&later));
+        gateway.ip(&["link", "delete", "vc6"]).unwrap();
+        until("its port goes with it", || !has_port(&net.polder, "c6"));
+        streaming.join().unwrap()
+    });
+    assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
+    // What is the kernel's stays the kernel's.
+    gateway.ip(&["link", "add", "vc7", "type", "dummy"]).unwrap();
+    gateway.ip(&["address", "add", &format!("{HOST}/32"), "dev", "vc7"]).unwrap();
+    gateway.ip(&["link", "set", "vc7", "up"]).unwrap();
+    gateway.ip(&["link", "add", "kbr", "type", "bridge"]).unwrap();
+    gateway.ip(&["link", "add", "vc8", "master", "kbr", "type", "dummy"]).unwrap();
+    gateway.ip(&["link", "set", "vc8", "up"]).unwrap();
+    let told = || {
+        let output = Command::new(polder())
+            .args(["events", "--no-follow", "--last", "50", "--socket"])
+            .arg(&socket)
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    until("both are said", || {
+        let told = told();
+        told.contains("vc7 becomes no port: it has the address 10.95.0.99/32")
+            && told.contains("vc8 becomes no port: it belongs to kbr")
+    });
+    assert!(!has_port(&net.polder, "c7") && !has_port(&net.polder, "c8"));
+    // It is as good as in the file.
+    assert!(diff(&socket).contains("nothing"), "{}", diff(&socket));
+    let why = refused(&socket, &["del", "c5"]);
+    assert!(why.contains("port c5 follows from [port.\"c*\"]"), "{why}");
+    net.polder.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();
+    assert_reaches(&first, ADDRESSES[0]);
+    // An upgrade takes it along, and a file without the pattern ends it.
+    let upgrade = Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket).output().unwrap();
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
+    assert_reaches(&first, ADDRESSES[0]);
+    net.polder.reload(&text).unwrap();
+    assert_silent(&first, ADDRESSES[0]);
+    assert!(!has_port(&net.polder, "c5"));
+    drop(next);
+}
+
+fn has_port(polder: &Gateway, name: &str) -> bool {
+    let shown = polder.show("ports");
+    shown["ports"].as_array().unwrap().iter().any(|port| port["name"] == name)
+}

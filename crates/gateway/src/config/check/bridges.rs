@@ -6,6 +6,7 @@ use super::super::file::FileDraft;
 use super::super::keys::Draft;
 use super::super::model::{Bridge, Member, MemberVlan, Port, Role, StaticEntry, Tunnel, TunnelKind};
 use super::super::names::unknown_name;
+use super::super::patterns::is_pattern;
 use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
@@ -71,7 +72,11 @@ fn members<'a>(
         };
         findings.note(Diagnostic::error(span, message).related(place.clone(), of).remedy(remedy));
     }
-    if bridge.value.members.len() == 1 {
+    let one = match &bridge.value.members[..] {
+        [one] => Some(draft.text(one.port)),
+        _ => None,
+    };
+    if one.is_some_and(|name| !is_pattern(name)) {
         let message = format!("`{}` has one member and nobody to forward to", bridge.value.name);
         findings.note(Diagnostic::warning(list.clone(), message).remedy("name a second port or tunnel"));
     }

@@ -13,7 +13,7 @@ use super::keys::Draft;
 use super::model::{Configuration, Gateway, OnExit, Places, Port, Queues, Role, Tunnel, TunnelKind};
 use super::names::MAX_PORTS;
 use super::section::{Findings, Span};
-use super::{buffers, gateway};
+use super::{buffers, gateway, patterns};
 use polder_buffers::PortId;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -103,18 +103,21 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     let filters = filters::resolve(draft, findings);
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
+    patterns::check(draft, findings);
     let metrics = draft.metrics.value.clone();
     let mut configuration = Configuration {
         gateway,
         metrics,
         buffers,
         ports,
+        patterns: Vec::new(),
         tunnels,
         bridges,
         filters,
         router,
         places: Places::default(),
     };
+    patterns::take_out(&mut configuration);
     add_kernel_port(draft, &mut configuration, findings);
     buffers::check(&draft.buffers, &configuration, findings);
     Some(configuration)

@@ -3,6 +3,7 @@
 //! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port`, `share` and `staff`, which is
 //! its workers, are what these have in common.
 
+mod added;
 mod fast_path;
 mod flow_grounds;
 mod port;
@@ -19,6 +20,7 @@ mod upkeep;
 mod worker_lifecycle;
 
 pub use super::devices::Opener;
+pub use added::{AddedPort, AddedPorts, OfPattern};
 pub(in crate::runtime) use fast_path::{FailureSource, FilteredPorts, obstacle, tunnel_obstacle};
 pub use port::{PortState, QueueState};
 pub use reload::Plan;
@@ -55,9 +57,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
-
-/// Ports that were added by command, beside the files: their names and tables.
-pub type AddedPorts = Vec<(String, String)>;
 
 /// One worker, from outside.
 pub struct WorkerHandle {

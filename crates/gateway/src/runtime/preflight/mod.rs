@@ -10,6 +10,7 @@ pub(super) mod tags;
 use super::hooks;
 use super::neighbour;
 use super::path::first_hop;
+use super::patterns;
 use super::silence;
 use crate::config::model::{Configuration, Port, Sandbox, Tunnel};
 use crate::device;
@@ -75,6 +76,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
             seen.extend(inspect_tunnel(tunnel, interface));
         }
     }
+    seen.extend(patterns::findings(configuration));
     seen.extend(kernel_tunnels::inspect(configuration));
     seen.extend(tags::findings(configuration));
     seen.extend(mtu::findings(configuration));
@@ -166,9 +168,10 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let mut seen = vec![finding(severity, "next hop", text)];
     if let Some(router) = router.filter(|_| tunnel.bfd.is_some_and(|bfd| !bfd.is_multihop())) {
         let text = format!(
-            "{router} lies between the ends and lowers the TTL, so control packets are refused: set `bfd = {{ multihop = true }}`"
+            "{router} lies between the ends and lowers the TTL, so control packets are refused and the tunnel stays down: set \
+             `bfd = {{ multihop = true }}`"
         );
-        seen.push(warning("bfd", text));
+        seen.push(finding(Severity::Problem, "bfd", text));
     }
     seen
 }

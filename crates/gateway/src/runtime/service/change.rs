@@ -9,7 +9,7 @@ use crate::device;
 use crate::events::EventKind;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
-use crate::runtime::gateway::{AddedPorts, Gateway, Plan};
+use crate::runtime::gateway::{AddedPort, AddedPorts, Gateway, Plan};
 use crate::runtime::hooks;
 use crate::runtime::preflight::tags;
 use crate::runtime::run::lock;
@@ -24,7 +24,7 @@ impl Service {
         // The control thread looks at the confirmation in each turn, and reading a long file takes a while.
         let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let added = lock(&self.gateway).added.clone();
-        let loaded = self.load(&added)?;
+        let (loaded, added) = self.load(&added)?;
         self.apply(loaded, request, added)
     }
 
@@ -37,14 +37,11 @@ impl Service {
         };
         let PortRequest { name, order, in_file, dry_run, yes, .. } = request;
         let wrong = |message: String| refusal(Fault::Input, message);
-        let invalid = |report: Report| Refusal {
-            brief: Some(report.brief()),
-            ..refusal(Fault::Input, report.to_string())
-        };
         let tables =
             added::tables_of(name, &request.tables).map_err(|error: NotOnePort| wrong(error.to_string()))?;
         let is_there = running.ports.iter().any(|port| port.name == *name);
-        let place = added.iter().position(|(added, _)| added == name);
+        let place = added.iter().position(|port| port.name == *name);
+        let of = place.and_then(|place| added[place].of.as_ref());
         match order {
             PortOrder::Add if is_there => {
                 return Err(wrong(format!("port {name} is there: `polder port set {name}` changes it")));
@@ -52,31 +49,38 @@ impl Service {
             PortOrder::Set | PortOrder::Delete if !is_there => {
                 return Err(wrong(format!("there is no port {name}: `polder show ports` lists them")));
             }
+            PortOrder::Set | PortOrder::Delete if of.is_some() => {
+                let pattern = of.map_or("", |of| of.pattern.as_str());
+                return Err(wrong(format!(
+                    "port {name} follows from [port.\"{pattern}\"]: change that and `polder reload`, or rename the interface"
+                )));
+            }
             PortOrder::Set | PortOrder::Delete if place.is_none() && !in_file => {
                 let file = self.path.display();
                 return Err(wrong(format!("port {name} is in {file}: change it there, and `polder reload`")));
             }
             PortOrder::Add | PortOrder::Set | PortOrder::Delete => {}
         }
-        let before = place.map(|place| added.remove(place).1);
+        let before = place.map(|place| added.remove(place).tables);
         let before = before.and_then(|text| text.parse().ok()).unwrap_or_default();
         let text = added::changed(before, tables).to_string();
-        let origin = origin_of(name);
+        let port = AddedPort { name: name.clone(), tables: text, of: None };
+        let own = [port.clone()];
         let loaded = match order {
-            PortOrder::Add => added::with_port(&running, &origin, &text),
-            PortOrder::Set => added::without_port(&running, name, Some((&origin, &text))),
-            PortOrder::Delete => added::without_port(&running, name, None),
+            PortOrder::Add => with_ports(&running, &[], &named(&own)),
+            PortOrder::Set => with_ports(&running, &[name], &named(&own)),
+            PortOrder::Delete => with_ports(&running, &[name], &[]),
         };
         if *order != PortOrder::Delete && !in_file {
-            added.push((name.clone(), text));
+            added.push(port);
         }
         let with = ReloadRequest { dry_run: *dry_run, yes: *yes, confirm: None };
-        self.apply(loaded.map_err(invalid)?, with, added)
+        self.apply(loaded?, with, added)
     }
 
     /// Goes on to another configuration, with these ports that were added by command, or for a dry run does all of it but the
     /// last step.
-    fn apply(
+    pub(super) fn apply(
         &self,
         mut loaded: config::Loaded,
         request: ReloadRequest,
@@ -118,8 +122,8 @@ impl Service {
     }
 
     /// Compares the running configuration with the files, and these ports that were added by command.
-    pub(super) fn compare(&self, added: &AddedPorts) -> Result<Compared, Refusal> {
-        let mut loaded = self.load(added)?;
+    pub(super) fn compare(&self, added: &[AddedPort]) -> Result<Compared, Refusal> {
+        let (mut loaded, _) = self.load(added)?;
         let gateway = lock(&self.gateway);
         let running = &gateway.configuration;
         // A reload would keep it, too.
@@ -135,13 +139,24 @@ impl Service {
         })
     }
 
-    fn load(&self, added: &AddedPorts) -> Result<config::Loaded, Refusal> {
-        config::load_with(&self.path, &named(added)).map_err(|error| match error {
-            LoadError::Invalid(report) => {
-                Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
-            }
-            LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
-        })
+    /// Reads the files, with these ports that stand in none, as far as they go on.
+    fn load(&self, added: &[AddedPort]) -> Result<(config::Loaded, AddedPorts), Refusal> {
+        let load = |added: &[AddedPort]| {
+            config::load_with(&self.path, &named(added)).map_err(|error| match error {
+                LoadError::Invalid(report) => invalid(&report),
+                LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
+            })
+        };
+        let (of_patterns, mut kept): (AddedPorts, AddedPorts) =
+            added.iter().cloned().partition(|port| port.of.is_some());
+        let loaded = load(&kept)?;
+        if of_patterns.is_empty() {
+            return Ok((loaded, kept));
+        }
+        // The file may have other patterns, or the interface for itself.
+        let still = of_patterns.iter().filter_map(|port| port.still(&loaded.configuration));
+        kept.extend(still);
+        Ok((load(&kept)?, kept))
     }
 
     /// Takes a change back that is due. Gives it out if it is the start.
@@ -164,14 +179,22 @@ impl Service {
     }
 }
 
-/// Tables of ports that were added by command, with what stands for the file of each.
-pub(in crate::runtime) fn named(added: &AddedPorts) -> Vec<(String, String)> {
-    added.iter().map(|(name, text)| (origin_of(name), text.clone())).collect()
+/// Tables of ports that stand in no file, with what stands for the file of each.
+pub(in crate::runtime) fn named(added: &[AddedPort]) -> Vec<(String, String)> {
+    added.iter().map(|port| (port.origin(), port.tables.clone())).collect()
 }
 
-/// Stands for the file of a port that was added by command.
-fn origin_of(name: &str) -> String {
-    format!("polder port {name}")
+/// A configuration with other ports.
+pub(super) fn with_ports(
+    running: &Configuration,
+    removed: &[&str],
+    texts: &[(String, String)],
+) -> Result<config::Loaded, Refusal> {
+    added::with_ports(running, removed, texts).map_err(|report| invalid(&report))
+}
+
+fn invalid(report: &Report) -> Refusal {
+    Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
 }
 
 /// Makes sure that a reload does not run into a change that waits to be confirmed.

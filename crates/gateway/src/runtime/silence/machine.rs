@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The machine, as far as it was found out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machine {
-    pub(super) links: Vec<Link>,
-    pub(super) addresses: Vec<Address>,
+pub(in crate::runtime) struct Machine {
+    pub(in crate::runtime) links: Vec<Link>,
+    pub(in crate::runtime) addresses: Vec<Address>,
     /// Interfaces of default routes, with the router there.
-    pub(super) default_routes: Vec<(u32, Option<IpAddr>)>,
+    pub(in crate::runtime) default_routes: Vec<(u32, Option<IpAddr>)>,
     /// The connection by which the caller is logged in.
     pub(super) login: Option<Login>,
     /// TCP connections that are open.
@@ -39,6 +39,15 @@ pub(super) struct Connection {
 impl Machine {
     /// Looks at the machine. What the kernel does not tell is not there.
     pub(super) fn look() -> Self {
+        Self {
+            login: std::env::var("SSH_CONNECTION").ok().as_deref().and_then(login),
+            connections: TABLES.into_iter().flat_map(connections).collect(),
+            ..Self::look_at_interfaces()
+        }
+    }
+
+    /// Looks at interfaces, and their addresses and default routes, alone.
+    pub(in crate::runtime) fn look_at_interfaces() -> Self {
         let Ok(mut client) = Client::open(None) else { return Self::default() };
         let mut dump = |kind, header: &[u8]| client.dump(kind, header).unwrap_or_default();
         let links = dump(libc::RTM_GETLINK, &[0; link::HEADER]);
@@ -51,13 +60,12 @@ impl Machine {
             links: links.iter().filter_map(|(_, body)| Link::parse(body)).collect(),
             addresses: addresses.iter().filter_map(address).collect(),
             default_routes: SOMEWHERE.into_iter().flat_map(default_routes).collect(),
-            login: std::env::var("SSH_CONNECTION").ok().as_deref().and_then(login),
-            connections: TABLES.into_iter().flat_map(connections).collect(),
+            ..Self::default()
         }
     }
 
     /// The name of an interface.
-    pub(super) fn name(&self, index: u32) -> &str {
+    pub(in crate::runtime) fn name(&self, index: u32) -> &str {
         let link = self.links.iter().find(|link| link.index == index);
         link.map_or("", |link| link.name.as_str())
     }

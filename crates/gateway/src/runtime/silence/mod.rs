@@ -9,8 +9,8 @@ mod machine;
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Port, Role};
 use anyhow::{Result, bail};
-use machine::{Connection, Machine};
-pub(super) use machine::{is_stacked, with_uppers};
+use machine::Connection;
+pub(super) use machine::{Machine, is_stacked, with_uppers};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -126,7 +126,7 @@ fn text(interface: &str, losses: &[String], port: &Port, configuration: &Configu
     )
 }
 
-fn is_of_link(address: IpAddr) -> bool {
+pub(super) fn is_of_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

@@ -1,0 +1,199 @@
+//! Interfaces of patterns: those that become ports, and those that are left, with the reason.
+
+use super::gateway::AddedPort;
+use super::preflight::{PreflightFinding, Severity};
+use super::silence::{Machine, is_of_link};
+use crate::config::model::Configuration;
+use crate::config::patterns::Pattern;
+use polder_devices::netlink::link::Link;
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+/// An interface of a pattern that becomes no port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Skipped {
+    /// The pattern's name.
+    pub(super) pattern: String,
+    /// The interface.
+    pub(super) interface: String,
+    /// Reason, in words.
+    pub(super) why: String,
+}
+
+/// Interfaces of the patterns of a configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sorted {
+    /// Ports that they become.
+    pub(super) ports: Vec<AddedPort>,
+    /// Those that are left.
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// Sorts the interfaces of `machine` that are no port of `configuration` yet.
+pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
+    let names = configuration.ports.iter().map(|port| port.name.as_str());
+    let mut names = names.map(str::to_owned).collect::<BTreeSet<_>>();
+    let taken = configuration.ports.iter().map(|port| port.device.name()).collect::<BTreeSet<_>>();
+    let mut sorted = Sorted::default();
+    for link in machine.links.iter().filter(|link| !taken.contains(link.name.as_str())) {
+        let of_pattern = |pattern: &'_ Pattern| Some((pattern.clone(), pattern.port_of(&link.name)?));
+        let Some((pattern, name)) = configuration.patterns.iter().find_map(of_pattern) else { continue };
+        let why = why_left(link, machine).or_else(|| why_no_name(&name, &names));
+        if let Some(why) = why {
+            sorted.skipped.push(Skipped { pattern: pattern.name, interface: link.name.clone(), why });
+            continue;
+        }
+        names.insert(name.clone());
+        sorted.ports.push(AddedPort::of_pattern(&pattern, name, &link.name));
+    }
+    sorted
+}
+
+/// Reason why an interface is somebody else's.
+fn why_left(link: &Link, machine: &Machine) -> Option<String> {
+    // Polder's own TAPs, each behind a port, are no interfaces of anybody's.
+    if link.name == "lo" || link.kind == "tun" && link.name.starts_with("polder") {
+        return Some(NOBODYS.to_owned());
+    }
+    if let Some(master) = link.master {
+        return Some(format!("it belongs to {}", machine.name(master)));
+    }
+    let own = machine.addresses.iter().find(|own| own.index == link.index && !is_of_link(own.address));
+    if let Some(own) = own {
+        return Some(format!("it has the address {}/{}", own.address, own.bits));
+    }
+    let is_way_out = machine.default_routes.iter().any(|(index, _)| *index == link.index);
+    if is_way_out {
+        return Some("a default route goes by it".to_owned());
+    }
+    // Who makes an interface gives it a master or an address before it is switched on.
+    (!link.up).then(|| DOWN.to_owned())
+}
+
+fn why_no_name(name: &str, names: &BTreeSet<String>) -> Option<String> {
+    if names.contains(name) {
+        return Some(format!("port {name} is there"));
+    }
+    (!crate::config::patterns::is_port_name(name)).then(|| format!("`{name}` cannot be a name of a port"))
+}
+
+/// Reasons that are nothing to tell: it may still become anybody's, and is nobody's.
+const DOWN: &str = "it is down";
+const NOBODYS: &str = "it has no link";
+
+impl Skipped {
+    /// True if somebody could miss the port.
+    pub(super) fn is_news(&self) -> bool {
+        ![DOWN, NOBODYS].contains(&self.why.as_str())
+    }
+}
+
+/// Interfaces of the patterns of a configuration as they are now.
+pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
+    if configuration.patterns.is_empty() {
+        return Vec::new();
+    }
+    let sorted = sort(configuration, &Machine::look_at_interfaces());
+    let finding = |pattern: &Pattern| {
+        let ports = sorted.ports.iter().filter(|port| port.is_of(pattern));
+        let ports = ports.map(|port| format!("{} as {}", port.interface(), port.name)).collect::<Vec<_>>();
+        let skipped =
+            sorted.skipped.iter().filter(|skipped| skipped.pattern == pattern.name && skipped.why != NOBODYS);
+        let skipped = skipped.map(|Skipped { interface, why, .. }| format!("{interface}: {why}"));
+        let skipped = skipped.collect::<Vec<_>>();
+        let ports = if ports.is_empty() { "no interface now".to_owned() } else { ports.join(", ") };
+        let rest =
+            if skipped.is_empty() { String::new() } else { format!("; leaves {}", skipped.join(", ")) };
+        let text = format!("takes {ports}{rest}");
+        PreflightFinding::new(format!("port.{}", pattern.name), Severity::Fine, "pattern", text)
+    };
+    configuration.patterns.iter().map(finding).collect()
+}
+
+/// Notices of the kernel that interfaces or addresses have changed.
+#[derive(Debug)]
+pub(super) struct Notices(OwnedFd);
+
+impl Notices {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self(socket))
+    }
+
+    /// True if there were any since the last time.
+    pub(super) fn take(&self) -> bool {
+        let (mut buffer, mut any) = ([0; 64], false);
+        loop {
+            match rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
+                Ok(_) | Err(Errno::INTR) => any = true,
+                Err(Errno::AGAIN) => return any,
+                // Some were lost.
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR` of linux/rtnetlink.h.
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::kernel::message::Address;
+    use std::path::Path;
+
+    const TEXT: &str = "version = 1\n[port.up]\ninterface = \"veth0\"\n[port.c9]\ntap = \"host0\"\n\
+        [port.\"c*\"]\ninterface = \"veth*\"\nbridge = \"lan\"\n[port.\"d*\"]\ninterface = \"v*\"\nbridge = \"lan\"\n\
+        [bridge.lan]\nmembers = [\"up\", \"c9\"]\n";
+
+    fn link(index: u32, name: &str) -> Link {
+        Link { index, name: name.to_owned(), up: true, ..Link::default() }
+    }
+
+    #[test]
+    fn interfaces_of_others_are_left() {
+        let configuration = parse(TEXT, Path::new("a.toml")).expect("valid").configuration;
+        let mut machine = Machine::default();
+        machine.links = vec![
+            link(1, "veth0"),
+            link(2, "veth1"),
+            Link { master: Some(9), ..link(3, "veth2") },
+            link(4, "veth3"),
+            Link { up: false, ..link(5, "veth4") },
+            link(6, "veth5"),
+            link(7, "veth9"),
+            link(8, "veth@x"),
+            link(9, "br7"),
+            link(10, "vlan"),
+        ];
+        let address = |(index, address, bits): (u32, &str, u8)| {
+            let address = address.parse().expect("an address");
+            Address { index, secondary: false, address, bits }
+        };
+        machine.addresses = [(2, "fe80::1", 64), (4, "192.0.2.1", 24)].map(address).into();
+        machine.default_routes = vec![(6, None)];
+        let sorted = sort(&configuration, &machine);
+        let ports =
+            sorted.ports.iter().map(|port| (port.name.as_str(), port.interface())).collect::<Vec<_>>();
+        assert_eq!(ports, [("c1", "veth1"), ("dlan", "vlan")]);
+        let skipped = sorted.skipped.iter().map(|skipped| (skipped.interface.as_str(), skipped.why.as_str()));
+        assert_eq!(
+            skipped.collect::<Vec<_>>(),
+            [
+                ("veth2", "it belongs to br7"),
+                ("veth3", "it has the address 192.0.2.1/24"),
+                ("veth4", DOWN),
+                ("veth5", "a default route goes by it"),
+                ("veth9", "port c9 is there"),
+                ("veth@x", "`c@x` cannot be a name of a port"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Ports of patterns, which come and go with their interfaces.
+
+use super::Service;
+use super::change::{named, with_ports};
+use crate::config::patterns::Pattern;
+use crate::control::{Refusal, ReloadRequest, Reloaded};
+use crate::events::EventKind;
+use crate::runtime::gateway::AddedPort;
+use crate::runtime::patterns::{Notices, Skipped, sort};
+use crate::runtime::run::lock;
+use crate::runtime::silence::Machine;
+use polder_datapath::units::Nanos;
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+/// Time after which what failed is tried again: rules of the kernel go without a notice.
+const RETRY: Nanos = Nanos::from_seconds(10);
+
+/// Interfaces of patterns, as they were found last.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    notices: Option<Notices>,
+    patterns: Vec<Pattern>,
+    /// Those that became no port, which has been said.
+    skipped: BTreeSet<Skipped>,
+    /// Next look, whether or not anything changes.
+    retry_at: Option<Nanos>,
+}
+
+impl Seen {
+    /// True if there is something to do.
+    fn is_due(&mut self, patterns: &[Pattern], now: Nanos) -> bool {
+        if self.notices.is_none() {
+            self.notices = Notices::new().ok();
+        }
+        // Without notices, each look is one.
+        let has_news = self.notices.as_ref().is_none_or(Notices::take);
+        let is_new = self.patterns != patterns;
+        let is_late = self.retry_at.is_some_and(|at| at <= now);
+        if is_new {
+            self.patterns = patterns.to_vec();
+        }
+        has_news || is_new || is_late
+    }
+}
+
+impl Service {
+    /// Makes ports of interfaces of patterns that have come, and takes those away whose interface has gone.
+    pub(super) fn follow_patterns(&self) {
+        let (patterns, added, now) = {
+            let gateway = lock(&self.gateway);
+            let patterns = gateway.configuration.patterns.clone();
+            let added = gateway.added.iter().filter(|port| port.of.is_some()).cloned().collect::<Vec<_>>();
+            (patterns, added, gateway.clock.now())
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if patterns.is_empty() && added.is_empty() || !seen.is_due(&patterns, now) {
+            return;
+        }
+        seen.retry_at = None;
+        let machine = Machine::look_at_interfaces();
+        let is_there = |port: &AddedPort| machine.links.iter().any(|link| link.name == port.interface());
+        let gone = added.into_iter().filter(|port| !is_there(port)).map(|port| port.name).collect::<Vec<_>>();
+        let sorted = sort(&lock(&self.gateway).configuration, &machine);
+        let mut skipped = sorted.skipped;
+        skipped.retain(Skipped::is_news);
+        let failed = self.exchange(&gone, &sorted.ports);
+        if !failed.is_empty() {
+            seen.retry_at = Some(now + RETRY);
+        }
+        skipped.extend(failed);
+        let skipped = skipped.into_iter().collect::<BTreeSet<_>>();
+        for Skipped { pattern, interface, why } in skipped.difference(&seen.skipped) {
+            let event = EventKind::PatternSkipped {
+                pattern: pattern.clone(),
+                interface: interface.clone(),
+                why: why.clone(),
+            };
+            lock(&self.gateway).events.note(event);
+        }
+        seen.skipped = skipped;
+    }
+
+    /// Changes the ports of patterns: all at once, or each by itself if that is refused. Gives those that failed.
+    fn exchange(&self, gone: &[String], new: &[AddedPort]) -> Vec<Skipped> {
+        if gone.is_empty() && new.is_empty() || self.change_ports(gone, new).is_ok() {
+            return Vec::new();
+        }
+        for name in gone {
+            // It is closed, and stays so until this works.
+            if let Err(refusal) = self.change_ports(std::slice::from_ref(name), &[]) {
+                tracing::warn!("port {name} is still there: {}", refusal.message);
+            }
+        }
+        let failed = |port: &AddedPort| {
+            let refusal = self.change_ports(&[], std::slice::from_ref(port)).err()?;
+            let pattern = port.of.as_ref()?.pattern.clone();
+            let why = refusal.brief.unwrap_or(refusal.message);
+            Some(Skipped { pattern, interface: port.interface().to_owned(), why })
+        };
+        new.iter().filter_map(failed).collect()
+    }
+
+    fn change_ports(&self, gone: &[String], new: &[AddedPort]) -> Result<Reloaded, Refusal> {
+        let reloaded = {
+            let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+            let (running, mut added) = {
+                let gateway = lock(&self.gateway);
+                (gateway.configuration.clone(), gateway.added.clone())
+            };
+            let gone = gone.iter().map(String::as_str).collect::<Vec<_>>();
+            let loaded = with_ports(&running, &gone, &named(new))?;
+            added.retain(|port| !gone.contains(&port.name.as_str()));
+            added.extend_from_slice(new);
+            self.apply(loaded, ReloadRequest { dry_run: false, yes: false, confirm: None }, added)
+        }?;
+        // What failed is said by its interface.
+        self.announced(false, || Ok(reloaded))
+    }
+}
