@@ -133,6 +133,26 @@ fn a_tap_that_is_down_is_said_to_be_so() {
 }
 
 #[test]
+fn a_tap_takes_no_name_of_another_interface() {
+    if !root_or_skip("a_tap_takes_no_name_of_another_interface") {
+        return;
+    }
+    let (topology, _station, gateway) = station_and_gateway(1500);
+    let polder = Gateway::start(&topology, &gateway, TAP);
+    let file = polder.socket().with_extension("toml");
+    let said = || {
+        let program = crate::support::polder().display().to_string();
+        let output = gateway.command(&program).arg("check").arg(&file).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let why = "host0 is a bridge of the kernel's: choose another name for the TAP";
+    assert!(!said().contains(why), "{}", said());
+    polder.stop();
+    gateway.ip(&["link", "add", "host0", "type", "bridge"]).unwrap();
+    assert!(said().contains(why), "{}", said());
+}
+
+#[test]
 fn a_tap_has_the_addresses_of_the_file_whenever_it_is_made() {
     if !root_or_skip("a_tap_has_the_addresses_of_the_file_whenever_it_is_made") {
         return;
@@ -144,20 +164,27 @@ fn a_tap_has_the_addresses_of_the_file_whenever_it_is_made() {
     assert_reaches(&station, HOST);
     let shown = || gateway.ip(&["address", "show", "dev", "host0"]).unwrap();
     assert!(shown().contains("fd90::2/64"), "{}", shown());
+    // Its neighbours never ask again.
+    let mac = || {
+        let shown = gateway.ip(&["-o", "link", "show", "dev", "host0"]).unwrap();
+        shown.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+    };
+    let first = mac();
+    station.ip(&["neighbour", "replace", &HOST.to_string(), "lladdr", &first, "dev", "eth0"]).unwrap();
     // Whoever takes it away gets another one.
     gateway.ip(&["link", "delete", "host0"]).unwrap();
     polder.wait_until_said("port host: closed");
-    // The new one has another link-layer address, and its neighbours ask again sooner or later.
-    let reaches_again = || {
-        station.ip(&["neighbour", "flush", "all"]).unwrap();
-        assert_reaches(&station, HOST);
-    };
-    reaches_again();
-    assert_eq!(state(&polder), "open");
+    assert_reaches(&station, HOST);
+    assert_eq!((state(&polder).as_str(), mac()), ("open", first.clone()));
     polder.stop();
     let again = Gateway::start(&topology, &gateway, &text);
-    reaches_again();
+    assert_reaches(&station, HOST);
+    assert_eq!(mac(), first);
     again.stop();
+    let other = Gateway::start(&topology, &gateway, &text.replace("host0", "host1"));
+    let shown = gateway.ip(&["-o", "link", "show", "dev", "host1"]).unwrap();
+    assert!(!shown.contains(&first), "{shown}");
+    other.stop();
 }
 
 #[test]
