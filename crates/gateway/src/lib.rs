@@ -22,3 +22,4 @@ pub mod show;
 pub mod trace;
 
 pub mod cli;
+pub mod cni;

@@ -59,6 +59,10 @@ pub(super) enum Command {
     /// With the same checks as `reload`, all of it or nothing. Such a port outlives reloads and upgrades; a restart needs
     /// `--persist`, which writes a file for it into `conf.d` beside the gateway's.
     Port(PortCommand),
+    /// Answers a container runtime as a CNI plugin, as under the name `polder-cni`.
+    ///
+    /// The call is in the environment (CNI_COMMAND and others), the network configuration on standard input.
+    Cni,
     /// Has a running gateway read its file again, and apply all that has changed or nothing.
     Reload(Reload),
     /// Keeps a change that `run --confirm` or `reload --confirm` would take back.

@@ -30,6 +30,7 @@ mod upgrade;
 
 pub use arguments::Arguments;
 
+use crate::cni;
 use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
@@ -64,6 +65,9 @@ const WRONG: u8 = 2;
 
 /// Carries out the command line of the process.
 pub fn main() -> ExitCode {
+    if cni::is_called() {
+        return cni::call().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     completions::answer();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -108,6 +112,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::CompileExpression { longest } => Ok(pcap::compile_for_parent(longest)?),
         Command::Trace(asked) => trace::trace(&asked),
         Command::Port(command) => port::port(&command),
+        Command::Cni => cni::call().map_err(|()| Failure::Told(FAILED)),
         Command::Reload(reload) => change::reload(&reload),
         Command::Confirm(gateway) => change::confirm(&gateway),
         Command::Diff(diff) => change::diff(&diff),

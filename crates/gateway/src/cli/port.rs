@@ -6,14 +6,12 @@ use super::ask::odd;
 use super::change::say;
 use super::screen::Screen;
 use crate::config::added::{changed, tables_of};
-use crate::config::directory_of;
 use crate::control::client::Client;
+use crate::control::port_file::{self, file_of};
 use crate::control::{Answer, Ask, PortOrder, PortRequest, ReadFile, Reloaded};
-use anyhow::{Context as _, Result, anyhow, ensure};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use anyhow::{Context as _, Result, ensure};
+use std::fs;
+use std::path::Path;
 use toml::{Table, Value};
 
 pub(super) fn port(command: &PortCommand) -> Result<(), Failure> {
@@ -34,11 +32,15 @@ pub(super) fn port(command: &PortCommand) -> Result<(), Failure> {
     };
     let answer = client.ask(Ask::File)?;
     let Answer::File(ReadFile { file }) = answer else { return Err(odd(&answer)) };
-    let own = directory_of(&file).join(format!("{}.toml", request.name));
+    let own = file_of(&file, &request.name);
     let reloaded = if persist || order != PortOrder::Add && own.exists() {
         let text = of_file(&own, order, &request.name, tables)?;
         let request = PortRequest { tables: text.clone(), in_file: true, ..request };
-        kept(&mut client, request, &own, &text)?
+        if request.dry_run {
+            ask(&mut client, request)?
+        } else {
+            port_file::kept(&mut client, request, &own, &text)?
+        }
     } else {
         ask(&mut client, request)?
     };
@@ -105,54 +107,12 @@ fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<S
     }
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let before = tables_of(name, &text).with_context(|| format!("{} is left to you", file.display()))?;
-    Ok(if order == PortOrder::Set { changed(before, tables).to_string() } else { String::new() })
-}
-
-/// Makes a change that the port's own file has, too: both of them or neither.
-fn kept(client: &mut Client, request: PortRequest, file: &Path, text: &str) -> Result<Reloaded, Failure> {
-    if request.dry_run {
-        return ask(client, request);
+    if order != PortOrder::Set {
+        return Ok(String::new());
     }
-    let before = match fs::read(file) {
-        Ok(before) => Some(before),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(error) => return Err(anyhow!(error).context(format!("cannot read {}", file.display())).into()),
-    };
-    put(file, (!text.is_empty()).then_some(text.as_bytes()))?;
-    match ask(client, request) {
-        Ok(reloaded) => Ok(reloaded),
-        Err(failure) => {
-            put(file, before.as_deref())?;
-            Err(failure)
-        }
-    }
-}
-
-/// Writes a file whole or not at all, or removes it.
-fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
-    let Some(content) = content else {
-        return fs::remove_file(file).with_context(|| format!("cannot remove {}", file.display()));
-    };
-    let directory = file.parent().context("a file is in a directory")?;
-    let unfinished = unfinished(file);
-    let written = fs::create_dir_all(directory).and_then(|()| {
-        // One that another left here is as bad as none.
-        let _ = fs::remove_file(&unfinished);
-        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&unfinished)?;
-        new.write_all(content)?;
-        new.sync_all()?;
-        fs::rename(&unfinished, file)?;
-        File::open(directory)?.sync_all()
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&unfinished);
-    }
-    written.with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Name of a file until it is whole: not one that gateways read.
-fn unfinished(file: &Path) -> PathBuf {
-    file.with_extension("toml.new")
+    // Comments in front say where the file is from.
+    let head = text.split_inclusive('\n').take_while(|line| line.starts_with('#')).collect::<String>();
+    Ok(head + &changed(before, tables).to_string())
 }
 
 #[cfg(test)]
@@ -176,19 +136,5 @@ mod tests {
         assert_eq!(tables["port"]["c5"]["weight"].as_integer(), Some(9));
         assert_eq!(tables["port"]["c5"]["kernel_hooks"].as_str(), Some("bypass"));
         assert_eq!(tables["bridge"]["lan"]["port"]["c5"]["vlan"]["access"].as_integer(), Some(10));
-    }
-
-    #[test]
-    fn a_file_is_whole_or_not_there() {
-        let directory = std::env::temp_dir().join(format!("polder-port-{}", std::process::id()));
-        let file = directory.join("c5.toml");
-        put(&file, Some(b"[port.c5]\n")).expect("a directory of our own");
-        assert_eq!(fs::read(&file).expect("it is there"), b"[port.c5]\n");
-        fs::create_dir(unfinished(&file)).expect("nothing of that name");
-        assert!(put(&file, Some(b"other")).is_err());
-        assert_eq!(fs::read(&file).expect("as before"), b"[port.c5]\n");
-        put(&file, None).expect("it is there");
-        assert!(!file.exists());
-        fs::remove_dir_all(&directory).expect("our own");
     }
 }

@@ -39,9 +39,17 @@ pub(super) fn read(path: &Path) -> std::result::Result<Vec<Part>, LoadError> {
     let directory = directory_of(path);
     let further = further(&directory).map_err(|reason| LoadError::Unreadable { path: directory, reason })?;
     for path in further {
-        parts.push(part(path, true)?);
+        match part(path, true) {
+            // A command has taken the port away meanwhile.
+            Err(LoadError::Unreadable { path, .. }) if fs::symlink_metadata(&path).is_err_and(is_absent) => {}
+            further => parts.push(further?),
+        }
     }
     Ok(parts)
+}
+
+fn is_absent(error: Error) -> bool {
+    error.kind() == ErrorKind::NotFound
 }
 
 /// The files of a directory that end with `.toml`, by name; none of one that is not there.

@@ -11,11 +11,12 @@
 //! ```
 //!
 //! [`server`] answers on a thread of its own; the datapath never waits for it. [`socket`] decides who
-//! has the socket's path; [`client`] finds gateways and asks them; [`last_words`] is what is said of one that ended
+//! has the socket's path; [`client`] finds gateways and asks them, [`port_file`] together with a file of `conf.d`; [`last_words`] is what is said of one that ended
 //! because it lost a thread.
 
 pub mod client;
 pub mod last_words;
+pub mod port_file;
 pub mod server;
 pub mod socket;
 

@@ -43,6 +43,11 @@ impl Service {
         let place = added.iter().position(|port| port.name == *name);
         let of = place.and_then(|place| added[place].of.as_ref());
         match order {
+            // A reload has read the file between its writing and this request.
+            PortOrder::Add if *in_file && is_as_said(&running, name, &request.tables) => {
+                return Ok(unchanged(*dry_run));
+            }
+            PortOrder::Delete if *in_file && !is_there => return Ok(unchanged(*dry_run)),
             PortOrder::Add if is_there => {
                 return Err(wrong(format!("port {name} is there: `polder port set {name}` changes it")));
             }
@@ -195,6 +200,19 @@ pub(super) fn with_ports(
 
 fn invalid(report: &Report) -> Refusal {
     Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
+}
+
+/// True if the running port `name` is the one that its tables in a file describe.
+fn is_as_said(running: &Configuration, name: &str, tables: &str) -> bool {
+    let is_there = running.ports.iter().any(|port| port.name == name);
+    let texts = [(format!("polder port {name}"), tables.to_owned())];
+    let said = is_there.then(|| added::with_ports(running, &[name], &texts));
+    said.and_then(Result::ok).is_some_and(|said| difference(running, &said.configuration).is_empty())
+}
+
+/// Answer to a request about what is so already.
+fn unchanged(dry_run: bool) -> Reloaded {
+    Reloaded { applied: !dry_run, changes: Vec::new(), warnings: String::new(), confirm: None }
 }
 
 /// Makes sure that a reload does not run into a change that waits to be confirmed.

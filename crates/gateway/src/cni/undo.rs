@@ -1,0 +1,44 @@
+//! Steps of ADD that are undone when a later one fails.
+
+use super::error::CniError;
+
+/// What undoes the steps so far, last step first.
+#[derive(Default)]
+pub(super) struct Undo<'a>(Vec<Box<dyn FnOnce() -> Result<(), CniError> + 'a>>);
+
+impl<'a> Undo<'a> {
+    /// Notes what undoes a step.
+    pub(super) fn note(&mut self, step: impl FnOnce() -> Result<(), CniError> + 'a) {
+        self.0.push(Box::new(step));
+    }
+
+    /// Undoes the steps. The error that was the reason gets those of undoing behind it.
+    pub(super) fn carry_out(self, reason: CniError) -> CniError {
+        self.0.into_iter().rev().fold(reason, |reason, step| match step() {
+            Ok(()) => reason,
+            Err(error) => reason.with(&format!("not undone, DEL does it: {error}")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn the_last_step_is_undone_first_and_all_are() {
+        let undone = RefCell::new(Vec::new());
+        let mut undo = Undo::default();
+        for step in 1..=3 {
+            let undone = &undone;
+            undo.note(move || {
+                undone.borrow_mut().push(step);
+                if step == 2 { Err(CniError::new(5, "stuck")) } else { Ok(()) }
+            });
+        }
+        let error = undo.carry_out(CniError::new(7, "wrong"));
+        assert_eq!(*undone.borrow(), [3, 2, 1]);
+        assert!(error.code == 7 && error.details.contains("stuck"), "{error}");
+    }
+}
