@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod scenarios;
 
+pub mod cni;
 pub mod detect;
 pub mod differential;
 pub mod e1000;

@@ -2,6 +2,7 @@
 //! is noticed, and what a restart of FRR loses.
 
 mod borders;
+mod cni;
 mod pages;
 mod ports;
 mod upgrade;
@@ -79,6 +80,8 @@ const PROMISES: &[Promise] = &[
     borders::PROMISES[3],
     pages::PROMISES[0],
     pages::PROMISES[1],
+    cni::PROMISES[0],
+    cni::PROMISES[1],
 ];
 
 /// Ports of the gateway.
@@ -102,6 +105,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     ports::measure(run)?;
     borders::measure(run)?;
     pages::measure(run)?;
+    cni::measure(run)?;
     restarts(run)?;
     packaged(run)
 }

@@ -8,6 +8,7 @@ mod support;
 mod bfd;
 mod bridge;
 mod capture;
+mod cni;
 mod completions;
 mod counted;
 mod daemons;

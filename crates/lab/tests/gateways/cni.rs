@@ -1,0 +1,35 @@
+//! The CNI plugin: its checks, and plugins with a fault that each of them has to find.
+
+use crate::support::{polder, root_or_skip, skip};
+use polder_lab::cni;
+
+fn can_run(test: &str) -> bool {
+    if !root_or_skip(test) {
+        return false;
+    }
+    if let Err(reason) = cni::available() {
+        skip(test, &format!("{reason:#}"));
+        return false;
+    }
+    true
+}
+
+#[test]
+fn containers_come_and_go_by_the_plugin() {
+    if !can_run("containers_come_and_go_by_the_plugin") {
+        return;
+    }
+    let verdicts = cni::run(&polder(), true, &|_| {}).unwrap();
+    let failures = verdicts.iter().filter_map(|verdict| Some((verdict.name, verdict.failure.as_ref()?)));
+    let failures = failures.map(|(name, failure)| format!("{name}: {failure}")).collect::<Vec<_>>();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn faults_of_a_plugin_are_found() {
+    if !can_run("faults_of_a_plugin_are_found") {
+        return;
+    }
+    let (missed, count) = cni::missed(&polder(), &|_| {}).unwrap();
+    assert!(missed.is_empty(), "{missed:?} of {count}");
+}
