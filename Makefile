@@ -11,6 +11,7 @@ ZSHDIR := $(COMPLETIONS)/zsh/site-functions
 UNITDIR := $(DESTDIR)$(PREFIX)/lib/systemd/system
 RULESDIR := $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 USERSDIR := $(DESTDIR)$(PREFIX)/lib/sysusers.d
+CNIDIR := $(DESTDIR)$(PREFIX)/lib/cni
 # The programs that are installed.
 PROGRAMS ?= polder polder-top polder-lab
 # What takes symbols out of the programs that are installed; empty to leave them in.
@@ -45,7 +46,7 @@ bench: need-cargo ## micro-benchmarks of all crates
 lab: build ## every measurement of the lab, in its quick form
 	$(RELEASE)/polder lab run all --quick
 
-install: built ## install what `make build` has built, completions, man pages, the systemd unit, udev rule and group below PREFIX (/usr/local)
+install: built ## install what `make build` has built, completions, man pages, the systemd unit, udev rule, group and CNI plugin below PREFIX (/usr/local)
 	install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP)) -t $(BINDIR) $(PROGRAMS:%=$(RELEASE)/%)
 	install -d $(COMPLETIONS)/bash-completion/completions $(ZSHDIR) $(COMPLETIONS)/fish/vendor_completions.d
 	$(RELEASE)/polder completions bash > $(COMPLETIONS)/bash-completion/completions/polder
@@ -62,6 +63,8 @@ install: built ## install what `make build` has built, completions, man pages, t
 	done
 	install -D -m 0644 -t $(RULESDIR) packaging/70-polder-usb.rules
 	install -D -m 0644 packaging/polder.sysusers $(USERSDIR)/polder.conf
+	install -d $(CNIDIR)
+	ln -sf ../../bin/polder $(CNIDIR)/polder-cni
 
 uninstall: ## remove what `make install` put there
 	rm -f $(PROGRAMS:%=$(BINDIR)/%)
@@ -69,7 +72,7 @@ uninstall: ## remove what `make install` put there
 	rm -f $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
 	rm -f $(MANDIR)/man1/polder.1 $(MANDIR)/man1/polder-*.1 $(MANDIR)/man5/polder.toml.5
 	for unit in packaging/*.service; do rm -f $(UNITDIR)/"$${unit##*/}"; done
-	rm -f $(RULESDIR)/70-polder-usb.rules $(USERSDIR)/polder.conf
+	rm -f $(RULESDIR)/70-polder-usb.rules $(USERSDIR)/polder.conf $(CNIDIR)/polder-cni
 
 deb: need-cargo ## build the Debian package and its list of components (SBOM) in target/deb
 	scripts/sbom target/deb

@@ -54,7 +54,7 @@ fn attach<'a>(
     let mac = MacAddress(link.mac).to_string();
     let addresses = attached.ips.iter().map(|ip| ip.address).collect::<Vec<Cidr>>();
     // Also when the gateway does not answer: then nobody knows if it has the port.
-    undo.note(|| Port::of(call, network).delete(attachment::connect(network).ok().as_mut()));
+    undo.note(|| Port::of(call, network).delete(attachment::reach(network).ok().as_mut()));
     port.add(&mut client, &mac, &addresses)?;
     namespace.set_up(link.index, call, &attached)?;
 

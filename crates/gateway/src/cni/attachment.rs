@@ -150,7 +150,7 @@ impl<'a> Port<'a> {
 
 /// Connects to the network's gateway, and makes sure that it is the one that ports are for.
 pub(super) fn connect(network: &Network) -> Result<Client, CniError> {
-    let mut client = Client::connect(&network.control()?)?;
+    let mut client = reach(network)?;
     let answer = client.ask(Ask::File)?;
     let Answer::File(ReadFile { file }) = answer else {
         return Err(ClientError::Answer(format!("{answer:?}")).into());
@@ -178,6 +178,11 @@ pub(super) fn connect(network: &Network) -> Result<Client, CniError> {
         ));
     }
     Ok(client)
+}
+
+/// Connects to the network's gateway.
+pub(super) fn reach(network: &Network) -> Result<Client, ClientError> {
+    Client::connect(&network.control()?)
 }
 
 /// Attachments of a network that have a file.

@@ -5,7 +5,6 @@ use super::call::Call;
 use super::error::{CniError, is_absent};
 use super::network::Network;
 use super::{ipam, pair};
-use crate::control::client::Client;
 
 /// Detaches a container; each step is made whatever became of the others.
 pub(super) fn delete(call: &Call, network: &Network, input: &[u8]) -> Result<(), CniError> {
@@ -15,24 +14,11 @@ pub(super) fn delete(call: &Call, network: &Network, input: &[u8]) -> Result<(),
 
 /// Deletes a port and its interface; a gateway that does not run needs no telling.
 pub(super) fn delete_port(network: &Network, port: &Port<'_>) -> Result<(), CniError> {
-    let deleted = match running(network) {
-        Ok(mut client) => port.delete(client.as_mut()),
-        Err(error) => Err(error),
+    let deleted = match attachment::reach(network) {
+        Ok(mut client) => port.delete(Some(&mut client)),
+        Err(error) if is_absent(&error) => port.delete(None),
+        Err(error) => Err(error.into()),
     };
     let steps = [deleted, pair::delete(&port.name)];
     CniError::all(steps.into_iter().filter_map(Result::err))
-}
-
-/// A connection to the gateway; `None` if it does not run.
-fn running(network: &Network) -> Result<Option<Client>, CniError> {
-    match network.control() {
-        Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return Err(error.into()),
-        Ok(socket) => match Client::connect(&socket) {
-            Err(error) if is_absent(&error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-            Ok(_) => {}
-        },
-    }
-    attachment::connect(network).map(Some)
 }
