@@ -23,8 +23,8 @@ pub(super) fn add(call: &Call, network: &Network, input: &[u8]) -> Result<Succes
 
 /// 1. Checks everything that can be checked.
 /// 2. Makes the pair, which also keeps a second ADD of the same attachment out.
-/// 3. Gets addresses from the IPAM plugin, and sets them.
-/// 4. Adds the port, then switches the container's end on, so that its first packet finds the bridge.
+/// 3. Gets addresses from the IPAM plugin, and sets them; the container's end is up, so that its port opens with a carrier.
+/// 4. Adds the port, held to these addresses, and announces them.
 fn attach<'a>(
     call: &'a Call,
     network: &'a Network,
@@ -49,14 +49,14 @@ fn attach<'a>(
     undo.note(|| ipam::ask("DEL", call, network, input));
     check_addresses(network, &attached)?;
     let link = namespace.look(&call.interface)?.ok_or_else(|| gone(call))?;
-    namespace.set_addresses(link.index, call, &attached.ips)?;
+    namespace.set_up(link.index, call, &attached)?;
 
     let mac = MacAddress(link.mac).to_string();
     let addresses = attached.ips.iter().map(|ip| ip.address).collect::<Vec<Cidr>>();
     // Also when the gateway does not answer: then nobody knows if it has the port.
     undo.note(|| Port::of(call, network).delete(attachment::reach(network).ok().as_mut()));
     port.add(&mut client, &mac, &addresses)?;
-    namespace.set_up(link.index, call, &attached)?;
+    namespace.announce(&link);
 
     attached.interfaces = interfaces(call, &port.name, &mac, link.mtu)?;
     attached.ips.iter_mut().for_each(|ip| ip.interface = Some(1));

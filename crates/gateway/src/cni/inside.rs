@@ -75,9 +75,9 @@ impl Namespace {
         found.map_err(|error| refused("read the container's interfaces", error))
     }
 
-    /// Gives the interface its addresses; it stays down.
-    pub(super) fn set_addresses(&self, index: u32, call: &Call, ips: &[Ip]) -> Result<(), CniError> {
-        let has_ipv6 = ips.iter().any(|ip| ip.address.address.is_ipv6());
+    /// Gives the interface its addresses, switches it on, and adds its routes.
+    pub(super) fn set_up(&self, index: u32, call: &Call, attached: &Success) -> Result<(), CniError> {
+        let has_ipv6 = attached.ips.iter().any(|ip| ip.address.address.is_ipv6());
         let name = &call.interface;
         let work = |client: &mut Client| {
             if has_ipv6 {
@@ -85,40 +85,31 @@ impl Namespace {
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "0");
             }
             pair::make_addresses(client, index, if has_ipv6 { BY_MAC } else { NOT_AT_ALL });
-            // Neighbours that know an earlier container of the address are told when the interface goes up.
-            for file in ["ipv4/conf/NAME/arp_notify", "ipv6/conf/NAME/ndisc_notify"] {
-                let _ = std::fs::write(format!("/proc/sys/net/{}", file.replace("NAME", name)), "1");
+            for Ip { address, .. } in &attached.ips {
+                let added = client.create(libc::RTM_NEWADDR, &address_body(index, *address));
+                added.map_err(|error| refused(&format!("give {name} the address {address}"), error))?;
             }
-            ips.iter().try_for_each(|ip| {
-                let added = client.create(libc::RTM_NEWADDR, &address_body(index, ip.address));
-                added.map_err(|error| refused(&format!("give {name} the address {}", ip.address), error))
-            })
+            let up = client.ask(libc::RTM_NEWLINK, &with_flags(index, libc::IFF_UP));
+            up.map_err(|error| refused(&format!("switch {name} on"), error))?;
+            attached.routes.iter().try_for_each(|route| add_route(client, index, route, attached))
         };
         self.inside(work).map_err(|error| refused("enter the container's namespace", error))?
     }
 
-    /// Switches the interface on, and adds its routes.
-    pub(super) fn set_up(&self, index: u32, call: &Call, attached: &Success) -> Result<(), CniError> {
-        let name = &call.interface;
-        let work = |client: &mut Client| {
-            let up = client.ask(libc::RTM_NEWLINK, &with_flags(index, libc::IFF_UP));
-            up.map_err(|error| refused(&format!("switch {name} on"), error))?;
-            attached.routes.iter().try_for_each(|route| {
-                let body = route_body(index, route, next_hop(route, &attached.ips));
-                match client.create(libc::RTM_NEWROUTE, &body) {
-                    // The first route to a network counts.
-                    Ok(()) | Err(Errno::EXIST) => Ok(()),
-                    Err(error) => Err(CniError::new(
-                        KERNEL,
-                        format!(
-                            "cannot add the route to {} ({error}): its next hop has to be in a network of {name}'s addresses",
-                            route.dst
-                        ),
-                    )),
-                }
-            })
-        };
-        self.inside(work).map_err(|error| refused("enter the container's namespace", error))?
+    /// Has the kernel announce the interface's addresses: neighbours may know an earlier container of them. Nothing
+    /// depends on it.
+    ///
+    /// Source: `arp_notify` and `ndisc_notify` of ip-sysctl.rst; setting the link-layer address that is there counts.
+    pub(super) fn announce(&self, link: &Link) {
+        let announced = self.inside(|client| {
+            for file in ["ipv4/conf/NAME/arp_notify", "ipv6/conf/NAME/ndisc_notify"] {
+                let _ = std::fs::write(format!("/proc/sys/net/{}", file.replace("NAME", &link.name)), "1");
+            }
+            let mut body = with_flags(link.index, 0);
+            put(&mut body, libc::IFLA_ADDRESS, &link.mac);
+            client.ask(libc::RTM_NEWLINK, &body)
+        });
+        let _ = announced;
     }
 
     /// Compares the interface with the result of ADD.
@@ -152,6 +143,21 @@ impl Namespace {
             Some(route) => lacks(format!("route to {}", route.dst)),
             None => Ok(()),
         }
+    }
+}
+
+fn add_route(client: &mut Client, index: u32, route: &Route, attached: &Success) -> Result<(), CniError> {
+    let body = route_body(index, route, next_hop(route, &attached.ips));
+    match client.create(libc::RTM_NEWROUTE, &body) {
+        // The first route to a network counts.
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(CniError::new(
+            KERNEL,
+            format!(
+                "cannot add the route to {} ({error}): its next hop has to be in a network of the container's addresses",
+                route.dst
+            ),
+        )),
     }
 }
 

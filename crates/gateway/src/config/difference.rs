@@ -101,7 +101,7 @@ impl Named for Bridge {
 
 /// Compares the running configuration with the one that is to replace it.
 pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
-    let target = renumbered(new, old);
+    let target = reordered(renumbered(new, old), old);
     let ports = changes(&old.ports, &target.ports);
     let restart = restart(old, &target).into_iter().chain(detail::fixed(old, &target, &ports));
     Difference {
@@ -202,6 +202,18 @@ fn keys<T: Keyed>(
         let change = keys::changed(key, old, new)?;
         Some(Restart { section: section.to_owned(), key: key.name.to_owned(), change, reason })
     })
+}
+
+/// `target` with the members of its bridges in the order of `old`, and those that are new behind them: their order means
+/// nothing.
+fn reordered(mut target: Configuration, old: &Configuration) -> Configuration {
+    for bridge in &mut target.bridges {
+        let Some(before) = old.bridges.iter().find(|before| before.name == bridge.name) else { continue };
+        let ports = before.members.iter().map(|member| member.port);
+        let places: BTreeMap<PortId, usize> = ports.zip(0..).collect();
+        bridge.members.sort_by_key(|member| places.get(&member.port).copied().unwrap_or(usize::MAX));
+    }
+    target
 }
 
 /// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that

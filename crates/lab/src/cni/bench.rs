@@ -226,6 +226,12 @@ impl Bench {
         Ok(())
     }
 
+    /// Makes sure that a station reaches an address at its first try.
+    pub(super) fn is_reached_at_once(&self, address: Ipv4Addr) -> anyhow::Result<()> {
+        ensure!(wait_for_ping(&self.left, address, MOMENT)?, "{address} does not answer {LEFT} at once");
+        Ok(())
+    }
+
     /// Makes sure that no station answers a container.
     pub(super) fn is_silent(&self, container: &Namespace) -> anyhow::Result<()> {
         ensure!(!wait_for_ping(container, RIGHT, MOMENT)?, "{RIGHT} answers {}", container.name());

@@ -55,6 +55,11 @@ fn add(bench: &mut Bench) -> anyhow::Result<String> {
     let routes = container.ip(&["route"])?;
     ensure!(routes.contains(&format!("default via {LEFT} dev eth0")), "{routes}");
     bench.reaches(&container)?;
+    // The first packet to a container finds it, without ARP's second try a second later.
+    let other = bench.container("c2")?;
+    let second = bench.add(&other)?;
+    bench.is_reached_at_once(second)?;
+    bench.done("del", &other)?;
     let (ports, files) = (bench.ports()?, bench.files());
     ensure!(ports.len() == 1 && ports[0].1 == "open" && files.len() == 1, "{ports:?}, {files:?}");
     let file = fs::read_to_string(&files[0])?;
@@ -178,7 +183,7 @@ fn failed_add(bench: &mut Bench) -> anyhow::Result<String> {
         ("typo", "\"bridge\"", "\"vlna\":5,\"bridge\"", "no key of this plugin"),
         ("none", "host-local", "no-such-ipam", "no IPAM plugin no-such-ipam"),
         ("range", "10.88.0.250", "10.89.0.250", "IPAM plugin host-local"),
-        // Behind the port: its routes come last.
+        // Behind the address.
         ("route", "\"dst\":\"0.0.0.0/0\"", "\"dst\":\"0.0.0.0/0\",\"gw\":\"192.0.2.1\"", "next hop has to be"),
     ] {
         bench.network(name, &[(from, to)])?;
