@@ -137,4 +137,14 @@ mod tests {
         assert_eq!(tables["port"]["c5"]["kernel_hooks"].as_str(), Some("bypass"));
         assert_eq!(tables["bridge"]["lan"]["port"]["c5"]["vlan"]["access"].as_integer(), Some(10));
     }
+
+    #[test]
+    fn comments_in_front_of_a_file_stay() {
+        let file = std::env::temp_dir().join(format!("polder-set-{}.toml", std::process::id()));
+        fs::write(&file, "# from CNI\n[port.c5]\ninterface = \"veth5\"\n").expect("a file of our own");
+        let change = "[port.c5]\nweight = 9\n".parse().expect("TOML");
+        let text = of_file(&file, PortOrder::Set, "c5", change).expect("its own");
+        assert!(text.starts_with("# from CNI\n[port.c5]\n") && text.contains("weight = 9"), "{text}");
+        fs::remove_file(&file).expect("our own");
+    }
 }

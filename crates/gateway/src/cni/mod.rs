@@ -72,7 +72,7 @@ pub fn call() -> Result<(), ()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(drop).and(outcome)
 }
 
-/// What the plugin prints; nothing for most operations.
+/// Result of the call as text; empty for operations without one.
 fn answer(variable: impl Fn(&str) -> Option<String>, input: &[u8]) -> Result<String, CniError> {
     let command = Command::of(&variable)?;
     if command == Command::Version {

@@ -139,7 +139,7 @@ pub(super) fn list(network: &str) -> Result<Vec<(String, Attachment)>, CniError>
     Ok(links.map_err(failed)?.iter().filter_map(|(_, body)| attachment(body)).collect())
 }
 
-/// Alias of the machine's end, and what a port's file says of itself.
+/// Alias of the machine's end, and first line of the port's file.
 pub(super) fn alias_of(network: &str, container: &str, interface: &str) -> String {
     format!("{ALIAS} {network} {container} {interface}")
 }

@@ -2,12 +2,12 @@
 
 use super::error::CniError;
 
-/// What undoes the steps so far, last step first.
+/// Actions that undo the steps so far.
 #[derive(Default)]
 pub(super) struct Undo<'a>(Vec<Box<dyn FnOnce() -> Result<(), CniError> + 'a>>);
 
 impl<'a> Undo<'a> {
-    /// Notes what undoes a step.
+    /// Notes the action that undoes a step.
     pub(super) fn note(&mut self, step: impl FnOnce() -> Result<(), CniError> + 'a) {
         self.0.push(Box::new(step));
     }

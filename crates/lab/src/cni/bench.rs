@@ -81,7 +81,12 @@ impl Bench {
             None => symlink(&self.polder, &plugin)?,
             Some(script) => {
                 let directory = self.topology.directory().display();
-                fs::write(&plugin, format!("#!/bin/sh\ndirectory={directory}\nreal=$directory/bin/real/polder-cni\n{script}\n"))?;
+                fs::write(
+                    &plugin,
+                    format!(
+                        "#!/bin/sh\ndirectory={directory}\nreal=$directory/bin/real/polder-cni\n{script}\n"
+                    ),
+                )?;
                 fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755))?;
             }
         }
@@ -101,7 +106,8 @@ impl Bench {
 
     /// Writes a network's configuration, in which texts are replaced by others.
     pub(super) fn network(&self, name: &str, changes: &[(&str, &str)]) -> anyhow::Result<()> {
-        let text = serde_json::json!({ "cniVersion": "1.1.0", "name": name, "plugins": [self.plugin_of(name)] });
+        let text =
+            serde_json::json!({ "cniVersion": "1.1.0", "name": name, "plugins": [self.plugin_of(name)] });
         let text = changes.iter().fold(text.to_string(), |text, (from, to)| text.replace(from, to));
         Ok(fs::write(self.file(&format!("net.d/{name}.conflist")), text)?)
     }
@@ -131,11 +137,13 @@ impl Bench {
     /// Starts the gateway; until it answers.
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
         let mut command = self.gateway.command(&self.polder);
-        let running = Running::start("polder", command.args(["run", "--yes"]).arg(self.file("gateway.toml")))?;
+        let running =
+            Running::start("polder", command.args(["run", "--yes"]).arg(self.file("gateway.toml")))?;
         let running = self.running.insert(running);
         let end = clock::now() + PATIENCE;
         let socket = self.topology.directory().join("gateway.sock");
-        let ask = || command::run(Command::new(&self.polder).args(["show", "ports", "--socket"]).arg(&socket));
+        let ask =
+            || command::run(Command::new(&self.polder).args(["show", "ports", "--socket"]).arg(&socket));
         while ask().is_err() {
             running.check()?;
             ensure!(clock::now() < end, "the gateway does not answer: {}", last_lines(&running.said(), 12));
@@ -166,11 +174,18 @@ impl Bench {
 
     /// Runs `polder` against the gateway.
     pub(super) fn ask(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        command::run(Command::new(&self.polder).args(arguments).arg("--socket").arg(self.file("gateway.sock")))
+        command::run(
+            Command::new(&self.polder).args(arguments).arg("--socket").arg(self.file("gateway.sock")),
+        )
     }
 
     /// Calls `cnitool` with an operation for a container.
-    pub(super) fn tool(&self, operation: &str, network: &str, container: &Namespace) -> anyhow::Result<Output> {
+    pub(super) fn tool(
+        &self,
+        operation: &str,
+        network: &str,
+        container: &Namespace,
+    ) -> anyhow::Result<Output> {
         // The cache of results is the bench's own.
         let script = "mkdir -p /var/lib/cni && mount --bind \"$1\" /var/lib/cni && shift && exec \"$@\"";
         let mut command = self.gateway.command("sh");
@@ -188,7 +203,12 @@ impl Bench {
     }
 
     /// Has `cnitool` refuse it; gives the reason.
-    pub(super) fn refused(&self, operation: &str, network: &str, container: &Namespace) -> anyhow::Result<String> {
+    pub(super) fn refused(
+        &self,
+        operation: &str,
+        network: &str,
+        container: &Namespace,
+    ) -> anyhow::Result<String> {
         let output = self.tool(operation, network, container)?;
         ensure!(!output.status.success(), "{operation} of {network} was done: {}", said(&output));
         Ok(said(&output))
@@ -258,7 +278,8 @@ impl Bench {
     /// Files of the containers' ports.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.file("conf.d")).into_iter().flatten().flatten();
-        let is_port = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cni"));
+        let is_port =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cni"));
         entries.map(|entry| entry.path()).filter(is_port).collect()
     }
 
@@ -270,7 +291,11 @@ impl Bench {
                 let path = entry?.path();
                 let is_address =
                     path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
-                if path.is_dir() { folders.push(path) } else if is_address { given.push(path) }
+                if path.is_dir() {
+                    folders.push(path)
+                } else if is_address {
+                    given.push(path)
+                }
             }
         }
         Ok(given)

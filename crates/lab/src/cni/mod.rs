@@ -48,7 +48,8 @@ pub fn run(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Result
     let tools = available()?;
     let verdict = |check: &checks::Check| {
         says(check.name);
-        let outcome = Bench::lay(polder, &tools, None, is_quick).and_then(|mut bench| (check.run)(&mut bench));
+        let outcome =
+            Bench::lay(polder, &tools, None, is_quick).and_then(|mut bench| (check.run)(&mut bench));
         let (failure, remark) = match outcome {
             Ok(remark) => (None, remark),
             Err(error) => (Some(format!("{error:#}")), String::new()),

@@ -33,11 +33,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
          exec $real <$directory/in.$$",
     ),
     mutant("deletes nothing", "delete", "[ $CNI_COMMAND != DEL ] || exit 0\nexec $real"),
-    mutant(
-        "keeps the address",
-        "delete",
-        "[ $CNI_COMMAND = DEL ] || exec $real\nsed s/host-local// | $real",
-    ),
+    mutant("keeps the address", "delete", "[ $CNI_COMMAND = DEL ] || exec $real\nsed s/host-local// | $real"),
     mutant(
         "wants ADD before DEL",
         "out of order",
@@ -59,11 +55,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "gateway down",
         "[ $CNI_COMMAND != DEL ] || [ -S $directory/gateway.sock ] || exit 0\nexec $real",
     ),
-    mutant(
-        "keeps no file",
-        "restart",
-        "$real || exit\n[ $CNI_COMMAND != ADD ] || rm $directory/conf.d/cni*",
-    ),
+    mutant("keeps no file", "restart", "$real || exit\n[ $CNI_COMMAND != ADD ] || rm $directory/conf.d/cni*"),
     mutant(
         "keeps the file of a port that goes",
         "reloads",
@@ -90,9 +82,5 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "sed 's/\"cniVersion\":\"[0-9.]*\"/\"cniVersion\":\"1.1.0\"/' | $real",
     ),
     mutant("is slow", "rate", "sleep 0.3\nexec $real"),
-    mutant(
-        "interrupts other ports",
-        "rate",
-        "ip link set near down\nip link set near up\nexec $real",
-    ),
+    mutant("interrupts other ports", "rate", "ip link set near down\nip link set near up\nexec $real"),
 ];

@@ -29,7 +29,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         let failed = failed.map(|(name, failure)| format!("{name}: {failure}")).collect::<Vec<_>>();
         run.record_one(FAILED, failed.len() as f64);
         let remarks = verdicts.iter().filter(|verdict| !verdict.remark.is_empty());
-        let remarks = remarks.map(|verdict| format!("{}: {}", verdict.name, verdict.remark)).collect::<Vec<_>>();
+        let remarks =
+            remarks.map(|verdict| format!("{}: {}", verdict.name, verdict.remark)).collect::<Vec<_>>();
         run.remark(FAILED, format!("of {} checks; {}", verdicts.len(), remarks.join("; ")));
         if !failed.is_empty() {
             run.remark(FAILED, failed.join("; "));
