@@ -422,7 +422,7 @@ mod tests {
         assert_eq!((added.name.as_str(), added.id), ("gre1@192.168.20.2", PortId(4)));
         assert!(new.tunnels.changed.is_empty() && new.tunnels.removed.is_empty());
         let members = new.target.bridges[0].members.iter().map(|member| member.port.0).collect::<Vec<_>>();
-        assert_eq!(members, [0, 1, 4, 3]);
+        assert_eq!(members, [0, 1, 3, 4]);
         assert_eq!(new.to_string(), "+ tunnel gre1@192.168.20.2 (to 192.168.20.2)\n~ bridge br0 (4 members)");
         let gone = difference(&new.target, &with_remotes(two));
         assert_eq!((gone.tunnels.removed[0].id, gone.tunnels.added.len()), (PortId(3), 0));
