@@ -323,12 +323,21 @@ impl Bench {
             UdpStream { from: &self.left, to: &self.right, destination, frame_bytes: 128, rate: RATE, time };
         std::thread::scope(|scope| {
             let streaming = scope.spawn(|| stream.run());
-            let mut count = 0;
-            for container in containers.iter().cycle().take_while(|_| clock::now() < end) {
-                self.done("add", container)?;
-                self.done("del", container)?;
-                count += 1;
-            }
+            let each = |containers: &[Namespace]| {
+                let mut count = 0;
+                for container in containers.iter().cycle().take_while(|_| clock::now() < end) {
+                    self.done("add", container)?;
+                    self.done("del", container)?;
+                    count += 1;
+                }
+                anyhow::Ok(count)
+            };
+            // Two at a time, as runtimes call.
+            let (first, second) = containers.split_at(containers.len() / 2);
+            let calling = scope.spawn(move || each(first));
+            let own = each(second);
+            let other = calling.join().map_err(|_| anyhow::anyhow!("calls panicked"))?;
+            let count = own? + other?;
             let outcome = streaming.join().map_err(|_| anyhow::anyhow!("the stream panicked"))??;
             Ok((count, outcome.arrivals))
         })

@@ -81,6 +81,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "versions",
         "sed 's/\"cniVersion\":\"[0-9.]*\"/\"cniVersion\":\"1.1.0\"/' | $real",
     ),
-    mutant("is slow", "rate", "sleep 0.3\nexec $real"),
+    mutant("is slow", "rate", "sleep 0.6\nexec $real"),
     mutant("interrupts other ports", "rate", "ip link set near down\nip link set near up\nexec $real"),
 ];

@@ -20,14 +20,15 @@ pub(super) fn pinned(bench: &mut Bench) -> anyhow::Result<String> {
     ensure!(before == 0, "{before} packets were dropped before");
     // The neighbour's IP address.
     let cidr = |address: Ipv4Addr| format!("{address}/24");
-    thief.ip(&["address", "add", &cidr(address), "dev", "eth0"])?;
+    // Addresses of the same network go with its first one.
     thief.ip(&["address", "del", &cidr(own), "dev", "eth0"])?;
+    thief.ip(&["address", "add", &cidr(address), "dev", "eth0"])?;
     bench.is_silent(&thief)?;
     let taken = bench.drops("source-guard")?;
     ensure!(taken > before, "nothing was counted");
     bench.reaches(&victim)?;
-    thief.ip(&["address", "add", &cidr(own), "dev", "eth0"])?;
     thief.ip(&["address", "del", &cidr(address), "dev", "eth0"])?;
+    thief.ip(&["address", "add", &cidr(own), "dev", "eth0"])?;
     bench.reaches(&thief)?;
     // The neighbour's MAC address, while the victim is quiet.
     let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
