@@ -351,8 +351,6 @@ mod tests {
     #[test]
     fn members_in_another_order_are_no_difference() {
         assert!(from_base(r#"["lan", "dmz", "gre1"]"#, r#"["gre1", "lan", "dmz"]"#).is_empty());
-        let fewer = from_base(r#"["lan", "dmz", "gre1"]"#, r#"["dmz", "lan"]"#);
-        assert_eq!(fewer.bridges.changed[0].new.members.len(), 2);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "collects everything",
         "collect",
-        "[ $CNI_COMMAND = GC ] || exec $real\nsed 's/\"valid\"/\"other\"/' | $real",
+        "[ $CNI_COMMAND = GC ] || exec $real\nsed s/valid-attachments/other/ | $real",
     ),
     mutant("is always ready", "status", "[ $CNI_COMMAND != STATUS ] || exit 0\nexec $real"),
     mutant(

@@ -1,6 +1,6 @@
 //! What goes wrong around the plugin: namespaces, disks, gateways and reloads.
 
-use super::super::bench::{Bench, NETWORK, said};
+use super::super::bench::{self, Bench, NETWORK};
 use super::{NOTHING, code_of, of};
 use crate::command;
 use crate::topology::Namespace;
@@ -109,7 +109,7 @@ pub(super) fn gateway_down(bench: &mut Bench) -> anyhow::Result<String> {
     let variables = of(&other);
     let output = bench
         .call(&[&variables.each()[..], &[("CNI_COMMAND", "ADD")]].concat(), &bench.input("1.1.0", &[]))?;
-    ensure!(code_of(&output) == Some(11), "{}", super::super::bench::said(&output));
+    ensure!(code_of(&output) == Some(11), "{}", bench::said(&output));
     bench.done("del", &container)?;
     bench.start()?;
     bench.nothing_is_left()?;
