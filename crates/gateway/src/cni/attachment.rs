@@ -13,7 +13,12 @@ use crate::control::{Answer, Ask, PortOrder, PortRequest, ReadFile};
 use crate::show::{View, What};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 use toml::{Table, Value};
+
+/// Number of looks at a port without a carrier, and time between two.
+const LOOKS: u32 = 20;
+const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The port of an attachment.
 #[derive(Debug)]
@@ -134,17 +139,31 @@ impl<'a> Port<'a> {
             }
             Err(error) => return Err(error.into()),
         }
-        let shown =
-            client.ask(Ask::Show { what: What::Ports, of: Some(self.name.clone()), since_seconds: None })?;
-        let Answer::Shown(shown) = shown else { return Err(broken("the gateway shows no ports".to_owned())) };
-        let View::Ports(rows) = shown.view else {
-            return Err(broken("the gateway shows no ports".to_owned()));
-        };
-        match rows.iter().find(|row| row.name == self.name) {
-            Some(row) if row.state == "open" => Ok(()),
-            Some(row) => Err(broken(format!("the port {} is {}", self.name, row.state))),
+        let mut state = self.state(client)?;
+        // The gateway hears of a carrier that has come back within a second.
+        for _ in 0..LOOKS {
+            if state.as_deref() != Some("no-carrier") {
+                break;
+            }
+            std::thread::sleep(BETWEEN);
+            state = self.state(client)?;
+        }
+        match state.as_deref() {
+            Some("open") => Ok(()),
+            Some(state) => Err(broken(format!("the port {} is {state}", self.name))),
             None => Err(broken(format!("the gateway has no port {}", self.name))),
         }
+    }
+
+    /// State of the gateway's port, as `polder show ports` has it; `None` if there is none.
+    fn state(&self, client: &mut Client) -> Result<Option<String>, CniError> {
+        let ask = Ask::Show { what: What::Ports, of: Some(self.name.clone()), since_seconds: None };
+        let answer = client.ask(ask)?;
+        let Answer::Shown(shown) = answer else {
+            return Err(ClientError::Answer(format!("{answer:?}")).into());
+        };
+        let View::Ports(rows) = shown.view else { return Ok(None) };
+        Ok(rows.into_iter().find(|row| row.name == self.name).map(|row| row.state))
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Containers a minute.
+/// Containers a minute; half of them where the machine does other work, as in a test.
 const A_MINUTE: u32 = 250;
 
 pub(super) fn pinned(bench: &mut Bench) -> anyhow::Result<String> {
@@ -53,7 +53,8 @@ pub(super) fn rate(bench: &mut Bench) -> anyhow::Result<String> {
     let seconds = (clock::now() - begun).as_secs_f64();
     let minute = f64::from(count) * 60.0 / seconds;
     ensure!(arrivals.lost == 0 && arrivals.reordered == 0, "{arrivals:?} beside {count} containers");
-    ensure!(minute >= f64::from(A_MINUTE), "{minute:.0} containers a minute");
+    let least = if bench.is_quick { A_MINUTE / 2 } else { A_MINUTE };
+    ensure!(minute >= f64::from(least), "{minute:.0} containers a minute");
     bench.nothing_is_left()?;
     Ok(format!("{minute:.0} containers a minute, {} packets between {LEFT} and {RIGHT}", arrivals.sent))
 }
