@@ -1,4 +1,4 @@
-//! What goes wrong around the plugin: namespaces, disks, gateways and reloads.
+//! Faults around the plugin: namespaces, disks, gateways that end, and reloads.
 
 use super::super::bench::{self, Bench, NETWORK};
 use super::{NOTHING, code_of, of};
