@@ -170,9 +170,9 @@ impl Success {
         let mut object = json!(self);
         object["cniVersion"] = json!(version);
         if !is_at_least(version, "1.0.0") {
-            for (ip, shown) in self.ips.iter().zip(rows(&mut object, "ips")) {
-                shown["version"] = json!(if ip.address.address.is_ipv4() { "4" } else { "6" });
-            }
+            let family = |ip: &Ip| if ip.address.address.is_ipv4() { "4" } else { "6" };
+            let ips = self.ips.iter().zip(rows(&mut object, "ips"));
+            ips.for_each(|(ip, shown)| shown["version"] = json!(family(ip)));
         }
         if !is_at_least(version, "1.1.0") {
             for (list, keys) in

@@ -34,7 +34,7 @@ mod tests {
             let undone = &undone;
             undo.note(move || {
                 undone.borrow_mut().push(step);
-                if step == 2 { Err(CniError::new(5, "stuck")) } else { Ok(()) }
+                (step != 2).then_some(()).ok_or_else(|| CniError::new(5, "stuck"))
             });
         }
         let error = undo.carry_out(CniError::new(7, "wrong"));

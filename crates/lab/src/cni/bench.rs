@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The stations.
 pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -284,26 +284,23 @@ impl Bench {
     }
 
     /// Addresses that `host-local` has given.
-    pub(super) fn given(&self) -> anyhow::Result<Vec<PathBuf>> {
+    pub(super) fn given(&self) -> Vec<PathBuf> {
+        let is_address = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok())
+        };
         let (mut folders, mut given) = (vec![self.file("ipam")], Vec::new());
         while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten() {
-                let path = entry?.path();
-                let is_address =
-                    path.file_name().is_some_and(|name| name.to_string_lossy().parse::<IpAddr>().is_ok());
-                if path.is_dir() {
-                    folders.push(path)
-                } else if is_address {
-                    given.push(path)
-                }
-            }
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+            let (inner, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+            folders.extend(inner);
+            given.extend(files.into_iter().filter(is_address));
         }
-        Ok(given)
+        given
     }
 
     /// Makes sure that no container has left a port, a file, an interface or an address.
     pub(super) fn nothing_is_left(&self) -> anyhow::Result<()> {
-        let (ports, files, given) = (self.ports()?, self.files(), self.given()?);
+        let (ports, files, given) = (self.ports()?, self.files(), self.given());
         ensure!(ports.is_empty() && files.is_empty(), "ports are left: {ports:?}, {files:?}");
         ensure!(given.is_empty(), "addresses are left: {given:?}");
         let links = self.gateway.ip(&["-o", "link", "show"])?;
@@ -323,24 +320,26 @@ impl Bench {
             UdpStream { from: &self.left, to: &self.right, destination, frame_bytes: 128, rate: RATE, time };
         std::thread::scope(|scope| {
             let streaming = scope.spawn(|| stream.run());
-            let each = |containers: &[Namespace]| {
-                let mut count = 0;
-                for container in containers.iter().cycle().take_while(|_| clock::now() < end) {
-                    self.done("add", container)?;
-                    self.done("del", container)?;
-                    count += 1;
-                }
-                anyhow::Ok(count)
-            };
             // Two at a time, as runtimes call.
             let (first, second) = containers.split_at(containers.len() / 2);
-            let calling = scope.spawn(move || each(first));
-            let own = each(second);
+            let calling = scope.spawn(|| self.cycle(first, end));
+            let own = self.cycle(second, end);
             let other = calling.join().map_err(|_| anyhow::anyhow!("calls panicked"))?;
             let count = own? + other?;
             let outcome = streaming.join().map_err(|_| anyhow::anyhow!("the stream panicked"))??;
             Ok((count, outcome.arrivals))
         })
+    }
+
+    /// Has containers come and go, one after the other, until `end`; gives their number.
+    fn cycle(&self, containers: &[Namespace], end: Instant) -> anyhow::Result<u32> {
+        let mut count = 0;
+        for container in containers.iter().cycle().take_while(|_| clock::now() < end) {
+            self.done("add", container)?;
+            self.done("del", container)?;
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Deletes a container's namespace.

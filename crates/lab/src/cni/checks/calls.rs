@@ -91,7 +91,7 @@ pub(super) fn twice(bench: &mut Bench) -> anyhow::Result<String> {
     ensure!(said.contains("has an interface eth0 already"), "{said}");
     bench.reaches(&container)?;
     ensure!(container.ip(&["-o", "address", "show", "dev", "eth0"])? == before, "the first was replaced");
-    ensure!(bench.given()?.len() == 1, "{:?}", bench.given()?);
+    ensure!(bench.given().len() == 1, "{:?}", bench.given());
     bench.done("check", &container)?;
     Ok(NOTHING)
 }
@@ -143,7 +143,7 @@ pub(super) fn collect(bench: &mut Bench) -> anyhow::Result<String> {
         let output = collect()?;
         ensure!(output.status.success() && output.stdout.is_empty(), "{}", said(&output));
         ensure!(bench.ports()?.len() == 1 && bench.files().len() == 1, "{:?}", bench.ports()?);
-        ensure!(bench.given()?.len() == 1, "{:?}", bench.given()?);
+        ensure!(bench.given().len() == 1, "{:?}", bench.given());
         bench.reaches(&kept)?;
         ensure!(gone.ip(&["link", "show", "dev", "eth0"]).is_err(), "it has its interface");
     }
