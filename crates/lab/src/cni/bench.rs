@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The stations.
 pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -332,7 +332,7 @@ impl Bench {
     }
 
     /// Has containers come and go, one after the other, until `end`; gives their number.
-    fn cycle(&self, containers: &[Namespace], end: Instant) -> anyhow::Result<u32> {
+    fn cycle(&self, containers: &[Namespace], end: Duration) -> anyhow::Result<u32> {
         let mut count = 0;
         for container in containers.iter().cycle().take_while(|_| clock::now() < end) {
             self.done("add", container)?;
