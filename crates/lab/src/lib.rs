@@ -15,6 +15,7 @@ pub mod lan78xx;
 pub mod packages;
 pub mod pages;
 pub mod peers;
+pub mod replay;
 pub mod restart;
 pub mod selftests;
 pub mod services;
