@@ -2,8 +2,8 @@
 
 use super::choice::{Choice, Published};
 use super::{MARKS, pattern, rules, scenario};
-use crate::report::{Row, number, page};
-use crate::scenarios::ALL;
+use crate::report::{Row, number, page, sentences};
+use crate::scenarios::{ALL, Scenario};
 use anyhow::Context as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -72,6 +72,7 @@ const READING: &str = "
 /// `README.md` of the folder.
 pub(super) fn page(choice: &Choice<'_>, notes: &Notes) -> String {
     let mut text = HEAD.to_owned();
+    text.push_str(&conclusion(choice));
     text.push_str(&machines(choice));
     text.push_str("\n## Beside peers\n\n");
     text.push_str(&table(choice, notes.beside.iter(), ""));
@@ -91,6 +92,24 @@ pub(super) fn in_readme(text: &str, choice: &Choice<'_>, notes: &Notes) -> Optio
     let chosen = notes.beside.iter().filter(|line| line.readme);
     let table = table(choice, chosen, "docs/measurements/");
     Some(format!("{before}{}{table}{}{after}", MARKS[0], MARKS[1]))
+}
+
+/// Goals held and missed over all scenarios, and the scenarios that miss most.
+fn conclusion(choice: &Choice<'_>) -> String {
+    let of_scenario = |scenario: &Scenario| {
+        let rows = scenario.promises.iter().filter_map(|promise| choice.row(promise.name)?.1.met);
+        let met = rows.collect::<Vec<_>>();
+        (met.len(), met.iter().filter(|&&met| !met).count())
+    };
+    let counts = ALL.iter().map(|scenario| (scenario.name, of_scenario(scenario))).collect::<Vec<_>>();
+    let judged = counts.iter().map(|(_, (judged, _))| judged).sum::<usize>();
+    let missed = counts.iter().map(|(_, (_, missed))| missed).sum::<usize>();
+    let mut missing = counts.iter().filter(|(_, (_, missed))| *missed > 0).collect::<Vec<_>>();
+    missing.sort_by_key(|(_, (_, missed))| core::cmp::Reverse(*missed));
+    let names = missing.iter().map(|(name, (_, missed))| format!("[{name}]({name}.md) {missed}"));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let by_scenario = if names.is_empty() { String::new() } else { format!("Missed by scenario: {names}.\n") };
+    format!("\n{} of {judged} goals are held, {missed} missed.\n{by_scenario}", judged - missed)
 }
 
 /// Machines with the reports that count.
@@ -159,15 +178,9 @@ fn table<'a>(choice: &Choice<'_>, lines: impl Iterator<Item = &'a Beside>, way: 
             let _ = writeln!(text, "| {} | not measured | | {} | |", line.what, line.configuration);
             continue;
         };
-        let peers = line.peers.iter().map(|(name, row)| match published.report.row(row) {
-            Some(row) if rules::is_published(&published.report, row) => {
-                format!("{name} {}", scenario::value(row))
-            }
-            Some(_) | None => format!("{name} –"),
-        });
-        let peers = peers.collect::<Vec<_>>().join("; ");
+        let peers = peers(line, published);
         let (day, _) = published.name.split_once('/').unwrap_or((&published.name, ""));
-        let (value, Beside { what, configuration, .. }) = (scenario::value(row), line);
+        let (value, Beside { what, configuration, .. }) = (sentences::value(row), line);
         let _ = writeln!(
             text,
             "| {what} | {value} | {peers} | {configuration} | [{day}]({way}{}) |",
@@ -175,6 +188,22 @@ fn table<'a>(choice: &Choice<'_>, lines: impl Iterator<Item = &'a Beside>, way: 
         );
     }
     text
+}
+
+/// Peers with their figures, and at the end the names of those without one.
+fn peers(line: &Beside, published: &Published) -> String {
+    let row = |name: &str| {
+        let row = published.report.row(name)?;
+        rules::is_published(&published.report, row).then_some(row)
+    };
+    let (here, absent) = line.peers.iter().partition::<Vec<_>, _>(|(_, name)| row(name).is_some());
+    let figure = |(name, of): &&(String, String)| Some(format!("{name} {}", sentences::value(row(of)?)));
+    let mut parts = here.iter().filter_map(figure).collect::<Vec<_>>();
+    if !absent.is_empty() {
+        let names = absent.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+        parts.push(format!("not here: {}", names.join(", ")));
+    }
+    parts.join("; ")
 }
 
 /// A line for each cause, and for each row without one.

@@ -2,7 +2,8 @@
 
 use super::choice::{Choice, Published};
 use super::rules;
-use crate::report::{Better, Report, Row, number, page, plot};
+use crate::report::sentences::{self, Group, Line};
+use crate::report::{Better, Report, Row, page, plot};
 use crate::scenarios::Scenario;
 use anyhow::Context as _;
 use std::fmt::Write as _;
@@ -15,14 +16,18 @@ pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: boo
         text.push_str("No report of this scenario is published.\n");
         return text;
     }
-    text.push_str("Rows of one table are of one report, whose JSON has their remarks.\n");
+    text.push_str("Rows below one heading are of one report, whose JSON has their remarks.\n\n");
+    let chosen = parts.iter().flat_map(|(_, rows)| rows.iter().copied()).collect::<Vec<_>>();
+    for sentence in sentences::conclusion(scenario.name, &chosen) {
+        let _ = writeln!(text, "* {sentence}");
+    }
     for (published, rows) in &parts {
         text.push_str(&part(published, rows));
     }
     let missing = scenario.promises.iter().filter(|promise| choice.row(promise.name).is_none());
-    let missing = missing.map(|promise| format!("* `{}`\n", promise.name)).collect::<String>();
+    let missing = missing.map(|promise| format!("`{}`", promise.name)).collect::<Vec<_>>();
     if !missing.is_empty() {
-        let _ = write!(text, "\n### Rows in no published report\n\n{missing}");
+        let _ = write!(text, "\nIn no published report: {}.\n", missing.join(", "));
     }
     if has_picture {
         let _ = write!(text, "\n### Plots\n\n![Plots of these rows]({}.svg)\n", scenario.name);
@@ -44,23 +49,33 @@ fn part(published: &Published, rows: &[&Row]) -> String {
         let _ = writeln!(text, "Older than the rules for reports: {broken}.");
     }
     text.push('\n');
-    text.push_str("| row | value | spread | goal | |\n|---|---|---|---|---|\n");
-    for row in rows {
-        let verdict = match row.met {
-            Some(true) => "met",
-            Some(false) => "**missed**",
-            None => "",
-        };
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} | {verdict} |",
-            row.name,
-            value(row),
-            spread(row),
-            goal(row)
-        );
+    for group in sentences::groups(&report.scenario, rows) {
+        text.push_str(&paragraph(&group));
     }
     text
+}
+
+/// A group as one line for each row, below its subject if there are several.
+fn paragraph(group: &Group<'_>) -> String {
+    if let [one] = group.lines.as_slice() {
+        return format!("* {}: {}\n", group.about, sentence(one));
+    }
+    let mut text = format!("* {}:\n", group.about);
+    for line in &group.lines {
+        let label = if line.label.is_empty() { "all" } else { &line.label };
+        let _ = writeln!(text, "  * {label}: {}", sentence(line));
+    }
+    text
+}
+
+/// Value, rows beside it, goal and name.
+fn sentence(line: &Line<'_>) -> String {
+    let mut text = sentences::measured(line);
+    if let (Some(goal), Some(verdict)) = (sentences::goal(line.row), sentences::verdict(line.row)) {
+        let verdict = if line.row.met == Some(true) { verdict } else { format!("**{verdict}**") };
+        let _ = write!(text, "; {goal}: {verdict}");
+    }
+    format!("{text} (`{}`).", line.row.name)
 }
 
 /// The machine in a phrase.
@@ -70,28 +85,12 @@ pub(super) fn machine(report: &Report) -> String {
     format!("{}, {} cores{apart}, Linux {}", machine.cpu, machine.cores_idle.len(), machine.kernel)
 }
 
-/// The value with its unit.
-pub(super) fn value(row: &Row) -> String {
-    format!("{} {}", row.shown(), row.unit).trim_end().to_owned()
-}
-
-fn spread(row: &Row) -> String {
-    match row.spread.filter(|_| row.samples > 1) {
-        Some((low, high)) => format!("{} … {}", number(low), number(high)),
-        None => String::new(),
-    }
-}
-
 /// The sign in front of a goal.
 pub(super) fn sign(row: &Row) -> &'static str {
     match row.better {
         Better::Higher => "≥",
         Better::Lower => "≤",
     }
-}
-
-fn goal(row: &Row) -> String {
-    row.goal.map_or_else(String::new, |goal| format!("{} {}", sign(row), number(goal)))
 }
 
 /// The plots of all reports that count for the scenario, one below the other.

@@ -5,8 +5,10 @@
 pub mod compare;
 mod forest;
 pub mod join;
+mod meaning;
 pub mod page;
 pub mod plot;
+pub mod sentences;
 pub mod table;
 
 use crate::machine::Machine;

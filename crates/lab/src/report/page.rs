@@ -1,11 +1,12 @@
 //! A report as one HTML page that needs nothing else.
 
-use super::{Better, Configured, Report, Row, Table, number, plot};
+use super::sentences::{self, Line};
+use super::{Configured, Report, Row, Table, number, plot};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page: the outcome first, then what was missed, the pictures, and every row beside its peers.
+/// The whole page: the outcome first, in a few sentences, then the pictures, and every row by its subject.
 ///
 /// # Errors
 /// When a picture cannot be drawn.
@@ -17,7 +18,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
     outcome(&mut page, report);
-    missed(&mut page, report);
+    conclusion(&mut page, report);
     page.push_str("<section class=\"pictures\">\n");
     for picture in plot::curves(report)? {
         page.push_str(&format!("<figure>{}</figure>\n", picture.trim_end()));
@@ -47,11 +48,6 @@ fn outcome(page: &mut String, report: &Report) {
     if report.quick {
         facts.push("quick, so nothing to publish".to_owned());
     }
-    match count(|row| row.value.is_none()) {
-        0 => {}
-        1 => facts.push("one row has no value".to_owned()),
-        empty => facts.push(format!("{empty} rows have no value")),
-    }
     let _ = write!(
         page,
         "<h1>{}: {verdict}</h1>\n<p class=\"quiet\">{}<br>\n<code class=\"command\">{}</code></p>\n",
@@ -61,42 +57,45 @@ fn outcome(page: &mut String, report: &Report) {
     );
 }
 
-/// The rows that missed their goals, by their whole names.
-fn missed(page: &mut String, report: &Report) {
-    let mut missed = report.rows.iter().filter(|row| row.met == Some(false)).peekable();
-    if missed.peek().is_some() {
-        page.push_str("<h2>Missed</h2>\n<table class=\"rows\">\n");
-        missed.for_each(|row| line(page, row, &row.name, None));
-        page.push_str("</table>\n");
+/// The outcome in at most five sentences.
+fn conclusion(page: &mut String, report: &Report) {
+    let rows = report.rows.iter().collect::<Vec<_>>();
+    page.push_str("<ul class=\"conclusion\">\n");
+    for sentence in sentences::conclusion(&report.scenario, &rows) {
+        let _ = writeln!(page, "<li>{}", code(&escape(&sentence)));
     }
+    page.push_str("</ul>\n");
 }
 
-/// All rows: those that differ in the last part of their names alone are of peers, and stand side by side.
+/// Text between backticks as code.
+fn code(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let part = |(place, part): (usize, &str)| match place % 2 {
+        0 => part.to_owned(),
+        _ => format!("<code>{}</code>", part.replace('.', ".<wbr>")),
+    };
+    parts.map(part).collect()
+}
+
+/// All rows with a value, by their subjects.
 fn rows(page: &mut String, report: &Report) {
     page.push_str("<h2>Rows</h2>\n");
-    let is_same = |a: &Row, b: &Row| a.unit == b.unit && peer(&a.name).0 == peer(&b.name).0;
-    for group in report.rows.chunk_by(is_same) {
-        let largest = group.iter().filter_map(|row| row.value).fold(0.0, f64::max);
-        let is_alone = group.len() == 1;
-        if let Some(row) = group.first().filter(|_| !is_alone) {
-            let _ = writeln!(page, "<h3><code>{}</code></h3>", escape(peer(&row.name).0));
-        }
-        page.push_str("<table class=\"rows\">\n");
-        for row in group {
-            let name = if is_alone { &row.name } else { peer(&row.name).1 };
-            line(page, row, name, Some(largest).filter(|&largest| !is_alone && largest > 0.0));
+    let rows = report.rows.iter().collect::<Vec<_>>();
+    for group in sentences::groups(&report.scenario, &rows) {
+        let is_alike = group.lines.windows(2).all(|pair| pair[0].row.unit == pair[1].row.unit);
+        let largest = group.lines.iter().filter_map(|line| line.row.value).fold(0.0, f64::max);
+        let largest = Some(largest).filter(|&largest| is_alike && group.lines.len() > 1 && largest > 0.0);
+        let _ = writeln!(page, "<h3>{}</h3>\n<table class=\"rows\">", code(&escape(&group.about)));
+        for one in &group.lines {
+            line(page, one, largest);
         }
         page.push_str("</table>\n");
     }
 }
 
-/// Splits the name of a row: subject, and peer.
-fn peer(name: &str) -> (&str, &str) {
-    name.rsplit_once('.').unwrap_or(("", name))
-}
-
-/// A row of the page; with a bar, if the largest of its peers is known.
-fn line(page: &mut String, row: &Row, name: &str, largest: Option<f64>) {
+/// A row of the page; with a bar, if the largest of its group is known.
+fn line(page: &mut String, line: &Line<'_>, largest: Option<f64>) {
+    let row = line.row;
     let spread = match row.spread.filter(|_| row.samples > 1) {
         Some((low, high)) => format!("{} … {}", number(low), number(high)),
         None => String::new(),
@@ -105,12 +104,16 @@ fn line(page: &mut String, row: &Row, name: &str, largest: Option<f64>) {
         let percent = 100.0 * row.value.unwrap_or(0.0).max(0.0) / largest;
         format!("<td class=\"bar\"><i style=\"width:{percent:.1}%\"></i></td>")
     });
-    let own = if name.starts_with("polder") { " class=\"own\"" } else { "" };
+    let own = if line.label.starts_with("polder") { " class=\"own\"" } else { "" };
+    let label = match line.label.as_str() {
+        "" => String::new(),
+        label => format!("{}<br>", escape(label)),
+    };
     let _ = writeln!(
         page,
-        "<tr{own}><th scope=\"row\"><code>{}</code><td class=\"number\">{} <span class=\"unit\">{}</span>\
+        "<tr{own}><th scope=\"row\">{label}<code class=\"quiet\">{}</code><td class=\"number\">{} <span class=\"unit\">{}</span>\
          {bar}<td class=\"quiet spread\">{spread}</td><td class=\"verdict\">{}</td></tr>",
-        escape(name).replace('.', ".<wbr>"),
+        escape(&row.name).replace('.', ".<wbr>"),
         row.shown(),
         escape(&row.unit),
         verdict(row)
@@ -118,19 +121,15 @@ fn line(page: &mut String, row: &Row, name: &str, largest: Option<f64>) {
 }
 
 fn verdict(row: &Row) -> String {
-    let sign = match row.better {
-        Better::Higher => "≥",
-        Better::Lower => "≤",
+    let mark = match (row.met, sentences::verdict(row)) {
+        (Some(true), Some(verdict)) => format!(" <span class=\"met\">{verdict}</span>"),
+        (Some(false), Some(verdict)) => format!(" <span class=\"missed\">{verdict}</span>"),
+        (_, _) => String::new(),
     };
-    let mark = match row.met {
-        Some(true) => " <span class=\"met\">met</span>",
-        Some(false) => " <span class=\"missed\">missed</span>",
-        None => "",
-    };
-    let goal = row.goal.map_or_else(String::new, |goal| format!("{sign} {}{mark}", number(goal)));
+    let goal = sentences::goal(row).map(|goal| format!("{}{mark}", escape(&goal)));
     let reason =
         row.reason.as_deref().map(|reason| format!("<span class=\"quiet\">{}</span>", escape(reason)));
-    [Some(goal).filter(|goal| !goal.is_empty()), reason].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [goal, reason].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn left_out(page: &mut String, report: &Report) {
@@ -238,12 +237,12 @@ mod tests {
     fn the_page_stands_alone_and_escapes() {
         let page = render(&sample()).unwrap();
         assert!(page.contains("&lt;ovs&gt; is not installed") && !page.contains("<ovs>"));
-        assert!(page.contains(">met<") && page.contains(">missed<") && page.contains("64 k flows"));
-        // The outcome comes first, then what was missed; peers are below one name.
-        let places = ["1 of 2 goals missed", "<h2>Missed</h2>", "bridge.ns_per_packet.vpp", "<h2>Rows</h2>"];
+        assert!(page.contains(">held<") && page.contains(">missed by 62 %<") && page.contains("64 k flows"));
+        // The outcome comes first, then the conclusion; peers are below one subject.
+        let places = ["1 of 2 goals missed", "1 of 2 goals are held, 1 missed.", "Missed by 62 %", "<h2>Rows</h2>"];
         let places = places.map(|words| page.replace("<wbr>", "").find(words).unwrap());
         assert!(places.is_sorted(), "{places:?}");
-        assert_eq!(page.matches("<h3><code>engine.bridge.ns_per_packet</code></h3>").count(), 1);
+        assert_eq!(page.matches("<h3>").count(), 1, "{page}");
         assert!(
             page.contains("<i style=\"width:46.5%\"></i>") && page.contains("<i style=\"width:100.0%\"></i>")
         );

@@ -1,6 +1,7 @@
 //! A report on the terminal.
 
-use super::{Better, Report, Row, number};
+use super::sentences::{self, Group, Line};
+use super::{Report, number};
 use crate::screen::Screen;
 
 /// Prints a report.
@@ -26,40 +27,44 @@ pub fn print(screen: Screen, report: &Report) {
             screen.dim(&format!("core {}: {} ({})", place.core, place.what, place.how))
         ));
     }
-    screen.line("");
-    let name = report.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let unit = report.rows.iter().map(|row| row.unit.chars().count()).max().unwrap_or(0);
-    for row in &report.rows {
-        screen.line(format!("  {}", line(screen, row, name, unit)));
+    let rows = report.rows.iter().collect::<Vec<_>>();
+    for sentence in sentences::conclusion(&report.scenario, &rows) {
+        screen.line(format!("  {}", screen.bold(&sentence)));
+    }
+    for group in sentences::groups(&report.scenario, &rows) {
+        screen.line("");
+        print_group(screen, &group);
     }
     for what in &report.left_out {
         screen.line(format!("  {} {what}", screen.accent("left out:")));
     }
 }
 
-fn line(screen: Screen, row: &Row, name: usize, unit: usize) -> String {
-    let value = format!("{:>11}", row.shown());
-    let value = if row.value.is_some() { screen.bold(&value) } else { screen.bad(&value) };
-    let spread = match row.spread.filter(|_| row.samples > 1) {
-        Some((low, high)) => format!("{} … {}", number(low), number(high)),
-        None => String::new(),
-    };
-    let mut text =
-        format!("{:<name$} {value} {:<unit$}  {}", row.name, row.unit, screen.dim(&format!("{spread:<21}")));
-    if let Some(goal) = row.goal {
-        let sign = match row.better {
-            Better::Higher => "≥",
-            Better::Lower => "≤",
-        };
-        let verdict = match row.met {
-            Some(true) => screen.good("✓ met"),
-            Some(false) => screen.bad("✗ missed"),
-            None => "not judged".to_owned(),
-        };
-        text.push_str(&format!(" goal {sign} {} {verdict}", number(goal)));
+/// A subject, and a sentence for each of its rows with the row's name.
+fn print_group(screen: Screen, group: &Group<'_>) {
+    let is_alone = matches!(group.lines.as_slice(), [line] if line.label.is_empty());
+    if !is_alone {
+        screen.line(format!("  {}", screen.bold(&group.about)));
     }
-    if let Some(reason) = &row.reason {
-        text.push_str(&format!(" {}", screen.dim(reason)));
+    for line in &group.lines {
+        let what = if is_alone { &group.about } else { &line.label };
+        let indent = if is_alone { "  " } else { "    " };
+        screen.line(format!("{indent}{}", sentence(screen, what, line)));
     }
-    text.trim_end().to_owned()
+}
+
+fn sentence(screen: Screen, what: &str, line: &Line<'_>) -> String {
+    let what = if what.is_empty() { "all" } else { what };
+    let mut text = format!("{what}: {}", screen.bold(&sentences::measured(line)));
+    if let Some(goal) = sentences::goal(line.row) {
+        let verdict = sentences::verdict(line.row).unwrap_or_else(|| "not judged".to_owned());
+        let verdict = match line.row.met {
+            Some(true) => screen.good(&format!("✓ {verdict}")),
+            Some(false) => screen.bad(&format!("✗ {verdict}")),
+            None => verdict,
+        };
+        text.push_str(&format!("; {goal} {verdict}"));
+    }
+    let remark = line.row.reason.as_ref().map_or_else(String::new, |reason| format!("; {reason}"));
+    format!("{text}.  {}", screen.dim(&format!("{}{remark}", line.row.name)))
 }

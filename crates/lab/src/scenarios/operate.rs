@@ -5,6 +5,7 @@ mod borders;
 mod cni;
 mod pages;
 mod ports;
+mod replay;
 mod upgrade;
 
 use super::{Goal, Promise, Run, Scenario};
@@ -82,6 +83,11 @@ const PROMISES: &[Promise] = &[
     pages::PROMISES[1],
     cni::PROMISES[0],
     cni::PROMISES[1],
+    replay::PROMISES[0],
+    replay::PROMISES[1],
+    replay::PROMISES[2],
+    replay::PROMISES[3],
+    replay::PROMISES[4],
 ];
 
 /// Ports of the gateway.
@@ -106,6 +112,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     borders::measure(run)?;
     pages::measure(run)?;
     cni::measure(run)?;
+    replay::measure(run)?;
     restarts(run)?;
     packaged(run)
 }

@@ -1,0 +1,84 @@
+//! Public captures through a bridge with nothing but defaults.
+
+use super::super::{Goal, Promise, Run};
+use crate::replay::{self, Check, Verdict};
+use crate::report::Better;
+
+const CAPTURES: &str = "operate.replay.captures";
+const CHANGED: &str = "operate.replay.changed";
+const LOST: &str = "operate.replay.lost";
+const REORDERED: &str = "operate.replay.reordered";
+const CAUGHT: &str = "operate.replay.mutants_caught";
+
+pub(super) const PROMISES: [Promise; 5] = [
+    Promise { name: CAPTURES, unit: "captures", better: Better::Higher, goal: Goal::Value(50.0) },
+    Promise { name: CHANGED, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: LOST, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: REORDERED, unit: "frames", better: Better::Lower, goal: Goal::None },
+    Promise {
+        name: CAUGHT,
+        unit: "mutants",
+        better: Better::Higher,
+        goal: Goal::Value(replay::MUTANTS as f64),
+    },
+];
+
+/// Failures that a remark tells at most.
+const TOLD: usize = 5;
+
+/// Replays the captures, if one of the rows is wanted.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let rows = PROMISES.map(|promise| promise.name);
+    if !run.wants_any(&rows) {
+        return Ok(());
+    }
+    if let Err(reason) = replay::available() {
+        run.skip(&rows, &format!("{reason:#}"));
+        return Ok(());
+    }
+    let verdict = replay::examine(run.quick_or(4, 1), &|what| run.says(what))?;
+    run.record_one(CAPTURES, verdict.captures as f64);
+    run.remark(CAPTURES, summary(&verdict));
+    // A frame that is added has not come as it was sent.
+    let changed = verdict.failures_of(Check::NothingChanged) + verdict.failures_of(Check::NothingAdded);
+    run.record_one(CHANGED, changed as f64);
+    run.record_one(LOST, verdict.failures_of(Check::NothingLost) as f64);
+    run.record_one(REORDERED, verdict.failures_of(Check::OrderKept) as f64);
+    tell(run, CHANGED, &verdict, &[Check::NothingChanged, Check::NothingAdded]);
+    tell(run, LOST, &verdict, &[Check::NothingLost]);
+    tell(run, REORDERED, &verdict, &[Check::OrderKept]);
+    run.record_one(CAUGHT, verdict.caught.len() as f64);
+    let missed = match verdict.missed.as_slice() {
+        [] => String::new(),
+        missed => format!("; not found: {}", missed.join(", ")),
+    };
+    run.remark(CAUGHT, verdict.caught.join("; ") + &missed);
+    Ok(())
+}
+
+/// The replays in a sentence.
+fn summary(verdict: &Verdict) -> String {
+    let explained = replay::explanations().filter_map(|(name, reason)| {
+        let frames = verdict.explained.get(name)?;
+        Some(format!("; {name}: {frames} frames, {reason}"))
+    });
+    format!(
+        "in the modes {}: {} frames, of which the kernel's bridge carried {} and had {} out of order; {} packets merged, in {:.0} s{}",
+        replay::MODES.join(", "),
+        verdict.frames,
+        verdict.carried,
+        verdict.kernel_reordered,
+        verdict.merged,
+        verdict.took.as_secs_f64(),
+        explained.collect::<String>()
+    )
+}
+
+/// Remarks the first failures of these checks.
+fn tell(run: &mut Run, row: &str, verdict: &Verdict, checks: &[Check]) {
+    let failures = checks.iter().filter_map(|check| verdict.failures.get(check)).flatten();
+    let told = failures.take(TOLD).cloned().collect::<Vec<_>>();
+    if !told.is_empty() {
+        run.remark(row, told.join("; "));
+    }
+}
