@@ -122,9 +122,15 @@ fn the_newest_report_counts_and_missed_goals_have_their_cause() {
     assert!(page.starts_with("# A title\n\n## Results\n"), "{page}");
     let sentence = "300 ms; goal at most 200 ms: **missed by 50 %** (`start.first_packet_ms`).\n";
     assert!(page.contains(sentence), "{page}");
-    assert!(page.contains("* 0 of 2 goals are held, 2 missed.\n* Missed by 50 %: `start.first_packet_ms`, "), "{page}");
+    assert!(
+        page.contains("* 0 of 2 goals are held, 2 missed.\n* Missed by 50 %: `start.first_packet_ms`, "),
+        "{page}"
+    );
     assert!(page.contains("(2026-01-01/a.json)") && !page.contains("b.json"), "{page}");
-    assert!(page.contains("In no published report: ") && page.contains(", `start.route_added_ms.routes_1m`"), "{page}");
+    assert!(
+        page.contains("In no published report: ") && page.contains(", `start.route_added_ms.routes_1m`"),
+        "{page}"
+    );
     let front = folder.read("docs/measurements/README.md");
     assert!(front.contains("| [`start.resident_mib`](start.md) | ≤ 64.0 | 70.0 ms | a cause |"), "{front}");
     assert!(

@@ -108,7 +108,8 @@ fn conclusion(choice: &Choice<'_>) -> String {
     missing.sort_by_key(|(_, (_, missed))| core::cmp::Reverse(*missed));
     let names = missing.iter().map(|(name, (_, missed))| format!("[{name}]({name}.md) {missed}"));
     let names = names.collect::<Vec<_>>().join(", ");
-    let by_scenario = if names.is_empty() { String::new() } else { format!("Missed by scenario: {names}.\n") };
+    let by_scenario =
+        if names.is_empty() { String::new() } else { format!("Missed by scenario: {names}.\n") };
     format!("\n{} of {judged} goals are held, {missed} missed.\n{by_scenario}", judged - missed)
 }
 

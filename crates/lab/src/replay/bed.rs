@@ -12,12 +12,15 @@ use super::mutants::Fault;
 use crate::command;
 use crate::peers::gateway::Gateway;
 use crate::peers::kernel::bridge_of;
+use crate::peers::polder;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::time::Duration;
 
 /// A side of the bridges.
@@ -94,6 +97,13 @@ impl Bed {
         let kernel = Site::lay(&mut topology, "kernel")?;
         let polder = Site::lay(&mut topology, "polder")?;
         bridge_of(&kernel.bridge, Side::ALL.map(Side::name))?;
+        // A bridge whose packets iptables sees drops malformed ones, and cuts padding off.
+        kernel.bridge.inside(|| {
+            for filter in ["iptables", "ip6tables", "arptables"] {
+                // Without the module br_netfilter there is no such file, and nothing to switch off.
+                let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
+            }
+        })?;
         // Polder does not look at who has joined a group.
         kernel.bridge.ip(&["link", "set", "lan", "type", "bridge", "mcast_snooping", "0"])?;
         let gateway = Gateway::start(&polder.bridge, topology.directory(), &tables(mode, ""))?;
@@ -117,10 +127,15 @@ impl Bed {
     pub(super) fn replay(&mut self, from: Side, frames: &[Vec<u8>]) -> anyhow::Result<[Left; 2]> {
         self.number += 1;
         let sites = [&self.kernel, &self.polder];
-        for site in sites {
+        // What is sent while the gateway is held waits, and comes in few batches, as under load.
+        let pid = i32::try_from(self.gateway.id()).ok().and_then(Pid::from_raw).context("no process")?;
+        kill_process(pid, Signal::STOP).context("cannot hold the gateway")?;
+        let sent = sites.map(|site| {
             site.discard();
-            site.send(from, frames, self.number)?;
-        }
+            site.send(from, frames, self.number)
+        });
+        kill_process(pid, Signal::CONT).context("cannot let the gateway go on")?;
+        sent.into_iter().collect::<anyhow::Result<()>>()?;
         let kernel = self.kernel.listen(from, self.number, None)?;
         let polder = self.polder.listen(from, self.number, Some(kernel.passed.len()))?;
         Ok([kernel, polder])
@@ -133,9 +148,10 @@ impl Bed {
 
     /// Packets that Polder has merged so far.
     pub(super) fn merged(&self) -> anyhow::Result<u64> {
-        let counters = self.gateway.show("counters")?;
-        let merged = crate::peers::polder::find(&counters, "merged").and_then(serde_json::Value::as_u64);
-        merged.context("`polder show counters` does not say how many packets were merged")
+        let shown = self.gateway.show("ports")?;
+        let ports = polder::find(&shown, "ports").and_then(Value::as_array);
+        let ports = ports.context("`polder show ports` lists no ports")?;
+        Ok(ports.iter().filter_map(|port| polder::find(port, "merged")?.as_u64()).sum())
     }
 
     /// Ends the gateway, once every packet is accounted for.
@@ -149,8 +165,7 @@ impl Bed {
 
 /// Configuration of Polder's bridge.
 fn tables(mode: &str, fault: &str) -> String {
-    let port =
-        |side: Side| format!("[port.{0}]\ninterface = \"{0}\"\nmode = \"{mode}\"\n", side.name());
+    let port = |side: Side| format!("[port.{0}]\ninterface = \"{0}\"\nmode = \"{mode}\"\n", side.name());
     format!("{}[bridge.lan]\nmembers = [\"west\", \"east\"]\n{fault}", Side::ALL.map(port).concat())
 }
 

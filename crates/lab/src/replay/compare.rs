@@ -11,6 +11,8 @@ pub(super) struct Outcome {
     pub(super) foreign: Vec<Vec<u8>>,
     /// Carried frames that would have to move for the order of the capture.
     pub(super) misplaced: Vec<usize>,
+    /// The same within each flow.
+    pub(super) misplaced_in_flow: Vec<usize>,
 }
 
 impl Outcome {
@@ -32,8 +34,26 @@ impl Outcome {
             }
         }
         outcome.misplaced = misplaced(&order);
+        let mut flows: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
+        for index in order {
+            flows.entry(flow(&sent[index])).or_default().push(index);
+        }
+        outcome.misplaced_in_flow = flows.values().flat_map(|order| misplaced(order)).collect();
         outcome
     }
+}
+
+/// The flow of a frame: its stations, and of TCP and UDP over IPv4 and IPv6 addresses and ports.
+pub(super) fn flow(frame: &[u8]) -> Vec<u8> {
+    let part = |from: usize, to: usize| frame.get(from..to).unwrap_or_default();
+    let (addresses, protocol, ports) = match part(12, 15) {
+        [8, 0, 0x45] => (part(26, 34), part(23, 24), part(34, 38)),
+        [0x86, 0xdd, _] => (part(22, 54), part(20, 21), part(54, 58)),
+        _ => return part(0, 12.min(frame.len())).to_vec(),
+    };
+    // Fragments behind the first have no ports, and keep the order of their addresses.
+    let has_ports = matches!(protocol, [6 | 17]) && (part(12, 14) != [8, 0] || part(20, 22) == [0x40, 0]);
+    [part(0, 12), addresses, if has_ports { ports } else { &[] }].concat()
 }
 
 /// Numbers that are not in the longest ascending part of `order`.
@@ -68,6 +88,8 @@ pub(super) struct Difference {
     pub(super) carried_alone: Vec<usize>,
     /// Frames that left Polder's bridge out of the order of the capture.
     pub(super) reordered: Vec<usize>,
+    /// The same within each flow.
+    pub(super) reordered_in_flow: Vec<usize>,
 }
 
 impl Difference {
@@ -80,6 +102,7 @@ impl Difference {
             lost: lost.collect(),
             carried_alone: alone.collect(),
             reordered: polder.misplaced.clone(),
+            reordered_in_flow: polder.misplaced_in_flow.clone(),
             ..Self::default()
         };
         let mut kernels = kernel.foreign.clone();
@@ -89,7 +112,8 @@ impl Difference {
                 continue;
             }
             // A frame with the same stations and other bytes is the lost one, changed.
-            let is_same = |&index: &usize| frame.get(..12).is_some_and(|ends| sent[index].get(..12) == Some(ends));
+            let is_same =
+                |&index: &usize| frame.get(..12).is_some_and(|ends| sent[index].get(..12) == Some(ends));
             match difference.lost.iter().position(is_same) {
                 Some(place) => difference.changed.push((difference.lost.remove(place), frame.clone())),
                 None => difference.added.push(frame.clone()),
@@ -133,6 +157,9 @@ mod tests {
         assert_eq!(difference(&[1, 2], &[1, 2], &[1, 2, 2]).added, frames(&[2]));
         assert_eq!(difference(&[1, 12], &[1, 12], &[1, 13]).changed, [(1, frames(&[13]).remove(0))]);
         assert_eq!(difference(&[1, 2], &[1], &[1, 2]).carried_alone, [1]);
-        assert_eq!(difference(&[1, 2, 3], &[2, 1, 3], &[1, 3, 2]).reordered, [2], "order is the capture's");
+        let reordered = difference(&[1, 2, 3], &[2, 1, 3], &[1, 3, 2]);
+        assert_eq!((reordered.reordered, reordered.reordered_in_flow), (vec![2], vec![2]), "by the capture");
+        let flows = difference(&[1, 12, 13], &[1, 12, 13], &[12, 13, 1]);
+        assert_eq!((flows.reordered, flows.reordered_in_flow), (vec![0], Vec::new()));
     }
 }

@@ -127,16 +127,17 @@ impl Burst {
     }
 
     /// Number of failures by check, without explained ones.
-    fn failures(&self, polder: &Left) -> [usize; 4] {
+    fn failures(&self, polder: &Left) -> [usize; 5] {
         let difference = self.difference(polder);
-        let unexplained =
-            |index: &&usize| explained::explanation(&self.sent[**index]).is_none();
+        let is_unexplained =
+            |index: usize, left: Option<&[u8]>| explained::explanation(&self.sent[index], left).is_none();
+        let lost = |index: &&usize| is_unexplained(**index, None);
+        let changed = |(index, left): &&(usize, Vec<u8>)| is_unexplained(*index, Some(left));
         Check::ALL.map(|check| match check {
-            Check::NothingLost => difference.lost.iter().filter(unexplained).count(),
-            Check::NothingChanged => difference.changed.len(),
-            Check::NothingAdded => {
-                difference.added.len() + difference.carried_alone.iter().filter(unexplained).count()
-            }
+            Check::NothingLost => difference.lost.iter().filter(lost).count(),
+            Check::NothingChanged => difference.changed.iter().filter(changed).count(),
+            Check::NothingAdded => difference.added.len() + difference.carried_alone.len(),
+            Check::FlowOrderKept => difference.reordered_in_flow.len(),
             Check::OrderKept => difference.reordered.len(),
         })
     }
@@ -212,29 +213,37 @@ impl Verdict {
     /// Notes a difference, frame by frame.
     fn note(&mut self, name: &str, mode: &'static str, burst: &Burst, difference: &Difference) {
         let bytes = |index: usize| hexadecimal(&burst.sent[index]);
-        for &index in difference.lost.iter().chain(&difference.carried_alone) {
-            let is_lost = difference.lost.contains(&index);
-            if let Some(explanation) = explained::explanation(&burst.sent[index]) {
+        let lost = difference.lost.iter().map(|&index| (index, None));
+        let changed = difference.changed.iter().map(|(index, left)| (*index, Some(left.as_slice())));
+        for (index, left) in lost.chain(changed) {
+            if let Some(explanation) = explained::explanation(&burst.sent[index], left) {
                 *self.explained.entry(explanation.name).or_default() += 1;
                 continue;
             }
-            let (check, what) = if is_lost {
-                (Check::NothingLost, "is lost")
-            } else {
-                (Check::NothingAdded, "is carried by Polder alone")
-            };
-            self.fail(check, name, mode, format!("{} {what}", bytes(index)));
+            match left {
+                None => self.fail(Check::NothingLost, name, mode, format!("{} is lost", bytes(index))),
+                Some(left) => {
+                    let text = format!("{} becomes {}", bytes(index), hexadecimal(left));
+                    self.fail(Check::NothingChanged, name, mode, text);
+                }
+            }
         }
-        for (index, frame) in &difference.changed {
-            let text = format!("{} becomes {}", bytes(*index), hexadecimal(frame));
-            self.fail(Check::NothingChanged, name, mode, text);
+        for &index in &difference.carried_alone {
+            let text = format!("{} is carried by Polder alone", bytes(index));
+            self.fail(Check::NothingAdded, name, mode, text);
         }
         for frame in &difference.added {
             self.fail(Check::NothingAdded, name, mode, format!("{} is added", hexadecimal(frame)));
         }
-        for &index in &difference.reordered {
+        let orders = [
+            (Check::FlowOrderKept, &difference.reordered_in_flow),
+            (Check::OrderKept, &difference.reordered),
+        ];
+        for (check, index) in
+            orders.iter().flat_map(|(check, list)| list.iter().map(|index| (*check, *index)))
+        {
             let text = format!("frame {index} of {} changes its place: {}", burst.sent.len(), bytes(index));
-            self.fail(Check::OrderKept, name, mode, text);
+            self.fail(check, name, mode, text);
         }
     }
 
@@ -252,7 +261,8 @@ impl Verdict {
             let is_found = self.caught.iter().any(|caught| caught.starts_with(&format!("{}:", wire.name)));
             let mut spoilt = burst.polder.clone();
             (wire.spoil)(&mut spoilt);
-            let [honest, broken] = [&burst.polder, &spoilt].map(|left| burst.failures(left)[wire.check as usize]);
+            let [honest, broken] =
+                [&burst.polder, &spoilt].map(|left| burst.failures(left)[wire.check as usize]);
             if !is_found && honest == 0 && broken > 0 {
                 self.caught.push(format!("{}: {} on {name}", wire.name, wire.check.name()));
             }
@@ -277,11 +287,7 @@ impl Verdict {
 }
 
 /// The capture on which the check fails while Polder has a fault.
-fn examine_fault(
-    replay: &mut Replay,
-    fault: &Fault,
-    captures: &[Capture],
-) -> anyhow::Result<Option<String>> {
+fn examine_fault(replay: &mut Replay, fault: &Fault, captures: &[Capture]) -> anyhow::Result<Option<String>> {
     replay.bed.reload(replay.mode, Some(fault))?;
     let found = replay.fails(fault.check, captures)?;
     replay.bed.reload(replay.mode, None)?;

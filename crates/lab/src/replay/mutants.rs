@@ -1,6 +1,7 @@
 //! Bridges with one fault: wires that spoil what has left Polder, and Polder with other tables. A check has to fail on each.
 
 use super::bed::Left;
+use super::compare::flow;
 
 /// A named check on the frames of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,13 +12,19 @@ pub enum Check {
     NothingChanged,
     /// No frame is added.
     NothingAdded,
-    /// Frames keep the order of the capture.
+    /// Frames of a flow keep the order of the capture.
+    FlowOrderKept,
+    /// All frames keep the order of the capture.
     OrderKept,
 }
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::OrderKept];
+    pub const ALL: [Self; 5] =
+        [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::FlowOrderKept, Self::OrderKept];
+    /// Those that a bridge has to pass: segments that are merged change places with frames of other flows (ADR 0012).
+    pub const REQUIRED: [Self; 4] =
+        [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::FlowOrderKept];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -25,6 +32,7 @@ impl Check {
             Self::NothingLost => "nothing-lost",
             Self::NothingChanged => "nothing-changed",
             Self::NothingAdded => "nothing-added",
+            Self::FlowOrderKept => "flow-order-kept",
             Self::OrderKept => "order-kept",
         }
     }
@@ -78,7 +86,16 @@ pub(super) const WIRES: &[Wire] = &[
     },
     Wire { name: "last-lost", check: Check::NothingLost, spoil: |left| drop(left.passed.pop()) },
     Wire { name: "one-twice", check: Check::NothingAdded, spoil: twice },
-    Wire { name: "flows-change-places", check: Check::OrderKept, spoil: change_places },
+    Wire {
+        name: "flow-reordered",
+        check: Check::FlowOrderKept,
+        spoil: |left| change_places(left, |a, b| flow(a) == flow(b)),
+    },
+    Wire {
+        name: "flows-change-places",
+        check: Check::OrderKept,
+        spoil: |left| change_places(left, |a, b| flow(a) != flow(b)),
+    },
 ];
 
 fn each(left: &mut Left, spoil: fn(&mut Vec<u8>)) {
@@ -96,10 +113,10 @@ fn cut_short(left: &mut Left) {
     }
 }
 
-/// Two neighbours with other receivers change places.
-fn change_places(left: &mut Left) {
-    let is_other = |pair: &[Vec<u8>]| pair[0].get(..6) != pair[1].get(..6);
-    if let Some(place) = left.passed.windows(2).position(is_other) {
+/// The first two neighbours that are `meant` change places.
+fn change_places(left: &mut Left, meant: fn(&[u8], &[u8]) -> bool) {
+    let is_meant = |pair: &[Vec<u8>]| pair[0] != pair[1] && meant(&pair[0], &pair[1]);
+    if let Some(place) = left.passed.windows(2).position(is_meant) {
         left.passed.swap(place, place + 1);
     }
 }
@@ -139,6 +156,9 @@ mod tests {
         let mut left = Left { passed: vec![frame.clone(); 3], returned: Vec::new() };
         count_up(&mut left);
         assert_eq!(left.passed[0], frame);
-        assert_eq!((left.passed[2][19], left.passed[2][24..26].to_vec()), (2, (!0x4502_u16).to_be_bytes().to_vec()));
+        assert_eq!(
+            (left.passed[2][19], left.passed[2][24..26].to_vec()),
+            (2, (!0x4502_u16).to_be_bytes().to_vec())
+        );
     }
 }

@@ -87,8 +87,7 @@ fn parse(page: &str) -> Vec<Meaning> {
         inside = line == HEADER || inside && line.starts_with('|');
         let Some(rest) = line.strip_prefix("| `").filter(|_| inside) else { continue };
         let Some((pattern, words)) = rest.split_once("` | ") else { continue };
-        let [pattern, words] =
-            [pattern, words.trim_end_matches(" |")].map(|cell| cell.replace("\\|", "|"));
+        let [pattern, words] = [pattern, words.trim_end_matches(" |")].map(|cell| cell.replace("\\|", "|"));
         let is_again = words.starts_with(AGAIN);
         if !is_again {
             last = Some(words.clone());

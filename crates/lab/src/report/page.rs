@@ -239,7 +239,8 @@ mod tests {
         assert!(page.contains("&lt;ovs&gt; is not installed") && !page.contains("<ovs>"));
         assert!(page.contains(">held<") && page.contains(">missed by 62 %<") && page.contains("64 k flows"));
         // The outcome comes first, then the conclusion; peers are below one subject.
-        let places = ["1 of 2 goals missed", "1 of 2 goals are held, 1 missed.", "Missed by 62 %", "<h2>Rows</h2>"];
+        let places =
+            ["1 of 2 goals missed", "1 of 2 goals are held, 1 missed.", "Missed by 62 %", "<h2>Rows</h2>"];
         let places = places.map(|words| page.replace("<wbr>", "").find(words).unwrap());
         assert!(places.is_sorted(), "{places:?}");
         assert_eq!(page.matches("<h3>").count(), 1, "{page}");

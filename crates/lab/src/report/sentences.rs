@@ -120,9 +120,10 @@ fn place<'a>(meanings: &[Meaning], row: &'a Row, rows: &[&Row]) -> Place<'a> {
     }
     let last = names.last().map(|(name, _)| *name).filter(|_| pattern.ends_with('>'));
     let is_peer = |name: &str| Some(name) == last || matches!(name, "state" | "on|off");
-    let subject = names.iter().filter(|(name, _)| is_peer(name)).fold(row.name.clone(), |subject, (_, value)| {
-        subject.replacen(&format!(".{value}"), ".<>", 1)
-    });
+    let subject = names
+        .iter()
+        .filter(|(name, _)| is_peer(name))
+        .fold(row.name.clone(), |subject, (_, value)| subject.replacen(&format!(".{value}"), ".<>", 1));
     let others = words(&|name| !is_peer(name));
     let about = if others.is_empty() { meaning.whole() } else { format!("{} ({others})", meaning.whole()) };
     let label = words(&is_peer);
@@ -249,7 +250,8 @@ pub fn absent(scenario: &str, rows: &[&Row]) -> Option<String> {
 /// The peer whose row this is, if others have a value beside it.
 fn peer(meanings: &[Meaning], row: &Row, rows: &[&Row]) -> Option<String> {
     let own = place(meanings, row, rows);
-    let is_beside = |other: &&&Row| other.value.is_some() && place(meanings, other, rows).subject == own.subject;
+    let is_beside =
+        |other: &&&Row| other.value.is_some() && place(meanings, other, rows).subject == own.subject;
     rows.iter().find(is_beside).map(|_| own.label).filter(|label| !label.is_empty())
 }
 
@@ -314,13 +316,17 @@ mod tests {
     fn figures_of_one_case_stand_together() {
         let names = ["tables.A.A1.on", "tables.A.A1.gain", "tables.A.A2.on", "tables.A.A2.gain"];
         let told = told("tables", &names.map(|name| row(name, Some(1.0))));
-        assert_eq!(told.iter().map(|(about, _)| about.as_str()).collect::<Vec<_>>(), ["`tables.A.A1`", "`tables.A.A2`"]);
+        assert_eq!(
+            told.iter().map(|(about, _)| about.as_str()).collect::<Vec<_>>(),
+            ["`tables.A.A1`", "`tables.A.A2`"]
+        );
         assert_eq!(told[0].1[0], "with the technique");
     }
 
     #[test]
     fn a_sentence_has_value_peer_and_verdict() {
-        let mut rows = ["polder", "testpmd"].map(|peer| row(&format!("engine.macswap.ns_per_packet.{peer}"), Some(12.0)));
+        let mut rows = ["polder", "testpmd"]
+            .map(|peer| row(&format!("engine.macswap.ns_per_packet.{peer}"), Some(12.0)));
         (rows[0].goal, rows[0].met) = (Some(10.0), Some(false));
         let rows = rows.iter().collect::<Vec<_>>();
         let groups = groups("engine", &rows);
@@ -332,10 +338,16 @@ mod tests {
 
     #[test]
     fn a_conclusion_has_at_most_five_lines_and_absent_peers_one() {
-        let mut rows = (0..6_u32).map(|number| {
-            let value = 10.0 + f64::from(number);
-            Row { goal: Some(10.0), met: Some(number == 0), ..row(&format!("engine.x{number}"), Some(value)) }
-        }).collect::<Vec<_>>();
+        let mut rows = (0..6_u32)
+            .map(|number| {
+                let value = 10.0 + f64::from(number);
+                Row {
+                    goal: Some(10.0),
+                    met: Some(number == 0),
+                    ..row(&format!("engine.x{number}"), Some(value))
+                }
+            })
+            .collect::<Vec<_>>();
         rows.push(row("engine.macswap.ns_per_packet.polder", Some(1.0)));
         let gone = |name: &str, reason: &str| Row { reason: Some(reason.to_owned()), ..row(name, None) };
         rows.push(gone("engine.macswap.ns_per_packet.testpmd", "it is not installed"));

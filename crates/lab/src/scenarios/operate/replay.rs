@@ -41,12 +41,15 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.remark(CAPTURES, summary(&verdict));
     // A frame that is added has not come as it was sent.
     let changed = verdict.failures_of(Check::NothingChanged) + verdict.failures_of(Check::NothingAdded);
+    let in_flow = verdict.failures_of(Check::FlowOrderKept);
     run.record_one(CHANGED, changed as f64);
     run.record_one(LOST, verdict.failures_of(Check::NothingLost) as f64);
     run.record_one(REORDERED, verdict.failures_of(Check::OrderKept) as f64);
     tell(run, CHANGED, &verdict, &[Check::NothingChanged, Check::NothingAdded]);
     tell(run, LOST, &verdict, &[Check::NothingLost]);
-    tell(run, REORDERED, &verdict, &[Check::OrderKept]);
+    let told = verdict.failed.iter().map(|(name, modes)| format!("{name} in {}", modes.join(", ")));
+    let told = told.collect::<Vec<_>>().join("; ");
+    run.remark(REORDERED, format!("{in_flow} within flows; segments that are merged leave together: {told}"));
     run.record_one(CAUGHT, verdict.caught.len() as f64);
     let missed = match verdict.missed.as_slice() {
         [] => String::new(),
