@@ -215,17 +215,8 @@ impl Site {
         let (mut left, mut room) = (Left::default(), vec![0; LONGEST]);
         let (mut end, mut marked) = (clock::now() + PATIENCE, false);
         loop {
-            for side in Side::ALL {
-                while let Ok(frame) = self.station(side).receive_tagged(&mut room) {
-                    match marked_with(&frame) {
-                        None if side == from => left.returned.push(frame),
-                        None => left.passed.push(frame),
-                        Some(other) if other == number && !marked => {
-                            (marked, end) = (true, clock::now() + GRACE);
-                        }
-                        Some(_) => {}
-                    }
-                }
+            if self.collect(from, number, &mut left, &mut room) && !marked {
+                (marked, end) = (true, clock::now() + GRACE);
             }
             let is_whole = marked && expected.is_none_or(|expected| left.passed.len() >= expected);
             let now = clock::now();
@@ -236,6 +227,21 @@ impl Site {
             interrupt::check()?;
             self.wait(end - now);
         }
+    }
+
+    /// Adds everything that has arrived; true if the mark is among it.
+    fn collect(&self, from: Side, number: u32, left: &mut Left, room: &mut [u8]) -> bool {
+        let mut marked = false;
+        for side in Side::ALL {
+            while let Ok(frame) = self.station(side).receive_tagged(room) {
+                match marked_with(&frame) {
+                    None if side == from => left.returned.push(frame),
+                    None => left.passed.push(frame),
+                    Some(other) => marked |= other == number,
+                }
+            }
+        }
+        marked
     }
 
     fn wait(&self, time: Duration) {

@@ -44,7 +44,7 @@ fn is_completed(sent: &[u8], left: &[u8]) -> bool {
         && sent.get(field..) == left.get(field..);
     let length = u32::try_from(payload.len()).unwrap_or(0);
     let pseudo = sum(addresses) + u64::from(length) + u64::from(protocol);
-    let word = |frame: &[u8]| frame.get(checksum..field).map(|bytes| sum(bytes));
+    let word = |frame: &[u8]| frame.get(checksum..field).map(sum);
     // The right checksum makes the sum over everything all ones.
     let whole = left.get(network + header..network + end).map(|payload| folded(pseudo + sum(payload)));
     is_elsewhere_same && word(sent) == Some(folded(pseudo)) && whole == Some(0xffff)
