@@ -15,6 +15,9 @@ const LARGEST: u64 = 1 << 20;
 /// Frames of a capture that are replayed at most.
 const FRAMES: usize = 600;
 
+/// Link type of Ethernet (`LINKTYPE_ETHERNET`).
+const ETHERNET: u32 = 1;
+
 /// A capture.
 #[derive(Clone, Debug)]
 pub(super) struct Capture {
@@ -43,7 +46,7 @@ pub(super) fn available() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads all captures of Ethernet in the folder, by name. Files of other link layers and damaged ones are left out.
+/// Reads all captures of Ethernet in the folder, by name. Files of other link layers are left out.
 ///
 /// # Errors
 /// When the folder cannot be read, or has too few.
@@ -67,9 +70,31 @@ pub(super) fn all() -> anyhow::Result<Vec<Capture>> {
 
 /// Frames of a file, if it has some.
 fn frames(file: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let frames = pcap::frames(file).ok()?;
-    let frames = frames.into_iter().take(FRAMES).map(|frame| frame.bytes.to_vec()).collect::<Vec<_>>();
+    let mut frames = match file.first_chunk::<4>()? {
+        [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => classic(file, u32::from_le_bytes)?,
+        [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => classic(file, u32::from_be_bytes)?,
+        _ => pcap::frames(file).ok()?.into_iter().map(|frame| frame.bytes.to_vec()).collect(),
+    };
+    frames.truncate(FRAMES);
     (!frames.is_empty()).then_some(frames)
+}
+
+/// Frames of a pcap file of Ethernet, up to where it is cut off. Lengths on the network are not looked at: captures of
+/// malformed packets have impossible ones.
+fn classic(file: &[u8], word: fn([u8; 4]) -> u32) -> Option<Vec<Vec<u8>>> {
+    let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|field| word(*field));
+    // The upper half of the link type says whether there are checksums.
+    if word(file, 20)? & 0xffff != ETHERNET {
+        return None;
+    }
+    let (mut rest, mut frames) = (file.get(24..)?, Vec::new());
+    while let Some(length) = word(rest, 8) {
+        let end = usize::try_from(length).ok()?.checked_add(16)?;
+        let Some(frame) = rest.get(16..end) else { break };
+        frames.push(frame.to_vec());
+        rest = &rest[end..];
+    }
+    Some(frames)
 }
 
 #[cfg(test)]
@@ -86,6 +111,7 @@ mod tests {
         assert_eq!(frames(&file), Some(vec![vec![7; 14]]));
         assert_eq!(frames(&[header(127), frame].concat()), None);
         assert_eq!(frames(&header(1)), None, "a capture without frames");
-        assert_eq!(frames(&file[..file.len() - 1]), None, "a capture that is cut off");
+        let cut = [file.as_slice(), &file[24..53]].concat();
+        assert_eq!(frames(&cut).map(|frames| frames.len()), Some(1), "a capture that is cut off");
     }
 }
