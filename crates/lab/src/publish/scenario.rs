@@ -25,9 +25,10 @@ pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: boo
         text.push_str(&part(published, rows));
     }
     let missing = scenario.promises.iter().filter(|promise| choice.row(promise.name).is_none());
-    let missing = missing.map(|promise| format!("`{}`", promise.name)).collect::<Vec<_>>();
+    let missing = missing.map(|promise| promise.name).collect::<Vec<_>>();
     if !missing.is_empty() {
-        let _ = write!(text, "\nIn no published report: {}.\n", missing.join(", "));
+        let names = sentences::names(scenario.name, &missing);
+        let _ = write!(text, "\nIn no published report: {names}.\n");
     }
     if has_picture {
         let _ = write!(text, "\n### Plots\n\n![Plots of these rows]({}.svg)\n", scenario.name);
@@ -55,15 +56,15 @@ fn part(published: &Published, rows: &[&Row]) -> String {
     text
 }
 
-/// A group as one line for each row, below its subject if there are several.
+/// A group as one line for each row, below its subject or the row that they vary.
 fn paragraph(group: &Group<'_>) -> String {
-    if let [one] = group.lines.as_slice() {
-        return format!("* {}: {}\n", group.about, sentence(one));
-    }
-    let mut text = format!("* {}:\n", group.about);
-    for line in &group.lines {
-        let label = if line.label.is_empty() { "all" } else { &line.label };
-        let _ = writeln!(text, "  * {label}: {}", sentence(line));
+    let head = group.lines.first().filter(|line| line.label.is_empty());
+    let mut text = match head {
+        Some(line) => format!("* {}: {}\n", group.about, sentence(line)),
+        None => format!("* {}:\n", group.about),
+    };
+    for line in group.lines.iter().skip(usize::from(head.is_some())) {
+        let _ = writeln!(text, "  * {}: {}", line.label, sentence(line));
     }
     text
 }

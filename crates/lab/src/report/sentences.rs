@@ -26,7 +26,7 @@ pub struct Group<'a> {
 /// A row as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line<'a> {
-    /// Difference from the other rows of the group; empty for a row alone.
+    /// Difference from the other rows of the group; empty for the row that they vary, or a row alone.
     pub label: String,
     /// The row.
     pub row: &'a Row,
@@ -101,7 +101,8 @@ fn place<'a>(meanings: &[Meaning], row: &'a Row, rows: &[&Row]) -> Place<'a> {
     if let Some(parent) = rows.iter().find(|other| other.name == stem(&row.name)) {
         let parent = place(meanings, parent, rows);
         let own = row.name.rsplit('.').next().unwrap_or_default();
-        let words = if pattern.ends_with('>') { own.replace('_', " ") } else { meaning.own().to_owned() };
+        let is_told = pattern.ends_with('>') || meaning.words == parent.about;
+        let words = if is_told { own.replace('_', " ") } else { meaning.own().to_owned() };
         let label = [parent.label.as_str(), &words].into_iter().filter(|part| !part.is_empty());
         let label = label.collect::<Vec<_>>().join(", ");
         return Place { row, pattern, label, subject: parent.subject, about: parent.about };
@@ -116,7 +117,9 @@ fn place<'a>(meanings: &[Meaning], row: &'a Row, rows: &[&Row]) -> Place<'a> {
         && meanings.iter().any(|other| other.pattern != pattern && stem(&other.pattern) == own);
     if has_siblings {
         let (subject, about) = (stem(&row.name), format!("`{}`", stem(&row.name)));
-        return Place { row, pattern, subject, about, label: meaning.whole() };
+        let last = names.last().filter(|_| pattern.ends_with('>'));
+        let last = last.map_or_else(String::new, |(_, value)| format!(" ({value})"));
+        return Place { row, pattern, subject, about, label: format!("{}{last}", meaning.own()) };
     }
     let last = names.last().map(|(name, _)| *name).filter(|_| pattern.ends_with('>'));
     let is_peer = |name: &str| Some(name) == last || matches!(name, "state" | "on|off");
@@ -243,8 +246,27 @@ pub fn absent(scenario: &str, rows: &[&Row]) -> Option<String> {
         ("", 1) => Some("Left out: one row.".to_owned()),
         ("", _) => Some(format!("Left out: {left_out} rows.")),
         (_, 0) => Some(format!("Not here: {parts}.")),
+        (_, 1) => Some(format!("Not here: {parts}; and one row was left out.")),
         (_, _) => Some(format!("Not here: {parts}; and {left_out} rows were left out.")),
     }
+}
+
+/// Names of rows in few words: those that one pattern explains as the pattern, with their number.
+pub fn names(scenario: &str, rows: &[&str]) -> String {
+    let meanings = meaning::of_scenario(scenario);
+    let mut by_pattern = Vec::<(&str, Vec<&str>)>::new();
+    for name in rows {
+        let pattern = meaning::of_row(&meanings, name).map_or(*name, |meaning| meaning.pattern.as_str());
+        match by_pattern.iter_mut().find(|(known, _)| *known == pattern) {
+            Some((_, names)) => names.push(name),
+            None => by_pattern.push((pattern, vec![name])),
+        }
+    }
+    let parts = by_pattern.iter().map(|(pattern, names)| match names.as_slice() {
+        [name] => format!("`{name}`"),
+        names => format!("`{pattern}` ({} rows)", names.len()),
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// The peer whose row this is, if others have a value beside it.
@@ -337,6 +359,15 @@ mod tests {
     }
 
     #[test]
+    fn many_names_are_told_by_their_pattern() {
+        let names = |rows: &[&str]| super::names("engine", rows);
+        assert_eq!(names(&["engine.decap.ns_per_packet.flows_1"]), "`engine.decap.ns_per_packet.flows_1`");
+        let rows =
+            ["engine.route_1k.ns_per_packet", "fib.updates_per_second", "engine.route_1m.ns_per_packet"];
+        assert_eq!(names(&rows), "`engine.route_<routes>.ns_per_packet` (2 rows), `fib.updates_per_second`");
+    }
+
+    #[test]
     fn a_conclusion_has_at_most_five_lines_and_absent_peers_one() {
         let mut rows = (0..6_u32)
             .map(|number| {
@@ -358,7 +389,7 @@ mod tests {
             "Missed by 50 %: `engine.x5`, 15.0 ns, goal at most 10.0 ns.",
             "Missed by 40 %: `engine.x4`, 14.0 ns, goal at most 10.0 ns.",
             "Missed by at most 30 %: 3 more.",
-            "Not here: testpmd (it is not installed); and 1 rows were left out.",
+            "Not here: testpmd (it is not installed); and one row was left out.",
         ];
         assert_eq!(told, expected);
     }

@@ -42,19 +42,17 @@ pub fn print(screen: Screen, report: &Report) {
 
 /// A subject, and a sentence for each of its rows with the row's name.
 fn print_group(screen: Screen, group: &Group<'_>) {
-    let is_alone = matches!(group.lines.as_slice(), [line] if line.label.is_empty());
-    if !is_alone {
-        screen.line(format!("  {}", screen.bold(&group.about)));
+    let head = group.lines.first().filter(|line| line.label.is_empty());
+    match head {
+        Some(line) => screen.line(format!("  {}", sentence(screen, &group.about, line))),
+        None => screen.line(format!("  {}", screen.bold(&group.about))),
     }
-    for line in &group.lines {
-        let what = if is_alone { &group.about } else { &line.label };
-        let indent = if is_alone { "  " } else { "    " };
-        screen.line(format!("{indent}{}", sentence(screen, what, line)));
+    for line in group.lines.iter().skip(usize::from(head.is_some())) {
+        screen.line(format!("    {}", sentence(screen, &line.label, line)));
     }
 }
 
 fn sentence(screen: Screen, what: &str, line: &Line<'_>) -> String {
-    let what = if what.is_empty() { "all" } else { what };
     let mut text = format!("{what}: {}", screen.bold(&sentences::measured(line)));
     if let Some(goal) = sentences::goal(line.row) {
         let verdict = sentences::verdict(line.row).unwrap_or_else(|| "not judged".to_owned());
