@@ -360,11 +360,11 @@ mod tests {
 
     #[test]
     fn many_names_are_told_by_their_pattern() {
-        let names = |rows: &[&str]| super::names("engine", rows);
-        assert_eq!(names(&["engine.decap.ns_per_packet.flows_1"]), "`engine.decap.ns_per_packet.flows_1`");
+        let told = |rows: &[&str]| names("engine", rows);
+        assert_eq!(told(&["engine.decap.ns_per_packet.flows_1"]), "`engine.decap.ns_per_packet.flows_1`");
         let rows =
             ["engine.route_1k.ns_per_packet", "fib.updates_per_second", "engine.route_1m.ns_per_packet"];
-        assert_eq!(names(&rows), "`engine.route_<routes>.ns_per_packet` (2 rows), `fib.updates_per_second`");
+        assert_eq!(told(&rows), "`engine.route_<routes>.ns_per_packet` (2 rows), `fib.updates_per_second`");
     }
 
     #[test]
