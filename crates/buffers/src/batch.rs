@@ -102,7 +102,7 @@ impl Batch {
     #[expect(unsafe_code, reason = "UNSAFETY: packets are moved from one vector to another, bytewise")]
     pub fn deal(&mut self) -> Deal<'_> {
         let count = self.packets.len();
-        let left = u64::MAX.checked_shr((BATCH - count) as u32).unwrap_or(0);
+        let left = if count < BATCH { (1 << count) - 1 } else { u64::MAX };
         // SAFETY: 0 is within the capacity, and of no elements all are initialised.
         unsafe { self.packets.set_len(0) };
         Deal { places: self.packets.spare_capacity_mut(), left }
@@ -137,12 +137,12 @@ impl Deal<'_> {
     #[expect(unsafe_code, reason = "UNSAFETY: packets are moved from one vector to another, bytewise")]
     pub fn move_to(&mut self, place: usize, other: &mut Batch) -> bool {
         let length = other.packets.len();
-        let bit = 1_u64.checked_shl(place as u32).unwrap_or(0);
-        let Some(from) = self.places.get_mut(place).filter(|_| self.left & bit != 0 && length < BATCH) else {
+        if place >= BATCH || self.left >> place & 1 == 0 || length >= BATCH {
             return false;
-        };
+        }
+        let Some(from) = self.places.get_mut(place) else { return false };
         let Some(free) = other.packets.spare_capacity_mut().first_mut() else { return false };
-        self.left &= !bit;
+        self.left &= !(1 << place);
         *free = core::mem::replace(from, MaybeUninit::uninit());
         // SAFETY: (1) the element at `length` is the packet, which was initialised, because its bit was set; (2) it is
         // within the capacity, of which it was the first spare one; (3) where it came from, the vector has no elements

@@ -218,7 +218,7 @@ fn each<T>(
 ) -> Vec<T> {
     let mut drafts = Vec::new();
     for (name, table, span) in root.named(key) {
-        if !is_name(name.value) && !(key == "port" && is_pattern(name.value)) {
+        if !(is_name(name.value) || key == "port" && is_pattern(name.value)) {
             let message = format!("`{}` cannot be a name", printable(name.value));
             root.error(name.span.clone(), message, NAME_RULE);
         }
