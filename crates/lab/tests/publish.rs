@@ -154,7 +154,7 @@ fn a_check_writes_nothing_and_says_what_differs() {
     folder.report("b.json", 300, 60.0);
     let found = publish::differences(&folder.folder()).unwrap().join("\n");
     assert!(found.contains("2026-01-01/a.json: no page uses it; delete it"), "{found}");
-    assert!(found.contains("/start.md:8: ") && found.contains("| start | 60.0 ms |"), "{found}");
+    assert!(found.contains("/start.md:11: ") && found.contains("| start | 60.0 ms |"), "{found}");
     assert!(found.contains("/README.md:"), "{found}");
     assert!(folder.read("docs/measurements/start.md").contains("50.0 ms"));
     // A document that leads to a report keeps it.
