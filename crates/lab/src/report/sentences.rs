@@ -353,7 +353,7 @@ mod tests {
         let rows = rows.iter().collect::<Vec<_>>();
         let groups = groups("engine", &rows);
         let line = &groups[0].lines[0];
-        assert_eq!(measured(line), "12.0 ns (11.0 … 13.0), beside testpmd 12.0 ns");
+        assert_eq!(measured(line), "12.0 ns (29.2 … 31.2), beside testpmd 12.0 ns");
         assert_eq!(goal(line.row).as_deref(), Some("goal at most 10.0 ns"));
         assert_eq!(verdict(line.row).as_deref(), Some("missed by 20 %"));
     }
