@@ -19,12 +19,17 @@ const NEW: Ipv4Addr = Ipv4Addr::new(10, 95, 0, 9);
 /// A station with a veth whose other end is `name` at the gateway.
 fn wired(net: &mut Net, name: &str, ip: Ipv4Addr) -> Namespace {
     let station = net.topology.namespace(name).unwrap();
-    let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", net.gateway.name()];
+    attach(&net.gateway, &station, name, ip);
+    station
+}
+
+/// Gives a station a veth whose other end is `name` at the gateway.
+fn attach(gateway: &Namespace, station: &Namespace, name: &str, ip: Ipv4Addr) {
+    let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", gateway.name()];
     station.ip(&pair).unwrap();
     station.ip(&["link", "set", "eth0", "up"]).unwrap();
-    net.gateway.ip(&["link", "set", name, "up"]).unwrap();
-    address(&station, "eth0", ip, 24);
-    station
+    gateway.ip(&["link", "set", name, "up"]).unwrap();
+    address(station, "eth0", ip, 24);
 }
 
 fn port(socket: &Path, arguments: &[&str]) -> Output {
@@ -239,11 +244,7 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
     let later = topology.namespace("vc6").unwrap();
     let arrivals = std::thread::scope(|scope| {
         let streaming = scope.spawn(|| stream(a, b, ADDRESSES[1], 10_000.0, Duration::from_secs(8)));
-        let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", "vc6", "netns", gateway.name()];
-        later.ip(&pair).unwrap();
-        later.ip(&["link", "set", "eth0", "up"]).unwrap();
-        address(&later, "eth0", Ipv4Addr::new(10, 95, 0, 10), 24);
-        gateway.ip(&["link", "set", "vc6", "up"]).unwrap();
+        attach(&gateway, &later, "vc6", Ipv4Addr::new(10, 95, 0, 10));
         until("one that comes has become a port", || reached(&later));
         gateway.ip(&["link", "delete", "vc6"]).unwrap();
         until("its port goes with it", || !has_port(&net.polder, "c6"));
@@ -251,12 +252,16 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
     });
     assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
     // What is the kernel's stays the kernel's.
-    gateway.ip(&["link", "add", "vc7", "type", "dummy"]).unwrap();
-    gateway.ip(&["address", "add", &format!("{HOST}/32"), "dev", "vc7"]).unwrap();
-    gateway.ip(&["link", "set", "vc7", "up"]).unwrap();
-    gateway.ip(&["link", "add", "kbr", "type", "bridge"]).unwrap();
-    gateway.ip(&["link", "add", "vc8", "master", "kbr", "type", "dummy"]).unwrap();
-    gateway.ip(&["link", "set", "vc8", "up"]).unwrap();
+    for line in [
+        "link add vc7 type dummy",
+        &format!("address add {HOST}/32 dev vc7"),
+        "link set vc7 up",
+        "link add kbr type bridge",
+        "link add vc8 master kbr type dummy",
+        "link set vc8 up",
+    ] {
+        gateway.ip(&line.split(' ').collect::<Vec<_>>()).unwrap();
+    }
     let told = || {
         let output = Command::new(polder())
             .args(["events", "--no-follow", "--last", "50", "--socket"])
@@ -270,20 +275,26 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
             && told.contains("vc8 becomes no port: it belongs to kbr")
     });
     assert!(!has_port(&net.polder, "c7") && !has_port(&net.polder, "c8"));
+    goes_on_as_if_in_the_file(&net.polder, &first, (&text, &with));
+}
+
+/// Reloads, an upgrade, and the end of the pattern.
+fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with): (&str, &str)) {
+    let socket = running.socket().to_owned();
     // It is as good as in the file.
     assert!(diff(&socket).contains("nothing"), "{}", diff(&socket));
     let why = refused(&socket, &["del", "c5"]);
     assert!(why.contains("port c5 follows from [port.\"c*\"]"), "{why}");
-    net.polder.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();
-    assert_reaches(&first, ADDRESSES[0]);
+    running.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();
+    assert_reaches(first, ADDRESSES[0]);
     // An upgrade takes it along, and a file without the pattern ends it.
     let upgrade = Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket).output().unwrap();
     assert!(upgrade.status.success(), "{upgrade:?}");
     let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
-    assert_reaches(&first, ADDRESSES[0]);
-    net.polder.reload(&text).unwrap();
-    assert_silent(&first, ADDRESSES[0]);
-    assert!(!has_port(&net.polder, "c5"));
+    assert_reaches(first, ADDRESSES[0]);
+    running.reload(text).unwrap();
+    assert_silent(first, ADDRESSES[0]);
+    assert!(!has_port(running, "c5"));
     drop(next);
 }
 
