@@ -1,7 +1,8 @@
 //! The front page: the machines, figures beside peers, goals missed, how to read.
 
 use super::choice::{Choice, Published};
-use super::{MARKS, pattern, rules, scenario};
+use super::{MARKS, rules, scenario};
+use crate::report::pattern;
 use crate::report::{Row, number, page, sentences};
 use crate::scenarios::{ALL, Scenario};
 use anyhow::Context as _;

@@ -5,19 +5,17 @@
 
 mod choice;
 mod front;
-pub mod pattern;
 mod rules;
 mod scenario;
 
 pub use choice::{Choice, Published};
 
+use crate::report::RESULTS;
 use crate::scenarios::ALL;
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Heading of a scenario's page below which everything is generated.
-pub const RESULTS: &str = "## Results\n";
 /// Marks around the generated part of the project's README.
 const MARKS: [&str; 2] = ["<!-- begin: polder lab publish -->\n", "<!-- end: polder lab publish -->\n"];
 

@@ -1,6 +1,6 @@
 //! Meanings of rows: the tables `row | meaning` of the scenarios' pages.
 
-use crate::publish::pattern;
+use super::{RESULTS, pattern};
 
 /// Names of scenarios, with the pages that explain their rows.
 const PAGES: &[(&str, &str)] = &[
@@ -83,7 +83,7 @@ fn fixed(pattern: &str) -> usize {
 fn parse(page: &str) -> Vec<Meaning> {
     let mut meanings = Vec::<Meaning>::new();
     let (mut inside, mut last) = (false, None);
-    for line in page.split(crate::publish::RESULTS).next().unwrap_or_default().lines() {
+    for line in page.split(RESULTS).next().unwrap_or_default().lines() {
         inside = line == HEADER || inside && line.starts_with('|');
         let Some(rest) = line.strip_prefix("| `").filter(|_| inside) else { continue };
         let Some((pattern, words)) = rest.split_once("` | ") else { continue };

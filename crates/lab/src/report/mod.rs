@@ -7,6 +7,7 @@ mod forest;
 pub mod join;
 mod meaning;
 pub mod page;
+pub mod pattern;
 pub mod plot;
 pub mod sentences;
 pub mod table;
@@ -17,6 +18,8 @@ use std::collections::BTreeMap;
 
 /// Reason why a row has no value when its part of a scenario was not run.
 pub const LEFT_OUT: &str = "was left out";
+/// Heading of a scenario's page below which everything is generated.
+pub const RESULTS: &str = "## Results\n";
 /// Prefix of the note that only some rows were wanted.
 pub const ALL_BUT: &str = "all rows but those with ";
 

@@ -5,8 +5,8 @@
 //! together.
 
 use super::meaning::{self, Meaning};
+use super::pattern;
 use super::{Better, LEFT_OUT, Row, number};
-use crate::publish::pattern;
 use std::collections::BTreeMap;
 
 /// Lines of a conclusion about missed goals, at most.

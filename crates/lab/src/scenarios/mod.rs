@@ -139,7 +139,7 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publish::pattern;
+    use crate::report::pattern;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -190,7 +190,7 @@ mod tests {
     fn pages_explain_every_row_and_no_other() {
         for scenario in ALL {
             let page = document(&format!("measurements/{}.md", scenario.name));
-            let written = page.split(crate::publish::RESULTS).next().unwrap();
+            let written = page.split(crate::report::RESULTS).next().unwrap();
             let (_, table) = written.split_once("| row | meaning |\n").expect(scenario.name);
             let rows = table.lines().take_while(|line| line.starts_with('|'));
             let patterns = rows.filter_map(|line| line.split('`').nth(1)).collect::<Vec<_>>();
