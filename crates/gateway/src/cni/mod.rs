@@ -7,9 +7,9 @@
 //!                                  gateway
 //! ```
 //!
-//! [`call`] reads the environment and [`network`] the configuration. [`add`], [`delete`], [`check`], [`collect`] and
-//! [`status`] are the operations. They share [`attachment`] (the port of the gateway and its file), [`pair`] (the veth),
-//! [`inside`] (the container's namespace) and [`ipam`] (the other plugin). [`result`] and [`error`] are the answers.
+//! [mod@call] reads the environment and [`network`] the configuration. `add`, `delete`, `check`, `collect` and
+//! `status` are the operations. They share `attachment` (the port of the gateway and its file), `pair` (the veth),
+//! `inside` (the container's namespace) and `ipam` (the other plugin). [`result`] and [`error`] are the answers.
 
 pub mod call;
 pub mod error;
