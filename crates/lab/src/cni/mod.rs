@@ -1,6 +1,6 @@
 //! The CNI plugin between `cnitool`, `host-local` and a gateway, and plugins with a fault.
 //!
-//! [`bench`] has the gateway and its stations, [`checks`] what the plugin has to do, and [`mutants`] the faults: a
+//! `bench` has the gateway and its stations, `checks` what the plugin has to do, and `mutants` the faults: a
 //! wrapper in the plugin's place, and the check that has to find it.
 
 mod bench;
