@@ -130,7 +130,7 @@ fn a_tunnel_without_its_address_and_route_is_warned_of() {
     let (_, text) = inside("router", &by_route, &script);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("✓ next hop 198.51.100.9, by the kernel's route to 192.0.2.2"), "{text}");
-    assert!(words.contains("! bfd 198.51.100.9 lies between the ends"), "{text}");
+    assert!(words.contains("✗ bfd 198.51.100.9 lies between the ends"), "{text}");
     let elsewhere = "ip link add pdaway type veth peer name pdoff; ip link set pdaway up; ip route add 192.0.2.2 dev pdaway; ";
     let script = format!("{link}{address}{route}{elsewhere} $POLDER check $FILE");
     let (_, text) = inside("elsewhere", &by_route, &script);
