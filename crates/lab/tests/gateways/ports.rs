@@ -253,11 +253,11 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
     assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
     // What is the kernel's stays the kernel's.
     for line in [
-        "link add vc7 type dummy",
+        "link add vc7 type veth peer name other7",
         &format!("address add {HOST}/32 dev vc7"),
         "link set vc7 up",
         "link add kbr type bridge",
-        "link add vc8 master kbr type dummy",
+        "link add vc8 master kbr type veth peer name other8",
         "link set vc8 up",
     ] {
         gateway.ip(&line.split(' ').collect::<Vec<_>>()).unwrap();
