@@ -282,7 +282,7 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
 fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with): (&str, &str)) {
     let socket = running.socket().to_owned();
     // It is as good as in the file.
-    assert!(diff(&socket).contains("nothing"), "{}", diff(&socket));
+    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
     let why = refused(&socket, &["del", "c5"]);
     assert!(why.contains("port c5 follows from [port.\"c*\"]"), "{why}");
     running.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();
