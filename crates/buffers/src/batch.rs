@@ -123,7 +123,7 @@ impl Batch {
 /// Packets of a batch, which are moved to others by their places.
 #[derive(Debug)]
 pub struct Deal<'a> {
-    /// Those of the first bits of `left` that are set are initialised.
+    /// Packets; a place is initialised if its bit of `left` is set.
     places: &'a mut [MaybeUninit<Packet>],
     left: u64,
 }

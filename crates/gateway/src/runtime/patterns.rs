@@ -28,7 +28,7 @@ pub(super) struct Skipped {
 pub(super) struct Sorted {
     /// Ports that they become.
     pub(super) ports: Vec<AddedPort>,
-    /// Those that are left.
+    /// Interfaces that become no port.
     pub(super) skipped: Vec<Skipped>,
 }
 

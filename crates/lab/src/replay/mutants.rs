@@ -22,7 +22,7 @@ impl Check {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::FlowOrderKept, Self::OrderKept];
-    /// Those that a bridge has to pass: segments that are merged change places with frames of other flows (ADR 0012).
+    /// Checks that a bridge has to pass: segments that are merged change places with frames of other flows (ADR 0012).
     pub const REQUIRED: [Self; 4] =
         [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::FlowOrderKept];
 

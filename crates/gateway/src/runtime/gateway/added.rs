@@ -24,7 +24,7 @@ pub struct OfPattern {
     pub interface: String,
 }
 
-/// Those of a gateway.
+/// Ports of a gateway that stand in no file.
 pub type AddedPorts = Vec<AddedPort>;
 
 impl AddedPort {

@@ -21,7 +21,7 @@ const RETRY: Nanos = Nanos::from_seconds(10);
 pub(super) struct Seen {
     notices: Option<Notices>,
     patterns: Vec<Pattern>,
-    /// Those that became no port, which has been said.
+    /// Interfaces that became no port, each of which has been told.
     skipped: BTreeSet<Skipped>,
     /// Next look, whether or not anything changes.
     retry_at: Option<Nanos>,
