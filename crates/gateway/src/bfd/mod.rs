@@ -4,16 +4,21 @@
 //! [`runtime::liveness`](crate::runtime::liveness)'s.
 //!
 //! ```text
-//! packet    24 octets, read and written
-//! session   states, timers, poll sequence
+//! packet          24 octets, read and written
+//! authentication  keyed SHA1 behind them, and sequence numbers
+//! session         states, timers, poll sequence
 //! ```
 //!
-//! Not supported: echo, demand mode of this end (that of the other end is obeyed), authentication; packets that have it are
-//! refused.
+//! Not supported: echo, demand mode of this end (that of the other end is obeyed), authentication by password and by MD5;
+//! packets that have these are refused.
 
+mod authentication;
 mod packet;
 mod session;
 
+pub use authentication::{
+    Authentication, AuthenticationType, Key, SEALED_LENGTH, SequenceNumbers,
+};
 pub use packet::{Diagnostic, Malformed, Packet, State};
 pub use session::{Handed, Refused, Session, Settings};
 

@@ -64,7 +64,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A control packet without authentication. Times are in microseconds, as on the wire.
+/// A control packet without its authentication. Times are in microseconds, as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Packet {
@@ -78,6 +78,8 @@ pub struct Packet {
     pub is_final: bool,
     /// True if control plane and forwarding of the sender fail apart.
     pub control_plane_independent: bool,
+    /// True if an authentication section follows.
+    pub is_authenticated: bool,
     /// True if the sender wants no periodic packets while both are up.
     pub demand: bool,
     /// Detection multiplier.
@@ -103,9 +105,6 @@ pub enum Malformed {
     /// A version other than 1.
     #[error("version other than 1")]
     Version,
-    /// It is authenticated.
-    #[error("authenticated")]
-    Authenticated,
     /// The bit for multipoint is set.
     #[error("multipoint")]
     Multipoint,
@@ -121,10 +120,12 @@ impl Packet {
     /// Number of octets.
     pub const LENGTH: usize = 24;
     const VERSION: u8 = 1;
+    /// Type and length of an authentication section.
+    const LEAST_SECTION: usize = 2;
     const POLL: u8 = 1 << 5;
     const FINAL: u8 = 1 << 4;
     const CONTROL_PLANE: u8 = 1 << 3;
-    const AUTHENTICATION: u8 = 1 << 2;
+    pub(super) const AUTHENTICATION: u8 = 1 << 2;
     const DEMAND: u8 = 1 << 1;
     const MULTIPOINT: u8 = 1;
 
@@ -138,7 +139,8 @@ impl Packet {
         if first >> 5 != Self::VERSION {
             return Err(Malformed::Version);
         }
-        if usize::from(length) < Self::LENGTH || usize::from(length) > octets.len() {
+        let least = Self::LENGTH + if flags & Self::AUTHENTICATION != 0 { Self::LEAST_SECTION } else { 0 };
+        if usize::from(length) < least || usize::from(length) > octets.len() {
             return Err(Malformed::Short);
         }
         if multiplier == 0 {
@@ -146,9 +148,6 @@ impl Packet {
         }
         if flags & Self::MULTIPOINT != 0 {
             return Err(Malformed::Multipoint);
-        }
-        if flags & Self::AUTHENTICATION != 0 {
-            return Err(Malformed::Authenticated);
         }
         let word = |place: usize| {
             let octets = header.get(place..place + 4).and_then(|octets| octets.first_chunk());
@@ -163,6 +162,7 @@ impl Packet {
             poll: flags & Self::POLL != 0,
             is_final: flags & Self::FINAL != 0,
             control_plane_independent: flags & Self::CONTROL_PLANE != 0,
+            is_authenticated: flags & Self::AUTHENTICATION != 0,
             demand: flags & Self::DEMAND != 0,
             multiplier,
             my_discriminator: word(4),
@@ -173,7 +173,7 @@ impl Packet {
         })
     }
 
-    /// The packet as it is sent.
+    /// The packet as it is sent without authentication.
     pub fn write(&self) -> [u8; Self::LENGTH] {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or_default();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(with(3, 25), Malformed::Short, "more than there is");
         assert_eq!(with(7, 0), Malformed::Discriminator);
         assert_eq!(with(1, 0x41), Malformed::Multipoint);
-        assert_eq!(with(1, 0x44), Malformed::Authenticated);
+        assert_eq!(with(1, 0x44), Malformed::Short, "no room for an authentication section");
         assert_eq!(Packet::read(&good[..23]), Err(Malformed::Short));
         let mut longer = good.to_vec();
         longer.push(0xff);
@@ -258,6 +258,7 @@ mod tests {
             if let Ok(packet) = Packet::read(&octets) {
                 let mut written = packet.write();
                 written[3] = octets[3];
+                written[1] |= octets[1] & Packet::AUTHENTICATION;
                 prop_assert_eq!(written, octets);
             }
         }

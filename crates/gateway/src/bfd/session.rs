@@ -318,6 +318,7 @@ impl Session {
             is_final: false,
             // Sessions live in the gateway's process, and end with it.
             control_plane_independent: false,
+            is_authenticated: false,
             demand: false,
             multiplier: self.settings.multiplier,
             my_discriminator: self.local_discriminator,

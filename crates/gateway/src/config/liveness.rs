@@ -2,17 +2,16 @@
 
 use super::keys::Draft;
 use super::keys::Reload::Live;
-use super::notation::{Boolean, Given, Inner, Integer, Text, text};
+use super::notation::{Boolean, Choice, Given, Inner, Integer, Text, text};
 use super::section::Section;
 use super::values;
-use crate::bfd::{Settings, TTL};
+use crate::bfd::{AuthenticationType, Settings, TTL};
 use crate::keepalive;
 use polder_datapath::units::Nanos;
 use std::net::IpAddr;
 
 section! {
     /// BFD between the ends of a tunnel (RFC 5880).
-    #[derive(Copy)]
     pub struct Bfd("`bfd`", "bfd") {
         keys:
         /// Interval at which control packets are sent and expected; the slower end decides.
@@ -23,6 +22,10 @@ section! {
         multihop: Option<bool> = None, Given(Boolean) => Live, usual("`true` if `next_hop` is another address than `remote`");
         /// With `multihop`: TTL below which control packets are refused; 254 is that behind one router.
         min_ttl: u8 = 254, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
+        /// File with the keys by which control packets are authenticated, in or below the directory of the configuration.
+        key_file: Option<String> = None, Given(values::PATH) => Live, usual("none");
+        /// With `key_file`: form of the authentication, which is the same at both ends.
+        authentication: AuthenticationType = AuthenticationType::MeticulousKeyedSha1, Choice(FORMS) => Live, only(Bfd::has_keys);
     }
 }
 
@@ -39,6 +42,11 @@ section! {
         address: Option<IpAddr> = None, Given(INSIDE) => Live, usual("required for `gretap` and `vxlan`");
     }
 }
+
+const FORMS: &[(&str, AuthenticationType)] = &[
+    ("keyed-sha1", AuthenticationType::KeyedSha1),
+    ("meticulous-keyed-sha1", AuthenticationType::MeticulousKeyedSha1),
+];
 
 const INSIDE: Text<IpAddr> = text("IPv4 or IPv6 address", "a host's", values::host);
 
@@ -65,6 +73,11 @@ fn check(draft: &Draft<Bfd>, section: &Section<'_>) -> bool {
         let finding = draft.refuse("min_ttl", why, "remove `min_ttl`, or set `multihop = true`");
         finding.into_iter().for_each(|finding| section.findings.note(finding));
     }
+    if !draft.has("key_file") {
+        let why = "without keys nothing is authenticated";
+        let finding = draft.refuse("authentication", why, "add `key_file`, or remove `authentication`");
+        finding.into_iter().for_each(|finding| section.findings.note(finding));
+    }
     true
 }
 
@@ -77,6 +90,11 @@ impl Bfd {
     /// True if routers may lie between the ends.
     pub fn is_multihop(&self) -> bool {
         self.multihop == Some(true)
+    }
+
+    /// True if control packets are authenticated.
+    pub fn has_keys(&self) -> bool {
+        self.key_file.is_some()
     }
 
     /// TTL below which control packets are refused (RFC 5082).

@@ -6,7 +6,7 @@ use super::keys::Reload::Reopen;
 use super::notation::{Choice, Given, Inner, List, Text, list, text as shown};
 use super::port::ATTACHED;
 use super::section::{Refusal, Section};
-use super::values::text;
+use super::values::{PATH, text};
 use polder_devices::cdc::mbim::service::Authentication;
 use serde::Serialize;
 use std::fmt;
@@ -17,7 +17,6 @@ const LONGEST_NAME: usize = 100;
 const EXAMPLE: &str =
     "write `[port.NAME.modem]` with `apn = \"internet\"`, or an empty table for the subscription's own";
 const NAME: Text<String> = shown("", "up to 100 characters", name);
-const PATH: Text<String> = shown("", "an absolute path", path);
 const SESSIONS: List<Text<FurtherSession>> = list(
     shown("", "number 1 to 255 and access point name, as `\"7 ims.example\"`", session),
     "sessions",
@@ -98,15 +97,6 @@ fn name(value: &DeValue<'_>) -> Result<String, Refusal> {
         return Err(refusal.remedy("write up to 100 printable characters"));
     }
     Ok(name)
-}
-
-fn path(value: &DeValue<'_>) -> Result<String, Refusal> {
-    let path = text(value)?;
-    if !path.starts_with('/') || path.chars().any(char::is_control) {
-        let refusal = Refusal::new("is no absolute path");
-        return Err(refusal.remedy("write it as in \"/etc/polder/password\""));
-    }
-    Ok(path)
 }
 
 fn session(value: &DeValue<'_>) -> Result<FurtherSession, Refusal> {

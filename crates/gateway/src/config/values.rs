@@ -140,6 +140,18 @@ pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     }
 }
 
+/// An absolute path, as a notation.
+pub(super) const PATH: Text<String> = notation::text("", "an absolute path", path);
+
+fn path(value: &DeValue<'_>) -> Result<String, Refusal> {
+    let path = text(value)?;
+    if !path.starts_with('/') || path.chars().any(char::is_control) {
+        let refusal = Refusal::new("is no absolute path");
+        return Err(refusal.remedy("write it as in \"/etc/polder/password\""));
+    }
+    Ok(path)
+}
+
 /// The Ethernet address of one station, as a notation.
 pub(super) const STATION: Text<Mac> = notation::text("MAC address", "not a group's", station);
 

@@ -496,7 +496,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
 fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
     let age = |at: Nanos| now.since(at).0;
     let (local_discriminator, remote_discriminator) = session.discriminators;
-    let Counts { sent, received, far, far_ttl, elsewhere, refused } = session.counts;
+    let Counts { sent, received, far, far_ttl, elsewhere, not_authentic, refused } = session.counts;
     BfdRow {
         carries: session.carries,
         state: session.state.name().to_owned(),
@@ -506,7 +506,7 @@ fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
         remote_diagnostic: session.remote_diagnostic.to_string(),
         heard_nanos: session.heard_at.map(age),
         detection_nanos: session.detection_time.map(|time| time.0),
-        multihop: tunnel.bfd.is_some_and(|bfd| bfd.is_multihop()),
+        multihop: tunnel.bfd.as_ref().is_some_and(|bfd| bfd.is_multihop()),
         local_discriminator,
         remote_discriminator,
         sent,
@@ -514,6 +514,7 @@ fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
         far,
         far_ttl: far_ttl.into(),
         elsewhere,
+        not_authentic,
         refused,
         trouble: session.trouble,
     }

@@ -94,6 +94,9 @@ pub struct BfdRow {
     /// Control packets that came in by another interface than that of the tunnel's port.
     #[serde(default)]
     pub elsewhere: u64,
+    /// Control packets whose authentication failed.
+    #[serde(default)]
+    pub not_authentic: u64,
     /// Control packets that were malformed or for another session.
     pub refused: u64,
     /// Reason why the session cannot work.
@@ -169,15 +172,17 @@ impl BfdRow {
             .heard_nanos
             .map_or_else(|| "nothing heard".to_owned(), |heard| format!("heard {} ago", duration(heard)));
         let limit = self.detection_nanos.map(|limit| format!(" of {}", duration(limit))).unwrap_or_default();
-        let Self { far, far_ttl, elsewhere, .. } = self;
+        let Self { far, far_ttl, elsewhere, not_authentic, .. } = self;
         let far = if *far > 0 { format!(", {far} from too far (TTL {far_ttl})") } else { String::new() };
         let elsewhere =
             if *elsewhere > 0 { format!(", {elsewhere} by another interface") } else { String::new() };
+        let forged =
+            if *not_authentic > 0 { format!(", {not_authentic} not authentic") } else { String::new() };
         let end = format!("the other end is {}", self.remote_state);
         let why = if self.diagnostic == Diagnostic::NONE.to_string() { "" } else { &self.diagnostic };
         let why = self.trouble.as_deref().unwrap_or(why);
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        format!("BFD {} for {since}{why}; {heard}{limit}{far}{elsewhere}; {end}", self.state)
+        format!("BFD {} for {since}{why}; {heard}{limit}{far}{elsewhere}{forged}; {end}", self.state)
     }
 }
 

@@ -1,5 +1,7 @@
 //! BFD between the ends of tunnels, judged by FRR: what it says of us, and what a bridge and routes do.
 
+mod keys;
+
 use crate::machines::{addresses, machine, ping, reaches, route, until};
 use crate::support::{Gateway, root_or_skip, skip, wire};
 use polder_lab::clock;

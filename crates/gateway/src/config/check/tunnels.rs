@@ -221,7 +221,7 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, find
 fn shared_sessions(tunnels: &[Tunnel], draft: &FileDraft, findings: &Findings) {
     let mut sessions = BTreeMap::new();
     for tunnel in tunnels {
-        let Some(bfd) = tunnel.bfd else { continue };
+        let Some(bfd) = &tunnel.bfd else { continue };
         let (name, known) = *sessions.entry((tunnel.local, tunnel.remote)).or_insert((&tunnel.table, bfd));
         let draft = draft.tunnels.iter().find(|draft| draft.value.name == tunnel.table);
         let Some(span) = draft.and_then(|draft| draft.at("bfd")).filter(|_| known != bfd) else { continue };

@@ -8,6 +8,7 @@ use crate::device::forward_groups;
 use crate::kernel::hooks::Port as HookPort;
 use crate::runtime::devices::Opening;
 use crate::runtime::hooks;
+use crate::runtime::liveness::check_keys;
 use crate::runtime::neighbour::number;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::Command;
@@ -57,6 +58,7 @@ impl Gateway {
         for port in &difference.ports.added {
             warnings.extend((self.devices.probe)(port, &difference.target)?);
         }
+        check_keys(&difference.target)?;
         // What lasts is left alone: the tables are only looked at.
         tables(&difference.target, &self.facts(), &mut Lasting::default(), &self.links)?;
         let follows_rename = current != self.configuration;

@@ -15,7 +15,7 @@ use crate::runtime::events::EventWatch;
 use crate::runtime::history::DropHistory;
 use crate::runtime::hooks::Watch;
 use crate::runtime::hops::NextHops;
-use crate::runtime::liveness::Liveness;
+use crate::runtime::liveness::{Liveness, check_keys};
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::routing::AttachedPort;
@@ -115,6 +115,7 @@ impl Gateway {
         devices: Devices,
         version: u64,
     ) -> Result<(Self, Waiting)> {
+        check_keys(&configuration)?;
         let ((report, reports), links) = (channel(), Arc::new(all_links()));
         let mut lasting = Lasting::default();
         let _locks = devices.lock(&configuration.ports, &configuration)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl Gateway {
     /// Keeps the BFD sessions and keepalives that the configuration asks for.
-    pub(super) fn watch_tunnels(&mut self) {
+    pub(in crate::runtime) fn watch_tunnels(&mut self) {
         let interfaces = self.facts().into_iter().filter_map(|(id, facts)| Some((id, facts.index?)));
         let interfaces = interfaces.collect();
         let Self { liveness, configuration, lasting, clock, threads, .. } = self;

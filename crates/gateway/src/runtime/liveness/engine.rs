@@ -7,8 +7,9 @@ use super::handed::HandedSession;
 use super::keepalives::{KeepaliveStatus, Keepalives};
 use super::socket::{Datagram, Place, Receiver, sender};
 use super::sys::Arrival;
+use super::keys::WantedKeys;
 use super::{Accepts, SessionKey, Wanted};
-use crate::bfd::{Diagnostic, Packet, Session, State};
+use crate::bfd::{Authentication, Diagnostic, Packet, SequenceNumbers, Session, State};
 use crate::config::model::Configuration;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
@@ -54,13 +55,19 @@ pub(super) enum Ending {
 struct Entry {
     session: Session,
     accepts: Accepts,
+    /// Authentication of its packets, if they have any; without a key nothing is sent, and nothing accepted.
+    authentication: Option<Authentication>,
     begun: Nanos,
     sender: Option<UdpSocket>,
     /// Port that its packets came from before.
     source: Option<u16>,
     retry_at: Nanos,
     trouble: Option<String>,
+    /// Reason why it has no key, although it should.
+    unkeyed: Option<String>,
     counts: Counts,
+    /// Sequence numbers that another process was at.
+    numbers: Option<SequenceNumbers>,
 }
 
 struct Listening {
@@ -82,6 +89,8 @@ pub struct Counts {
     pub far_ttl: u8,
     /// Packets that came in by another interface than that of the tunnel's port.
     pub elsewhere: u64,
+    /// Packets whose authentication failed, or that have one and should not, or the other way round.
+    pub not_authentic: u64,
     /// Packets that were no control packets of the session.
     pub refused: u64,
 }
@@ -154,19 +163,22 @@ impl Engine {
             let stays = ends.contains(&(key.local, key.remote));
             entry.say_farewell(if stays { State::AdminDown } else { State::Down }, now);
         }
-        for (key, Wanted { settings, accepts }) in wanted {
+        for (key, Wanted { settings, accepts, keys }) in wanted {
             let settings = *settings;
+            let first = self.random.draw();
             if let Some(entry) = self.sessions.get_mut(key) {
                 entry.session.set(settings);
                 entry.accepts.clone_from(accepts);
+                entry.take_keys(keys.as_ref(), first, now);
                 continue;
             }
-            let entry = match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
+            let mut entry = match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
                 Some(before) => {
                     Entry::resumed(&before, Session::resumed(settings, &before.session, now), accepts)
                 }
                 None => Entry::new(Session::new(settings, self.draw_discriminator(), now), accepts, now),
             };
+            entry.take_keys(keys.as_ref(), first, now);
             self.discriminators.insert(entry.session.discriminators().0, *key);
             self.sessions.insert(*key, entry);
         }
@@ -256,7 +268,8 @@ impl Engine {
         let (remote_state, remote_diagnostic) = session.remote_state();
         let listening = self.receivers.get(&key.place());
         let deaf = listening.and_then(|listening| listening.receiver.as_ref().err());
-        let trouble = deaf.filter(|text| !text.is_empty()).or(entry.trouble.as_ref());
+        let unkeyed = entry.unkeyed.as_ref();
+        let trouble = unkeyed.or(deaf.filter(|text| !text.is_empty())).or(entry.trouble.as_ref());
         Some(SessionStatus {
             state: session.state(),
             diagnostic: session.diagnostic(),
@@ -305,14 +318,7 @@ impl Engine {
             entry.counts.far_ttl = ttl.unwrap_or_default();
             return;
         }
-        let taken = packet.ok().and_then(|packet| entry.session.receive(&packet, now).ok());
-        match taken {
-            Some(has_changed) => {
-                entry.counts.received += 1;
-                self.has_changed |= has_changed;
-            }
-            None => entry.counts.refused += 1,
-        }
+        self.has_changed |= entry.take(packet.ok(), datagram, now);
     }
 
     /// A discriminator that nobody can guess, and no session has.
@@ -333,23 +339,83 @@ impl Engine {
 
 impl Entry {
     fn new(session: Session, accepts: &Accepts, now: Nanos) -> Self {
-        let (accepts, counts, source) = (accepts.clone(), Counts::default(), None);
-        let retry_at = Nanos(0);
-        Self { session, accepts, begun: now, sender: None, source, retry_at, trouble: None, counts }
+        Self {
+            session,
+            accepts: accepts.clone(),
+            authentication: None,
+            begun: now,
+            sender: None,
+            source: None,
+            retry_at: Nanos(0),
+            trouble: None,
+            unkeyed: None,
+            counts: Counts::default(),
+            numbers: None,
+        }
     }
 
     /// The session of another process.
     fn resumed(before: &HandedSession, session: Session, accepts: &Accepts) -> Self {
         let &HandedSession { source, begun, counts, .. } = before;
         let source = Some(source).filter(|source| *source != 0);
-        Self { source, counts, ..Self::new(session, accepts, Nanos(begun)) }
+        let numbers = before.numbers;
+        Self { source, counts, numbers, ..Self::new(session, accepts, Nanos(begun)) }
     }
 
     fn handed(&self, key: SessionKey) -> HandedSession {
         let source = self.sender.as_ref().and_then(|sender| sender.local_addr().ok());
         let source = source.map_or(0, |source| source.port());
         let (session, counts) = (self.session.handed(), self.counts);
-        HandedSession { key, session, source, begun: self.begun.0, counts }
+        let numbers = self.authentication.as_ref().map(Authentication::numbers);
+        HandedSession { key, session, source, begun: self.begun.0, counts, numbers }
+    }
+
+    /// Takes keys over, or their end. Sequence numbers go on; those that begin do so at a number that nobody can guess.
+    fn take_keys(&mut self, keys: Option<&WantedKeys>, random: u64, now: Nanos) {
+        let Some(WantedKeys { form, keys }) = keys else {
+            (self.authentication, self.unkeyed) = (None, None);
+            return;
+        };
+        self.unkeyed = keys.as_ref().err().cloned();
+        let keys = keys.as_deref().unwrap_or_default();
+        if let Some(authentication) = &mut self.authentication {
+            return authentication.set(*form, keys);
+        }
+        let [a, b, c, d, ..] = random.to_le_bytes();
+        let fresh = SequenceNumbers { sent: u32::from_le_bytes([a, b, c, d]), received: None };
+        let numbers = self.numbers.take().unwrap_or(fresh);
+        let until = self.known_until(now);
+        self.authentication = Some(Authentication::new(*form, keys.to_vec(), numbers, until));
+    }
+
+    /// Time until which the other end's sequence number is known: twice the detection time (RFC 5880, 6.8.1).
+    fn known_until(&self, now: Nanos) -> Nanos {
+        now + Nanos(2 * self.session.detection_time().unwrap_or_default().0)
+    }
+
+    /// Takes a packet of the other end's address. Returns true if the state of the session has changed.
+    fn take(&mut self, packet: Option<Packet>, datagram: &Datagram, now: Nanos) -> bool {
+        let Some(packet) = packet else {
+            self.counts.refused += 1;
+            return false;
+        };
+        let octets = &datagram.octets[..datagram.length];
+        let number = self.authentication.as_ref().map(|own| own.verify(octets, now));
+        let is_authentic = number.map_or(!packet.is_authenticated, |number| number.is_some());
+        if !is_authentic {
+            self.counts.not_authentic += 1;
+            return false;
+        }
+        let Ok(has_changed) = self.session.receive(&packet, now) else {
+            self.counts.refused += 1;
+            return false;
+        };
+        self.counts.received += 1;
+        let until = self.known_until(now);
+        if let (Some(own), Some(number)) = (&mut self.authentication, number.flatten()) {
+            own.note(number, until);
+        }
+        has_changed
     }
 
     /// Notices silence and sends what is due. Returns true if its state, or the use of its tunnels, has changed.
@@ -387,7 +453,14 @@ impl Entry {
 
     fn send(&mut self, packet: &Packet) {
         let Some(sender) = &self.sender else { return };
-        match sender.send(&packet.write()) {
+        let sent = match &mut self.authentication {
+            None => sender.send(&packet.write()),
+            Some(own) => {
+                let Some(octets) = own.seal(packet) else { return };
+                sender.send(&octets)
+            }
+        };
+        match sent {
             Ok(_) => (self.counts.sent, self.trouble) = (self.counts.sent + 1, None),
             // Nothing listens at the other end, or nothing leads there: its silence says the rest.
             Err(error) => self.trouble = Some(format!("cannot send: {error}")),

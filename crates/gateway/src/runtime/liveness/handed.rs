@@ -1,7 +1,7 @@
 //! A session on its way to another process, which goes on with it.
 
 use super::{Counts, SessionKey};
-use crate::bfd::Handed;
+use crate::bfd::{Handed, SequenceNumbers};
 use serde::{Deserialize, Serialize};
 
 /// A session that another process goes on with.
@@ -17,6 +17,9 @@ pub struct HandedSession {
     pub(super) begun: u64,
     /// Its packets.
     pub(super) counts: Counts,
+    /// Its sequence numbers, if its packets are authenticated.
+    #[serde(default)]
+    pub(super) numbers: Option<SequenceNumbers>,
 }
 
 impl HandedSession {

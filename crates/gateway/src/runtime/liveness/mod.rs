@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! engine      sessions, sockets, one round of work; no clock
+//! keys        keys of the sessions, in files
 //! handed      a session for another process
 //! socket      UDP sockets
 //! sys         TTL of what arrives
@@ -19,6 +20,7 @@
 mod engine;
 mod handed;
 mod keepalives;
+mod keys;
 mod probe;
 mod socket;
 mod sys;
@@ -26,12 +28,15 @@ mod sys;
 pub use engine::{Counts, SessionStatus};
 pub use handed::HandedSession;
 pub use keepalives::KeepaliveStatus;
+pub use keys::check_keys;
+pub(in crate::runtime) use keys::look_at_keys;
 
 use crate::bfd::Settings;
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Tunnel};
 use crate::supervise::{Loss, Thread, Threads};
 use engine::{Ending, Engine};
+use keys::WantedKeys;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
@@ -73,9 +78,12 @@ impl SessionKey {
 struct Wanted {
     settings: Settings,
     accepts: Accepts,
+    /// Authentication, if there is to be any.
+    keys: Option<WantedKeys>,
 }
 
-/// Packets that a session accepts: beside their addresses, nothing else shows that they are the other end's.
+/// Packets that a session accepts: without authentication, nothing else beside their addresses shows that they are the
+/// other end's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Accepts {
     /// TTL below which they are refused (RFC 5082).
@@ -145,7 +153,8 @@ impl Liveness {
         for tunnel in &configuration.tunnels {
             let (Some(key), Some(bfd)) = (SessionKey::of(tunnel), &tunnel.bfd) else { continue };
             let accepts = Accepts { least_ttl: bfd.least_ttl(), interfaces: Vec::new() };
-            let known = wanted.entry(key).or_insert(Wanted { settings: bfd.settings(), accepts });
+            let new = || Wanted { settings: bfd.settings(), accepts, keys: WantedKeys::of(tunnel) };
+            let known = wanted.entry(key).or_insert_with(new);
             // A port that the kernel does not have, or that was never open, has none.
             let interface = interfaces.get(&tunnel.port).filter(|_| !bfd.is_multihop());
             known.accepts.interfaces.extend(interface);

@@ -8,6 +8,7 @@ mod router;
 pub(super) mod tags;
 
 use super::hooks;
+use super::liveness::look_at_keys;
 use super::neighbour;
 use super::path::first_hop;
 use super::patterns;
@@ -21,6 +22,7 @@ use polder_devices::af_xdp::STATE;
 use polder_devices::netlink::Client;
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,6 +78,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
             seen.extend(inspect_tunnel(tunnel, interface));
         }
     }
+    seen.extend(configuration.tunnels.iter().filter_map(inspect_keys));
     seen.extend(patterns::findings(configuration));
     seen.extend(kernel_tunnels::inspect(configuration));
     seen.extend(tags::findings(configuration));
@@ -130,6 +133,24 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFind
     seen.collect()
 }
 
+/// Finding about the keys of a tunnel's session.
+fn inspect_keys(tunnel: &Tunnel) -> Option<PreflightFinding> {
+    let (severity, text) = match look_at_keys(tunnel)? {
+        Err(why) => (Severity::Problem, why),
+        Ok((_, path)) if is_open_to_others(path) => {
+            let text = format!("{path} can be read by everybody on this machine: `chmod 600 {path}`");
+            (Severity::Warning, text)
+        }
+        Ok((count, path)) => (Severity::Fine, format!("{count} in {path}; packets are sent with the first")),
+    };
+    Some(PreflightFinding::new(format!("tunnel.{}", tunnel.name), severity, "keys", text))
+}
+
+/// True if users who are neither owner nor of the group can read a file.
+fn is_open_to_others(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
+}
+
 fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let of = format!("tunnel.{}", tunnel.name);
     let finding = |severity, topic: &str, text| PreflightFinding::new(of.clone(), severity, topic, text);
@@ -166,7 +187,7 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let found = tunnel.next_hop.is_none().then(|| route_to_remote(tunnel, interface)).flatten();
     let Some((severity, text, router)) = found else { return Vec::new() };
     let mut seen = vec![finding(severity, "next hop", text)];
-    if let Some(router) = router.filter(|_| tunnel.bfd.is_some_and(|bfd| !bfd.is_multihop())) {
+    if let Some(router) = router.filter(|_| tunnel.bfd.as_ref().is_some_and(|bfd| !bfd.is_multihop())) {
         let text = format!(
             "{router} lies between the ends and lowers the TTL, so control packets are refused and the tunnel stays down: set \
              `bfd = {{ multihop = true }}`"

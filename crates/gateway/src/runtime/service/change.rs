@@ -115,6 +115,9 @@ impl Service {
             gateway.hooks.follow(&threads, clock, ports, hooks);
             gateway.tell_hooks();
             pending.into_iter().for_each(|pending| confirmation.wait(pending));
+        } else if !request.dry_run {
+            // Keys may be others in the same files.
+            gateway.watch_tunnels();
         }
         // Not before: what could not be carried out is not kept.
         if !request.dry_run {

@@ -1,0 +1,123 @@
+//! Keys of BFD in their files: a line for each, with its number and its secret.
+
+use crate::bfd::{AuthenticationType, Key};
+use crate::config::model::{Configuration, Tunnel};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use std::collections::HashSet;
+
+/// Octets of the longest file.
+const LONGEST: usize = 16 << 10;
+
+/// Authentication that a session is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedKeys {
+    /// Its form.
+    pub(super) form: AuthenticationType,
+    /// Keys, the one to send with first; or the reason why they could not be read.
+    pub(super) keys: Result<Vec<Key>, String>,
+}
+
+impl WantedKeys {
+    /// Authentication that a tunnel asks for, if it does.
+    pub(super) fn of(tunnel: &Tunnel) -> Option<Self> {
+        let bfd = tunnel.bfd.as_ref()?;
+        let keys = read(bfd.key_file.as_deref()?).map_err(|error| format!("{error:#}"));
+        Some(Self { form: bfd.authentication, keys })
+    }
+}
+
+/// Keys of a tunnel, for a look before the start: their number and the path of their file, or an error; `None` without keys.
+pub(in crate::runtime) fn look_at_keys(tunnel: &Tunnel) -> Option<Result<(usize, &str), String>> {
+    let path = tunnel.bfd.as_ref()?.key_file.as_deref()?;
+    let keys = WantedKeys::of(tunnel)?.keys;
+    Some(keys.map(|keys| (keys.len(), path)))
+}
+
+/// Reads the keys of all tunnels, for nothing but to find out whether they can be read.
+///
+/// # Errors
+/// When a file is not there, or has no keys.
+pub fn check_keys(configuration: &Configuration) -> Result<()> {
+    for tunnel in &configuration.tunnels {
+        if let Some(WantedKeys { keys: Err(why), .. }) = WantedKeys::of(tunnel) {
+            return Err(anyhow!("tunnel {}: {why}", tunnel.name));
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &str) -> Result<Vec<Key>> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read {path}; it has to be in or below the directory of the configuration")
+    })?;
+    ensure!(text.len() <= LONGEST, "{path} is longer than {LONGEST} octets, too long for keys of BFD");
+    let keys = parse(&text).with_context(|| format!("{path} has no keys of BFD"))?;
+    ensure!(!keys.is_empty(), "{path} has no keys of BFD: write a line such as `1 secret` into it");
+    Ok(keys)
+}
+
+/// Keys of a text. Empty lines and such as begin with `#` are none.
+fn parse(text: &str) -> Result<Vec<Key>> {
+    let (mut keys, mut numbers) = (Vec::new(), HashSet::new());
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        // A secret is in no message.
+        let place = index + 1;
+        let parts = line.split_once(char::is_whitespace);
+        let parts = parts.and_then(|(number, secret)| Some((number.parse().ok()?, secret.trim_start())));
+        let (number, secret) = parts.with_context(|| {
+            format!("line {place} is no number from 0 to 255 with a secret behind it, as `1 secret` is")
+        })?;
+        let key = Key::new(number, secret.as_bytes());
+        keys.push(key.with_context(|| {
+            format!("the secret of line {place} has {} octets; {} are the most", secret.len(), Key::LONGEST)
+        })?);
+        ensure!(numbers.insert(number), "line {place} has number {number} once more; each key has its own");
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_key() {
+        let keys = parse("# of the radio link\n\n 7 geheim\n255\tand a longer one\n").expect("keys");
+        let expected = [(7, "geheim"), (255, "and a longer one")];
+        assert_eq!(keys, expected.map(|(id, secret)| Key::new(id, secret.as_bytes()).expect("fits")));
+    }
+
+    #[test]
+    fn mistakes_are_told_without_secrets() {
+        let why = |text: &str| format!("{:#}", parse(text).expect_err("a mistake"));
+        assert!(why("1 a\n256 geheim").starts_with("line 2 is no number"));
+        assert!(why("geheim").starts_with("line 1 is no number"));
+        assert!(why("1").starts_with("line 1 is no number"));
+        assert_eq!(
+            why("1 geheimgeheimgeheimgeh"),
+            "the secret of line 1 has 21 octets; 20 are the most"
+        );
+        assert_eq!(why("1 a\n1 b"), "line 2 has number 1 once more; each key has its own");
+        for text in ["1 a\n256 geheim", "geheim", "1 geheimgeheimgeheimgeh"] {
+            assert!(!why(text).contains("geheim"));
+        }
+    }
+
+    #[test]
+    fn a_file_without_keys_is_an_error() {
+        let path = std::env::temp_dir().join(format!("polder-keys-{}", std::process::id()));
+        let name = path.display().to_string();
+        std::fs::write(&path, "# none\n").expect("a file");
+        let why = format!("{:#}", read(&name).expect_err("no keys"));
+        assert!(why.ends_with("has no keys of BFD: write a line such as `1 secret` into it"), "{why}");
+        std::fs::write(&path, "3 c\n").expect("a file");
+        assert_eq!(read(&name).expect("a key").len(), 1);
+        std::fs::remove_file(&path).expect("it is there");
+        let why = format!("{:#}", read(&name).expect_err("gone"));
+        assert!(why.contains("in or below the directory of the configuration"), "{why}");
+    }
+}
