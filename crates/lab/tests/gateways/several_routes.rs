@@ -115,6 +115,6 @@ fn the_first_of_appended_routes_counts() {
     route(&net.gateway, "del 10.99.0.0/16 via 10.83.1.78");
     reaches(&net.left, "10.99.0.1");
     route(&net.gateway, "del 10.99.0.0/16 via 10.83.1.77");
-    assert!(ping(&net.left, "10.99.0.1", &[]).contains(" 0% packet loss"));
+    assert!(ping(&net.left, "10.99.0.1", &["-W", "10"]).contains(" 0% packet loss"));
     polder.stop();
 }
