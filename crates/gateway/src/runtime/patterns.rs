@@ -39,15 +39,15 @@ pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
     let taken = configuration.ports.iter().map(|port| port.device.name()).collect::<BTreeSet<_>>();
     let mut sorted = Sorted::default();
     for link in machine.links.iter().filter(|link| !taken.contains(link.name.as_str())) {
-        let of_pattern = |pattern: &'_ Pattern| Some((pattern.clone(), pattern.port_of(&link.name)?));
+        let of_pattern = |pattern| Some((pattern, Pattern::port_of(pattern, &link.name)?));
         let Some((pattern, name)) = configuration.patterns.iter().find_map(of_pattern) else { continue };
         let why = why_left(link, machine).or_else(|| why_no_name(&name, &names));
         if let Some(why) = why {
-            sorted.skipped.push(Skipped { pattern: pattern.name, interface: link.name.clone(), why });
+            sorted.skipped.push(Skipped { pattern: pattern.name.clone(), interface: link.name.clone(), why });
             continue;
         }
         names.insert(name.clone());
-        sorted.ports.push(AddedPort::of_pattern(&pattern, name, &link.name));
+        sorted.ports.push(AddedPort::of_pattern(pattern, name, &link.name));
     }
     sorted
 }
@@ -195,5 +195,35 @@ mod tests {
                 ("veth@x", "`c@x` cannot be a name of a port"),
             ]
         );
+    }
+
+    /// What carries tunnels is a port of the file, whatever its name looks like, and so is what has an address of theirs.
+    #[test]
+    fn an_underlay_is_no_port_of_a_pattern() {
+        let text = "version = 1\n[port.radio]\ninterface = \"veth0\"\nrole = \"underlay\"\n\
+            [tunnel.t]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nport = \"radio\"\n\
+            [port.\"c*\"]\ninterface = \"veth*\"\nbridge = \"lan\"\n[bridge.lan]\nmembers = [\"t\"]\n";
+        let configuration = parse(text, Path::new("a.toml")).expect("valid").configuration;
+        let mut machine = Machine::default();
+        machine.links = vec![link(1, "veth0"), link(2, "veth1"), link(3, "veth2")];
+        let address = "192.0.2.1".parse().expect("an address");
+        machine.addresses = vec![Address { index: 3, secondary: false, address, bits: 24 }];
+        let sorted = sort(&configuration, &machine);
+        assert_eq!(sorted.ports.iter().map(AddedPort::interface).collect::<Vec<_>>(), ["veth1"]);
+        let [Skipped { interface, why, .. }] = &sorted.skipped[..] else { panic!("{sorted:?}") };
+        assert_eq!((interface.as_str(), why.as_str()), ("veth2", "it has the address 192.0.2.1/24"));
+    }
+
+    #[test]
+    fn a_thousand_patterns_have_their_interfaces() {
+        let pattern = |of| format!("[port.\"c{of}-*\"]\ninterface = \"v{of}-*\"\nbridge = \"lan\"\n");
+        let patterns = (0..1000).map(pattern).collect::<String>();
+        let text = format!("version = 1\n{patterns}[port.up]\ninterface = \"up\"\n[bridge.lan]\nmembers = [\"up\"]\n");
+        let configuration = parse(&text, Path::new("a.toml")).expect("valid").configuration;
+        let mut machine = Machine::default();
+        machine.links = (0..1000).map(|of| link(of + 1, &format!("v{of}-0"))).collect();
+        let sorted = sort(&configuration, &machine);
+        assert_eq!((sorted.ports.len(), sorted.skipped.len()), (1000, 0));
+        assert!(sorted.ports.iter().all(|port| port.still(&configuration).as_ref() == Some(port)));
     }
 }

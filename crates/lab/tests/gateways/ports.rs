@@ -279,6 +279,28 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
     goes_on_as_if_in_the_file(&net.polder, &first, (&text, &with));
 }
 
+/// A thousand patterns are as one: the last of them has its interface as soon.
+#[test]
+fn a_thousand_patterns_are_followed() {
+    if !root_or_skip("a_thousand_patterns_are_followed") {
+        return;
+    }
+    let text = text_of("skb", "", "");
+    let pattern = |of| {
+        format!("[port.\"c{of}-*\"]\ninterface = \"v{of}-*\"\nmode = \"skb\"\nbridge = \"lan\"\n")
+    };
+    let patterns = (0..1000).map(pattern).collect::<String>();
+    let mut net = Net::new(&text);
+    net.polder.reload(&text.replace("[bridge.lan", &format!("{patterns}[bridge.lan"))).unwrap();
+    let last = wired(&mut net, "v999-7", NEW);
+    until("the interface of the last has become a port", || has_port(&net.polder, "c999-7"));
+    assert_reaches(&last, ADDRESSES[0]);
+    net.gateway.ip(&["link", "delete", "v999-7"]).unwrap();
+    until("its port goes with it", || !has_port(&net.polder, "c999-7"));
+    assert_reaches(&net.stations[0], ADDRESSES[1]);
+    net.polder.stop();
+}
+
 /// Reloads, an upgrade, and the end of the pattern.
 fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with): (&str, &str)) {
     let socket = running.socket().to_owned();
