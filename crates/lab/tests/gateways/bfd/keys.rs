@@ -84,7 +84,7 @@ fn bird_takes_our_packets_and_we_take_its() {
     fs::write(&keys, "7 a longer secret\n").unwrap();
     let plain = bfd(&keys, ", authentication = \"keyed-sha1\"");
     let gateway = Gateway::start(&net.topology, &net.near, &Net::text(false, &plain));
-    let bird = Bird::start(&net, "keyed sha1", &[(7, "a longer secret")]);
+    let mut bird = Bird::start(&net, "keyed sha1", &[(7, "a longer secret")]);
     until("BIRD is up", || bird.is_up() && is(&gateway, "state", "up"));
     reaches(&net.left, super::STATION);
     // The other form, in which each packet has a number of its own.
