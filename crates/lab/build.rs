@@ -1,8 +1,14 @@
-//! Bakes the commit into the program, so that every report names it.
+//! Bakes the commit into a program for a release, so that every report names it. One for development has none: it would be
+//! built anew with each commit.
 
 use std::process::Command;
 
 fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if std::env::var("PROFILE").as_deref() == Ok("debug") {
+        println!("cargo::rustc-env=POLDER_COMMIT=unknown");
+        return;
+    }
     println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
