@@ -13,11 +13,12 @@ RULESDIR := $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 USERSDIR := $(DESTDIR)$(PREFIX)/lib/sysusers.d
 CNIDIR := $(DESTDIR)$(PREFIX)/lib/cni
 # The programs that are installed.
-PROGRAMS ?= polder polder-top polder-lab
+PROGRAMS ?= polder polder-top polder-demo polder-lab
 # What takes symbols out of the programs that are installed; empty to leave them in.
 STRIP ?= strip
 
-RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
 XTASK := cargo run --quiet --locked --package xtask --
 
 .PHONY: help build built demo test test-long bench lab install uninstall deb sbom need-cargo
@@ -25,12 +26,13 @@ XTASK := cargo run --quiet --locked --package xtask --
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-build: need-cargo ## build the binaries `polder`, `polder-top` and `polder-lab`
+build: need-cargo ## build the binaries `polder`, `polder-top`, `polder-demo` and `polder-lab`
 	cargo build --release --locked --package polder --package polder-top
-	cargo build --release --locked --package polder-lab --bin polder-lab
+	cargo build --release --locked --package polder-demo --package polder-lab --bins
 
-demo: build ## two gateways and a gretap tunnel carry real traffic (complete as root)
-	$(RELEASE)/polder demo
+demo: need-cargo ## two gateways and a gretap tunnel carry real traffic (complete as root)
+	cargo build --profile demo --locked --package polder --package polder-demo
+	$(TARGET)/demo/polder demo
 
 test: need-cargo ## every check and test; installs missing tools when root; what CI runs
 	scripts/install-test-dependencies

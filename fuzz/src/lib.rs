@@ -21,7 +21,7 @@ mod gateway;
 #[path = "../../crates/devices/tests/lan78xx/oracle.rs"]
 mod lan78xx;
 // The lab itself is not taken in: the service needs nothing of it.
-#[path = "../../crates/lab/src/services/nfs/mod.rs"]
+#[path = "../../crates/testbed/src/services/nfs/mod.rs"]
 pub mod nfs;
 #[path = "../../crates/lab/tests/nfs/oracle.rs"]
 mod nfs_oracle;

@@ -10,10 +10,10 @@
 //! thread on the generator's core), `softirq` (on the generator's own time) or `stack` (no XDP program at the other end: the kernel's
 //! stack, on the generator's own time).
 
-use polder_lab::topology::{End, Topology, pin_here, put_first};
-use polder_lab::traffic::packet::Talk;
-use polder_lab::traffic::raw::{Generator, Plan, Sink};
-use polder_lab::traffic::sizes::Sizes;
+use polder_testbed::topology::{End, Topology, pin_here, put_first};
+use polder_testbed::traffic::packet::Talk;
+use polder_testbed::traffic::raw::{Generator, Plan, Sink};
+use polder_testbed::traffic::sizes::Sizes;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -4,13 +4,13 @@
 //!  near: Polder ══ radio0 ══ far: Polder, which is stopped by a signal
 //! ```
 
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::peers::polder::{find, program, ran_with};
-use crate::topology::{End, Namespace, Topology};
-use crate::upgrade::Process;
 use anyhow::{Context as _, ensure};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::peers::polder::{find, program, ran_with};
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::upgrade::Process;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `polder-lab`: the demonstration and the measurements.
+//! `polder-lab`: the measurements.
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -7,19 +7,19 @@ use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::usb::Speed;
-use polder_lab::demo::{self, Forwarder};
-use polder_lab::e1000;
-use polder_lab::hosts;
-use polder_lab::interrupt;
-use polder_lab::lan78xx::{Listen, Shown, Wire};
-use polder_lab::peers::{gateway, neighbour, polder};
+use polder_judges::e1000;
+use polder_judges::hosts;
+use polder_judges::lacking;
+use polder_judges::lan78xx::{Listen, Shown, Wire};
+use polder_judges::selftests;
 use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario, nics, usb};
-use polder_lab::screen::Screen;
-use polder_lab::selftests;
-use polder_lab::services;
-use polder_lab::topology::is_root;
+use polder_testbed::interrupt;
+use polder_testbed::peers::{neighbour, polder};
+use polder_testbed::screen::Screen;
+use polder_testbed::services;
+use polder_testbed::topology::is_root;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,12 +34,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Two gateways and a gretap tunnel between real network stacks, in under a minute.
-    Demo {
-        /// Let the kernel's bridge and VXLAN forward in Polder's place, for comparison.
-        #[arg(long)]
-        kernel: bool,
-    },
     /// Lists the scenarios.
     List,
     /// Measures a scenario, or all of them.
@@ -327,7 +321,6 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let screen = Screen::new();
     let result = interrupt::install().and_then(|()| match arguments.command {
-        Command::Demo { kernel } => demo::run(if kernel { Forwarder::Kernel } else { Forwarder::Polder }),
         Command::List => {
             list(screen);
             Ok(())
@@ -350,14 +343,14 @@ fn main() -> ExitCode {
             })
         }
         Command::Neighbour { work, core } => neighbour::work(work.into(), core),
-        Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
-        Command::GuestGadget { function } => polder_lab::usb::gadget::main(&function),
-        Command::GuestExport { device } => polder_lab::usb::export::main(&device),
+        Command::GuestAgent { port } => polder_testbed::guest::agent::main(port),
+        Command::GuestGadget { function } => polder_judges::usb::gadget::main(&function),
+        Command::GuestExport { device } => polder_judges::usb::export::main(&device),
         Command::HostsInside { selection, verdict, gateway } => {
             hosts::inside::main(&selection, &verdict, &gateway, &|line| screen.line(line))
         }
         Command::SelftestInside { part } => selftests::inside(&part).map(|verdict| screen.line(verdict)),
-        Command::GatewayLacking { check, file } => gateway::run_lacking(&check, &file),
+        Command::GatewayLacking { check, file } => lacking::run(&check, &file),
         Command::BrokenGateway { number, words } => e1000::stand_in(number, &words),
         Command::KeepFiles { process } => e1000::keep_files(process),
         Command::Nics(tool) => nics_tool(screen, tool),
@@ -374,21 +367,7 @@ fn main() -> ExitCode {
         Command::Publish { folder, check } => publish_pages(screen, &folder, check),
         Command::Compare { before, after } => compare_reports(screen, &before, &after),
     });
-    code_of(result)
-}
-
-fn code_of(result: anyhow::Result<()>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.chain().any(|cause| cause.is::<interrupt::Interrupted>()) => {
-            eprintln!("polder-lab: interrupted; everything is taken down");
-            ExitCode::from(interrupt::EXIT_CODE)
-        }
-        Err(error) => {
-            eprintln!("polder-lab: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    interrupt::exit_code("polder-lab", result)
 }
 
 fn nics_tool(screen: Screen, tool: NicsTool) -> anyhow::Result<()> {

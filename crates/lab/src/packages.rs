@@ -1,8 +1,8 @@
 //! The Debian package and the programs of a source tree, as lintian and a second build see them.
 
-use crate::command;
-use crate::peers::polder::program;
 use anyhow::{Context as _, ensure};
+use polder_testbed::command;
+use polder_testbed::peers::polder::program;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

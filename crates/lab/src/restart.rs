@@ -4,13 +4,13 @@
 //!  client ══ left [ gateway: Polder and FRR ] right ══ peer: FRR, and the address that is asked
 //! ```
 
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::peers::frr::{Frr, writable};
-use crate::peers::polder::{find, program, ran_with};
-use crate::topology::{End, Namespace, Topology};
 use anyhow::{Context as _, ensure};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::peers::frr::{Frr, writable};
+use polder_testbed::peers::polder::{find, program, ran_with};
+use polder_testbed::topology::{End, Namespace, Topology};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;

@@ -9,13 +9,13 @@
 //! arrive; after it the kernel drops them or sends them away, so a packet that arrives with a later stamp than the
 //! command's return was taken by Polder. A gateway whose ports bypass hooks is the negative control.
 
-use crate::clock;
-use crate::command::{self, Running};
-use crate::peers::polder::{find, program};
-use crate::topology::{End, Namespace, Topology};
-use crate::traffic::pace::Pace;
-use crate::traffic::sockets::wait_for_ping;
 use anyhow::{Context as _, ensure};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::peers::polder::{find, program};
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::pace::Pace;
+use polder_testbed::traffic::sockets::wait_for_ping;
 use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;

@@ -6,11 +6,11 @@
 //! ```
 #![cfg(test)]
 
-use polder_lab::guest::agent::Request;
-use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
-use polder_lab::peers::polder;
-use polder_lab::topology::{Namespace, Topology, is_root};
-use polder_lab::{clock, command};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_testbed::peers::polder;
+use polder_testbed::topology::{Namespace, Topology, is_root};
+use polder_testbed::{clock, command};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const ACCESS_POINT: &str = "interface=wlan0\nssid=polder\nhw_mode=g\nchannel=1\n
 
 /// Says loudly that the test cannot run, and leaves a line for the end of the whole run.
 fn skip(reason: impl std::fmt::Display) {
-    polder_lab::skip::skip(TEST, reason);
+    polder_testbed::skip::skip(TEST, reason);
 }
 
 fn available() -> anyhow::Result<Kernel> {

@@ -1,8 +1,9 @@
 //! Odd packets through the kernel's router and through Polder's: what leaves them is the same, or explained.
 #![cfg(test)]
 
-use polder_lab::skip::skip;
-use polder_lab::{clock, differential};
+use polder_judges::differential;
+use polder_testbed::clock;
+use polder_testbed::skip::skip;
 
 /// Examines every `step`-th case.
 fn examine(name: &str, step: usize, packets: usize) {

@@ -1,8 +1,9 @@
 //! QEMU's e1000, without a guest, judges our driver: it passes, and broken ones do not.
 #![cfg(test)]
 
-use polder_lab::skip::skip;
-use polder_lab::{clock, e1000};
+use polder_judges::e1000;
+use polder_testbed::clock;
+use polder_testbed::skip::skip;
 
 #[test]
 fn the_emulated_controller_judges_the_driver() {

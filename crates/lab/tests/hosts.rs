@@ -1,9 +1,9 @@
 //! Hosts as people have them: what worked before Polder started works after.
 #![cfg(test)]
 
-use polder_lab::clock;
-use polder_lab::hosts::{self, Mode, Name, Selection, Verdict};
-use polder_lab::skip::skip;
+use polder_judges::hosts::{self, Mode, Name, Selection, Verdict};
+use polder_testbed::clock;
+use polder_testbed::skip::skip;
 
 /// Probes that do not work with Polder yet.
 const EXPECTED_BROKEN: &[Name] = &[];

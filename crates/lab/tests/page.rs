@@ -1,9 +1,9 @@
 //! Reports as pages, in a browser that is as narrow as a phone.
 #![cfg(test)]
 
-use polder_lab::command;
 use polder_lab::report::{Report, page};
-use polder_lab::skip::skip;
+use polder_testbed::command;
+use polder_testbed::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

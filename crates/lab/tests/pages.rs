@@ -1,9 +1,9 @@
 //! Pages by task: their commands pass from top to bottom, and the runner sees one that does not.
 #![cfg(test)]
 
-use polder_lab::clock;
-use polder_lab::pages::{self, ALL, Action, Page, Verdict};
-use polder_lab::skip::skip;
+use polder_judges::pages::{self, ALL, Action, Page, Verdict};
+use polder_testbed::clock;
+use polder_testbed::skip::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 fn page(name: &str) -> Page {
     let text = fs::read_to_string(root().join(format!("docs/tasks/{name}.md"))).unwrap();
     let machines =
-        fs::read_to_string(root().join(format!("crates/lab/src/pages/machines/{name}.txt"))).unwrap();
+        fs::read_to_string(root().join(format!("crates/judges/src/pages/machines/{name}.txt"))).unwrap();
     Page::parse(name, &text, &machines).unwrap()
 }
 

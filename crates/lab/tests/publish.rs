@@ -88,7 +88,7 @@ impl Folder {
             scenario: "start".to_owned(),
             at,
             command: String::new(),
-            machine: polder_lab::machine::Machine::default(),
+            machine: polder_testbed::machine::Machine::default(),
             placement: Vec::new(),
             quick: false,
             configuration: Vec::new(),

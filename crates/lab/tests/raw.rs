@@ -2,13 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-use polder_lab::meters::stream::{Outcome, StreamMeter};
-use polder_lab::topology::{End, Namespace, Topology, is_root, put_first};
-use polder_lab::traffic::packet::{Mac, Outer, Talk, Template, Wrap};
-use polder_lab::traffic::probe::Probe;
-use polder_lab::traffic::raw::{Faults, Generator, Injector, Moment, Plan, Sent, Sink};
-use polder_lab::traffic::sizes::Sizes;
-use polder_lab::traffic::vary::{Draw, Vary};
+use polder_testbed::meters::stream::{Outcome, StreamMeter};
+use polder_testbed::topology::{End, Namespace, Topology, is_root, put_first};
+use polder_testbed::traffic::packet::{Mac, Outer, Talk, Template, Wrap};
+use polder_testbed::traffic::probe::Probe;
+use polder_testbed::traffic::raw::{Faults, Generator, Injector, Moment, Plan, Sent, Sink};
+use polder_testbed::traffic::sizes::Sizes;
+use polder_testbed::traffic::vary::{Draw, Vary};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;

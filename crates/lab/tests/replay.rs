@@ -1,8 +1,8 @@
 //! Public captures through the kernel's bridge and through Polder's: what leaves them is the same.
 #![cfg(test)]
 
-use polder_lab::replay::{self, Check};
-use polder_lab::skip::skip;
+use polder_judges::replay::{self, Check};
+use polder_testbed::skip::skip;
 
 #[test]
 fn captures_leave_polders_bridge_as_they_came() {

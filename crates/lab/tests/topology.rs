@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-use polder_lab::command::{self, Running};
-use polder_lab::topology::{End, Namespace, Topology, is_root};
-use polder_lab::traffic::sockets::{UdpStream, ping, tcp_goodput};
+use polder_testbed::command::{self, Running};
+use polder_testbed::topology::{End, Namespace, Topology, is_root};
+use polder_testbed::traffic::sockets::{UdpStream, ping, tcp_goodput};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Dependency direction: gateway → devices → datapath → buffers; the lab may use all; `polder top` reads what the gateway shows; nothing else. The product has no
+//! Dependency direction: gateway → devices → datapath → buffers; lab → judges and demo → testbed, which may use all of these;
+//! `polder top` reads what the gateway shows; nothing else. The product has no
 //! models of devices.
 
 use serde_json::Value;
@@ -10,7 +11,21 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("polder-datapath", &["polder-buffers"]),
     ("polder-devices", &["polder-buffers", "polder-datapath"]),
     ("polder", &["polder-buffers", "polder-datapath", "polder-devices"]),
-    ("polder-lab", &["polder-buffers", "polder-datapath", "polder-devices", "polder"]),
+    ("polder-testbed", &["polder-buffers", "polder-datapath", "polder-devices", "polder"]),
+    ("polder-demo", &["polder-buffers", "polder-datapath", "polder-devices", "polder", "polder-testbed"]),
+    ("polder-judges", &["polder-buffers", "polder-datapath", "polder-devices", "polder", "polder-testbed"]),
+    (
+        "polder-lab",
+        &[
+            "polder-buffers",
+            "polder-datapath",
+            "polder-devices",
+            "polder",
+            "polder-testbed",
+            "polder-demo",
+            "polder-judges",
+        ],
+    ),
     ("polder-top", &["polder"]),
     ("xtask", &[]),
 ];
@@ -32,7 +47,7 @@ fn breaches_of(package: &Value, workspace: &[&str]) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or("a package without a name");
     let Some((_, allowed)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
         return vec![format!(
-            "`{name}` is not one of the six crates and xtask: a further crate needs an ADR"
+            "`{name}` is not one of the nine crates and xtask: a further crate needs an ADR"
         )];
     };
     let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -109,7 +109,7 @@ mod tests {
             "crates/devices/src/af_xdp/sys.rs",
             "crates/devices/src/bus/mmio.rs",
             "crates/devices/src/lan78xx/bus/usb/transfer.rs",
-            "crates/lab/src/topology/sys.rs",
+            "crates/testbed/src/topology/sys.rs",
             "crates/gateway/src/sys.rs",
             "crates/datapath/tests/common/counting_allocator.rs",
         ] {

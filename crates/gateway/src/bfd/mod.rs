@@ -16,9 +16,7 @@ mod authentication;
 mod packet;
 mod session;
 
-pub use authentication::{
-    Authentication, AuthenticationType, Key, SEALED_LENGTH, SequenceNumbers,
-};
+pub use authentication::{Authentication, AuthenticationType, Key, SEALED_LENGTH, SequenceNumbers};
 pub use packet::{Diagnostic, Malformed, Packet, State};
 pub use session::{Handed, Refused, Session, Settings};
 

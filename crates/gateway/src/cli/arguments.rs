@@ -102,7 +102,7 @@ pub(super) enum Command {
     /// Shows two gateways and a tunnel at work, in network namespaces of their own.
     #[command(disable_help_flag = true)]
     Demo {
-        /// Arguments of `polder-lab demo`.
+        /// Arguments of `polder-demo`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },

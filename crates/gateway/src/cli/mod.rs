@@ -122,9 +122,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),
         Command::Release(release) => release::release(&release),
-        Command::Demo { arguments } => {
-            program::start(program::LAB, &[&["demo".into()], arguments.as_slice()].concat())
-        }
+        Command::Demo { arguments } => program::start(program::DEMO, &arguments),
         Command::Lab { arguments } => program::start(program::LAB, &arguments),
         Command::Top { arguments } => program::start(program::TOP, &arguments),
         Command::Completions { shell } => {

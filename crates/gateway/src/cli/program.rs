@@ -7,7 +7,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Measurements and the demonstration.
+/// The demonstration.
+pub(super) const DEMO: &str = "polder-demo";
+/// Measurements.
 pub(super) const LAB: &str = "polder-lab";
 /// The live view.
 pub(super) const TOP: &str = "polder-top";

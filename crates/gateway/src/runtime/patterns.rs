@@ -218,7 +218,9 @@ mod tests {
     fn a_thousand_patterns_have_their_interfaces() {
         let pattern = |of| format!("[port.\"c{of}-*\"]\ninterface = \"v{of}-*\"\nbridge = \"lan\"\n");
         let patterns = (0..1000).map(pattern).collect::<String>();
-        let text = format!("version = 1\n{patterns}[port.up]\ninterface = \"up\"\n[bridge.lan]\nmembers = [\"up\"]\n");
+        let text = format!(
+            "version = 1\n{patterns}[port.up]\ninterface = \"up\"\n[bridge.lan]\nmembers = [\"up\"]\n"
+        );
         let configuration = parse(&text, Path::new("a.toml")).expect("valid").configuration;
         let mut machine = Machine::default();
         machine.links = (0..1000).map(|of| link(of + 1, &format!("v{of}-0"))).collect();

@@ -10,7 +10,7 @@ fn install(folder: &Path) -> Output {
     let (built, tools) = (folder.join("built"), folder.join("tools"));
     std::fs::create_dir_all(&built).expect("a folder");
     std::fs::create_dir_all(&tools).expect("a folder");
-    for program in ["polder", "polder-top", "polder-lab"] {
+    for program in ["polder", "polder-top", "polder-demo", "polder-lab"] {
         std::fs::copy(env!("CARGO_BIN_EXE_polder"), built.join(program)).expect("a copy");
     }
     let cargo = tools.join("cargo");
@@ -46,7 +46,7 @@ fn what_is_built_is_installed_stripped_and_without_cargo() {
     assert!(output.status.success(), "{said}");
     assert!(!folder.0.join("cargo-was-run").exists(), "cargo was run");
     let prefix = folder.0.join("root/opt/polder");
-    for program in ["polder", "polder-top", "polder-lab"] {
+    for program in ["polder", "polder-top", "polder-demo", "polder-lab"] {
         let installed = prefix.join("bin").join(program);
         let sections =
             Command::new("readelf").args(["-S", "-W"]).arg(&installed).output().expect("readelf starts");

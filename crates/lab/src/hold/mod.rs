@@ -5,8 +5,8 @@
 
 mod sys;
 
-use crate::command::Running;
 use anyhow::{Context as _, ensure};
+use polder_testbed::command::Running;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;

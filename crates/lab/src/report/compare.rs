@@ -1,7 +1,7 @@
 //! Two reports side by side: what changed by more than the noise.
 
 use super::{Better, Report, Row, number};
-use crate::screen::Screen;
+use polder_testbed::screen::Screen;
 
 /// A change below this part is noise even when the samples agree.
 const LEAST_NOISE: f64 = 0.02;

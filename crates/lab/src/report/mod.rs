@@ -12,7 +12,8 @@ pub mod plot;
 pub mod sentences;
 pub mod table;
 
-use crate::machine::Machine;
+use polder_testbed::machine::Machine;
+use polder_testbed::peers::polder::Configured;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -102,15 +103,6 @@ pub struct Line {
     pub reason: Option<String>,
 }
 
-/// A configuration that a gateway ran with, every default filled in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configured {
-    /// Uses of the configuration by gateways.
-    pub what: Vec<String>,
-    /// The file.
-    pub toml: String,
-}
-
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -171,7 +163,7 @@ pub fn number(value: f64) -> String {
         "0".to_owned()
     } else if size >= 1000.0 {
         let sign = if value < 0.0 { "-" } else { "" };
-        format!("{sign}{}", crate::screen::rounded(size))
+        format!("{sign}{}", polder_testbed::screen::rounded(size))
     } else if size >= 100.0 {
         format!("{value:.0}")
     } else if size >= 10.0 {

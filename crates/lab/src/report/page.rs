@@ -1,7 +1,8 @@
 //! A report as one HTML page that needs nothing else.
 
 use super::sentences::{self, Line};
-use super::{Configured, Report, Row, Table, number, plot};
+use super::{Report, Row, Table, number, plot};
+use polder_testbed::peers::polder::Configured;
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");

@@ -2,7 +2,7 @@
 
 use super::sentences::{self, Group, Line};
 use super::{Report, number};
-use crate::screen::Screen;
+use polder_testbed::screen::Screen;
 
 /// Prints a report.
 pub fn print(screen: Screen, report: &Report) {

@@ -3,9 +3,9 @@
 use super::comparison::{self, Entry};
 use super::testbed::Contender;
 use super::{Goal, Promise, Run, Scenario};
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
 use crate::report::Better;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {

@@ -15,14 +15,14 @@
 
 use super::Run;
 use super::testbed::{Contender, Setup, Testbed, Trial, cores, generator_cost, nanos_per};
-use crate::machine;
-use crate::meters::sequence::ratio;
-use crate::meters::statistics::Samples;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
-use crate::traffic::raw::Plan;
-use crate::traffic::search::Search;
 use anyhow::ensure;
+use polder_testbed::machine;
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
+use polder_testbed::traffic::raw::Plan;
+use polder_testbed::traffic::search::Search;
 use std::time::Duration;
 
 /// Part of the packets that may be lost.
@@ -139,7 +139,7 @@ pub(super) fn hold_within(
         run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
         let setup = Setup::new(entry.contender, entry.task, frame_bytes, flows);
         let prepared = Ready::prepare(*entry, setup, time, effort.rates(entry.contender));
-        crate::interrupt::check()?;
+        polder_testbed::interrupt::check()?;
         match prepared {
             Ok(prepared) => {
                 entry.place(run);

@@ -8,10 +8,10 @@
 //! the clock, never on what they show.
 
 use super::Run;
-use crate::clock;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
+use polder_testbed::clock;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 /// Part of a run's result that is planted as a loss.

@@ -1,8 +1,8 @@
 //! Odd packets through the kernel's router and through Polder's, compared.
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::differential::{self, MUTANTS, Verdict};
 use crate::report::Better;
+use polder_judges::differential::{self, MUTANTS, Verdict};
 
 const PACKETS: &str = "differential.packets";
 const UNEXPLAINED: &str = "differential.different_unexplained";

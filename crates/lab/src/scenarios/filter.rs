@@ -2,11 +2,11 @@
 
 use super::engine::harness::{Harness, Path};
 use super::{Goal, Promise, Run, Scenario};
-use crate::machine;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use anyhow::ensure;
 use polder_datapath::filter::{Action, Filters, Prefix, Rule, RuleCounts};
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -9,9 +9,9 @@
 //! | the device lost it | what the others leave |
 //! | the wire to the sink had no room | `tx_dropped` of the output |
 
-use crate::command;
-use crate::topology::Namespace;
 use anyhow::Context as _;
+use polder_testbed::command;
+use polder_testbed::topology::Namespace;
 use std::fmt;
 
 /// Interfaces on the way.

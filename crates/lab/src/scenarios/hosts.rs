@@ -3,8 +3,8 @@
 mod kernel;
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::hosts::{self, Mode, Name, Selection, Verdict};
 use crate::report::Better;
+use polder_judges::hosts::{self, Mode, Name, Selection, Verdict};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

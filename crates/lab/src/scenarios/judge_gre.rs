@@ -2,8 +2,8 @@
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use crate::tunnels;
 use anyhow::Context as _;
+use polder_judges::tunnels;
 
 const CHECKS_PASSED: &str = "judge_gre.checks_passed";
 const CHECKS_FAILED: &str = "judge_gre.checks_failed";

@@ -2,7 +2,7 @@
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use crate::vxlan;
+use polder_judges::vxlan;
 
 const CHECKS_PASSED: &str = "judge_vxlan.checks_passed";
 const CHECKS_FAILED: &str = "judge_vxlan.checks_failed";

@@ -1,9 +1,9 @@
 //! The kernel's lan78xx driver, in a guest, examines the model of the adapter.
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::lan78xx::judge;
 use crate::report::Better;
 use anyhow::Context as _;
+use polder_judges::lan78xx::judge;
 
 const CHECKS_PASSED: &str = "lan78xx_kernel.checks_passed";
 const CHECKS_FAILED: &str = "lan78xx_kernel.checks_failed";

@@ -2,15 +2,15 @@
 
 use super::testbed::{cores, nanos_per};
 use super::{Goal, Promise, Run, Scenario};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::meters::stream::StreamMeter;
 use crate::report::Better;
-use crate::topology::{End, Namespace, Topology, pin_here, put_first};
-use crate::traffic::packet::{PROBE_AT, Talk};
-use crate::traffic::raw::{Faults, Generator, Injector, Plan, Sink};
-use crate::traffic::sizes::Sizes;
 use anyhow::anyhow;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::meters::stream::StreamMeter;
+use polder_testbed::topology::{End, Namespace, Topology, pin_here, put_first};
+use polder_testbed::traffic::packet::{PROBE_AT, Talk};
+use polder_testbed::traffic::raw::{Faults, Generator, Injector, Plan, Sink};
+use polder_testbed::traffic::sizes::Sizes;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -38,8 +38,8 @@ mod wire;
 pub use run::{Goal, Promise, Run};
 
 use crate::report::Report;
-use crate::screen::Screen;
 use anyhow::Context as _;
+use polder_testbed::screen::Screen;
 
 /// Measurement with promised rows.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! One run of a scenario: what it promises, what it has found.
 
 use super::progress::{Progress, words};
-use crate::clock;
-use crate::machine::Machine;
-use crate::meters::statistics::Samples;
-use crate::peers::polder::configurations;
 use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row, Table};
-use crate::screen::{Screen, Step};
 use anyhow::bail;
+use polder_testbed::clock;
+use polder_testbed::machine::Machine;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::polder::configurations;
+use polder_testbed::screen::{Screen, Step};
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -1,15 +1,15 @@
 //! Forwarder or service between injector and sink, and its resources.
 
-use crate::peers::asks::Asks;
-use crate::peers::bare::Bare;
-use crate::peers::echo::{EchoPeer, Service};
-use crate::peers::kernel::{Kernel, Napi};
-use crate::peers::ovs::Ovs;
-use crate::peers::polder::{self, Polder};
-use crate::peers::testpmd::{Mode, Testpmd};
-use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task, Tunnel};
-use crate::topology::Topology;
-use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::bare::Bare;
+use polder_testbed::peers::echo::{EchoPeer, Service};
+use polder_testbed::peers::kernel::{Kernel, Napi};
+use polder_testbed::peers::ovs::Ovs;
+use polder_testbed::peers::polder::{self, Polder};
+use polder_testbed::peers::testpmd::{Mode, Testpmd};
+use polder_testbed::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task, Tunnel};
+use polder_testbed::topology::Topology;
+use polder_testbed::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
 
 /// The sink's timer in nanoseconds: a third of the time in which a million packets a second fill the
 /// wire's ring of 256.

@@ -11,17 +11,17 @@
 use super::hops::{Lost, Path};
 use super::setup::INPUT;
 pub(super) use super::setup::{Contender, Setup};
-use crate::interrupt;
-use crate::machine;
-use crate::meters::absence::{Absence, Watch};
-use crate::meters::cpu::{CpuReading, thread_time};
-use crate::meters::stream::{Outcome, StreamMeter};
-use crate::peers::asks::Asks;
-use crate::peers::{CLIENT, Device, SERVER, Site};
-use crate::topology::{End, Topology, pin_here, put_first};
-use crate::traffic::packet::{Mac, Talk, Template};
-use crate::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
 use anyhow::{Context as _, anyhow, bail};
+use polder_testbed::interrupt;
+use polder_testbed::machine;
+use polder_testbed::meters::absence::{Absence, Watch};
+use polder_testbed::meters::cpu::{CpuReading, thread_time};
+use polder_testbed::meters::stream::{Outcome, StreamMeter};
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::{CLIENT, Device, SERVER, Site};
+use polder_testbed::topology::{End, Topology, pin_here, put_first};
+use polder_testbed::traffic::packet::{Mac, Talk, Template};
+use polder_testbed::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,12 +107,12 @@ impl Trial {
 
     /// Packets a second that came out.
     pub(super) fn rate(&self) -> f64 {
-        crate::traffic::sockets::per_second(self.received, self.sent.time)
+        polder_testbed::traffic::sockets::per_second(self.received, self.sent.time)
     }
 
     /// Packets a second that came out while packets were sent: what waits at the end is not of that time.
     pub(super) fn rate_in_time(&self) -> f64 {
-        crate::traffic::sockets::per_second(self.in_time, self.sent.time)
+        polder_testbed::traffic::sockets::per_second(self.in_time, self.sent.time)
     }
 }
 

@@ -4,9 +4,9 @@ mod keys;
 
 use crate::machines::{addresses, machine, ping, reaches, route, until};
 use crate::support::{Gateway, root_or_skip, skip, wire};
-use polder_lab::clock;
-use polder_lab::peers::frr::{Frr, writable};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::clock;
+use polder_testbed::peers::frr::{Frr, writable};
+use polder_testbed::topology::{Namespace, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::{SocketAddr, UdpSocket};
@@ -146,7 +146,7 @@ fn sent(gateway: &Gateway, tunnel: usize) -> u64 {
 fn events(gateway: &Gateway) -> String {
     let mut command = std::process::Command::new(crate::support::polder());
     let command = command.args(["events", "--no-follow", "-n", "256", "--socket"]).arg(gateway.socket());
-    polder_lab::command::run(command).unwrap()
+    polder_testbed::command::run(command).unwrap()
 }
 
 fn signal(frr: &Frr, signal: Signal) {

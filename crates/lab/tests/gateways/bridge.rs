@@ -1,9 +1,9 @@
 //! Bridging: VLANs over a trunk, and two workers.
 
 use crate::support::{Gateway, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::raw::PacketSocket;
-use polder_lab::{clock, command};
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
+use polder_testbed::{clock, command};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Captures of a running gateway, read back by tcpdump.
 
 use crate::support::{Gateway, address, assert_reaches, polder as program, root_or_skip, stream, wire};
-use polder_lab::clock;
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::clock;
+use polder_testbed::topology::{Namespace, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};

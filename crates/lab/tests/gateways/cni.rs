@@ -1,7 +1,7 @@
 //! The CNI plugin: its checks, and plugins with a fault that each of them has to find.
 
 use crate::support::{polder, root_or_skip, skip};
-use polder_lab::cni;
+use polder_judges::cni;
 
 fn can_run(test: &str) -> bool {
     if !root_or_skip(test) {

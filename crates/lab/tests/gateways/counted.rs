@@ -3,8 +3,8 @@
 use crate::fast_path::{ADDRESSES, Net, text_of};
 use crate::machines::until;
 use crate::support::{assert_reaches, root_or_skip};
-use polder_lab::command;
-use polder_lab::topology::Namespace;
+use polder_testbed::command;
+use polder_testbed::topology::Namespace;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 

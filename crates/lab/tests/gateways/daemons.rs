@@ -3,10 +3,10 @@
 use crate::machines::{addresses, machine, reaches, route, until};
 use crate::router::Fork;
 use crate::support::{Gateway, root_or_skip, skip, wire};
-use polder_lab::command::{Running, exists};
-use polder_lab::peers::frr::{Frr, inside, writable};
 use polder_lab::restart::{Restart, restart};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::command::{Running, exists};
+use polder_testbed::peers::frr::{Frr, inside, writable};
+use polder_testbed::topology::{Namespace, Topology};
 use std::fs;
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Gateways that die, interfaces that go, and the effects for other machines.
 
 use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::wait_for_ping;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::wait_for_ping;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

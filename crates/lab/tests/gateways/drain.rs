@@ -2,8 +2,8 @@
 
 use crate::machines::until;
 use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, skip, stream, wire};
-use polder_lab::peers::frr::{Frr, writable};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::peers::frr::{Frr, writable};
+use polder_testbed::topology::{Namespace, Topology};
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;

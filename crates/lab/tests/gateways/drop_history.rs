@@ -2,8 +2,8 @@
 
 use crate::machines::{addresses, machine, reaches, until};
 use crate::support::{Gateway, polder, root_or_skip, stream, wire};
-use polder_lab::command;
-use polder_lab::topology::Topology;
+use polder_testbed::command;
+use polder_testbed::topology::Topology;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn drops_of_a_port_and_of_the_last_minutes_are_known() {
     // It goes on in a reload and in an upgrade, and what is old leaves it.
     gateway.reload(&TEXT.replace("limit_bytes = 20_000", "limit_bytes = 30_000")).unwrap();
     command::run(Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket)).unwrap();
-    let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
+    let next = polder_testbed::upgrade::Process::behind(&socket).unwrap();
     let kept = drops(&socket, &["b", "--since", "10m"]);
     assert_eq!(of(&kept, "queue-full"), full, "{kept}");
     assert!(kept["since_nanos"].as_u64().unwrap() > known, "{kept}");

@@ -3,9 +3,9 @@
 use crate::machines::{addresses, machine, route, until};
 use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, stream, wire};
 use crate::tunnel::{CLIENT, Net, SERVER};
-use polder_lab::command;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::wait_for_ping;
+use polder_testbed::command;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::wait_for_ping;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::process::Command;

@@ -3,8 +3,8 @@
 use crate::fast_path::{ADDRESSES, MOMENT, Net, mac_of, text_of};
 use crate::machines::until;
 use crate::support::{FAST_MODES, root_or_skip};
-use polder_lab::traffic::packet::Talk;
-use polder_lab::traffic::raw::{Injector, Plan};
+use polder_testbed::traffic::packet::Talk;
+use polder_testbed::traffic::raw::{Injector, Plan};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn refuse_strangers(net: &Net) {
     let [from, to] = [0, 1].map(|place| (mac_of(&net.stations[place]), ADDRESSES[place]));
     let refused = || {
         let script = "cat /sys/class/net/lan2/statistics/tx_dropped";
-        let text = polder_lab::command::run(net.gateway.command("sh").args(["-c", script])).unwrap();
+        let text = polder_testbed::command::run(net.gateway.command("sh").args(["-c", script])).unwrap();
         text.trim().parse::<u64>().unwrap()
     };
     let before = (net.failed().0, refused());

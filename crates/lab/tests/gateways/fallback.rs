@@ -3,9 +3,9 @@
 use crate::death::{Net, RIGHT};
 use crate::machines::until;
 use crate::support::{Gateway, SOON, assert_reaches, polder, root_or_skip, stream};
-use polder_lab::command::Running;
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::sockets::wait_for_ping;
+use polder_testbed::command::Running;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::sockets::wait_for_ping;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;

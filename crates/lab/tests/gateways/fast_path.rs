@@ -2,11 +2,11 @@
 
 use crate::machines::until;
 use crate::support::{FAST_MODES, Gateway, address, assert_reaches, root_or_skip, stream};
-use polder_lab::hot::{Bench, Place, Sink, Subject};
-use polder_lab::topology::{End, Namespace, Topology};
-use polder_lab::traffic::packet::Mac;
-use polder_lab::traffic::raw::PacketSocket;
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_judges::hot::{Bench, Place, Sink, Subject};
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::packet::Mac;
+use polder_testbed::traffic::raw::PacketSocket;
+use polder_testbed::traffic::sockets::tcp_goodput;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -518,7 +518,7 @@ fn frames_keep_their_order_at_the_xdp_hook_when_a_flow_changes_its_way() {
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             // One core, so that the kernel keeps the order.
-            polder_lab::topology::pin_here(0).unwrap();
+            polder_testbed::topology::pin_here(0).unwrap();
             (0..40_000).for_each(&send);
             std::thread::sleep(MOMENT);
             is_over.store(true, Ordering::Relaxed);

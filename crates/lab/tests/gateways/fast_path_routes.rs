@@ -2,11 +2,11 @@
 
 use crate::machines::{addresses, machine, route, until};
 use crate::support::{Gateway, root_or_skip, skip};
-use polder_lab::hot::{
+use polder_judges::hot::{
     Bench, FLOWS, HOP, MODES, Place, RouteStand, Stand as _, Subject, frame, neighbour, packet, udp, v4,
 };
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::tcp_goodput;
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::machines::until;
 use crate::support::root_or_skip;
-use polder_lab::hot::{Bench, KINDS, MODES, Place, Stand as _, Subject, TunnelStand};
+use polder_judges::hot::{Bench, KINDS, MODES, Place, Stand as _, Subject, TunnelStand};
 use std::time::Duration;
 
 /// Packets in one direction.

@@ -1,7 +1,7 @@
 //! Filters in a running gateway: replaced under load, and what the rejected hear.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream, wire};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use crate::machines::{ping, reaches, until};
 use crate::router::{Net, PORTS};
 use crate::support::{Gateway, polder, root_or_skip, skip};
-use polder_lab::command::exists;
-use polder_lab::topology::Namespace;
+use polder_testbed::command::exists;
+use polder_testbed::topology::Namespace;
 use serde_json::Value;
 use std::io::Write as _;
 use std::process::Stdio;

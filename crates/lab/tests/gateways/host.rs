@@ -1,9 +1,9 @@
 //! The machine itself as a member of a bridge, long frames, and the gateway's needs of the machine.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, wire};
-use polder_lab::command;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::command;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::tcp_goodput;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ members = ["eth0", "eth1"]
         );
         let mut polder = Gateway::start(&topology, &gateway, &text);
         // Frames are touched when packets come.
-        let _ = polder_lab::traffic::sockets::wait_for_ping(&station, HOST, Duration::from_millis(300));
+        let _ = polder_testbed::traffic::sockets::wait_for_ping(&station, HOST, Duration::from_millis(300));
         let (own, resident) = polder.resident_kib();
         let fits = own <= limits.0 && resident <= limits.1;
         assert!(fits, "{own} of {resident} KiB with {settings:?}: {}", polder.said());

@@ -4,7 +4,7 @@ use crate::machines::{addresses, ping, reaches, route, until};
 use crate::routed_tunnel::{Net, configuration};
 use crate::router::tcp;
 use crate::support::{Gateway, root_or_skip, stream};
-use polder_lab::topology::Namespace;
+use polder_testbed::topology::Namespace;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 use crate::machines::{addresses, machine, route, until};
 use crate::support::{Gateway, root_or_skip, wire};
 use polder_datapath::wire::{EtherType, Gre, GreHeader, IpProtocol, Ipv4, Ipv4Header, TrafficClass};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recv, sendto, socket_with,
 };

@@ -2,7 +2,7 @@
 
 use crate::machines::{addresses, machine, reaches, until};
 use crate::support::{Gateway, polder, root_or_skip, wire};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recv, sendto, socket_with,
 };

@@ -4,7 +4,7 @@ use crate::events::until_told;
 use crate::machines::{addresses, machine, ping, reaches, route, until};
 use crate::router::{Net, PORTS};
 use crate::support::{Gateway, root_or_skip, wire};
-use polder_lab::topology::Namespace;
+use polder_testbed::topology::Namespace;
 use serde_json::json;
 use std::time::Duration;
 

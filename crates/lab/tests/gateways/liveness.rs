@@ -2,7 +2,7 @@
 
 use crate::machines::{addresses, machine, reaches, until};
 use crate::support::{Gateway, root_or_skip, wire};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::UdpSocket;

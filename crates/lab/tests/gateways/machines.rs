@@ -1,7 +1,7 @@
 //! Machines with both families, and their tools.
 
-use polder_lab::clock;
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::clock;
+use polder_testbed::topology::{Namespace, Topology};
 use std::time::Duration;
 
 /// Time for which anything may take.

@@ -3,8 +3,8 @@
 use crate::machines::{addresses, ping, reaches, route, until};
 use crate::router::{Net, PORTS};
 use crate::support::{FAST_MODES, Gateway, root_or_skip, skip};
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::raw::PacketSocket;
 use rustix::io::Errno;
 
 /// Address that the stations of the left network send by, and the link-layer address of virtual router 5 (RFC 9568).

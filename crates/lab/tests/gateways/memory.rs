@@ -2,7 +2,7 @@
 //! frame is where it belongs.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream, wire};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

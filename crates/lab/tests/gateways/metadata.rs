@@ -2,9 +2,9 @@
 
 use crate::machines::{self, machine, until};
 use crate::support::{Gateway, address, assert_reaches, root_or_skip};
-use polder_lab::command;
-use polder_lab::topology::{End, Namespace, Topology};
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::command;
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::sockets::tcp_goodput;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 

@@ -6,9 +6,9 @@ use polder::kernel::Mirror;
 use polder::kernel::socket::Follow;
 use polder_datapath::route::Prefix;
 use polder_datapath::units::Nanos;
-use polder_lab::clock;
-use polder_lab::command;
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::topology::{Namespace, Topology};
 use std::net::Ipv6Addr;
 use std::time::Duration;
 

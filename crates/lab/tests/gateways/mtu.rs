@@ -3,10 +3,10 @@
 use crate::support::{Gateway, SOON, root_or_skip};
 use crate::tunnel::{FAR, NEAR, Net, SERVER, heard};
 use polder_datapath::wire::Checksum;
-use polder_lab::clock;
-use polder_lab::command;
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::sockets::tcp_goodput;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto::ICMP, sendto, socket_with};
 use std::net::SocketAddrV4;
 use std::process::Command;

@@ -2,10 +2,10 @@
 
 use crate::machines::{PATIENCE, addresses, machine, ping};
 use crate::support::{Gateway, root_or_skip, skip, wire};
-use polder_lab::clock;
-use polder_lab::peers::switch::Switch;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::UdpStream;
+use polder_testbed::clock;
+use polder_testbed::peers::switch::Switch;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::UdpStream;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn configure(switch: &Switch) -> anyhow::Result<()> {
         words.extend(options.iter());
         switch.vsctl(&words)?;
         // The switch does not complete what its own port leaves unfinished.
-        polder_lab::command::run(space.command("ethtool").args(["-K", &bridge, "tx", "off"]))?;
+        polder_testbed::command::run(space.command("ethtool").args(["-K", &bridge, "tx", "off"]))?;
         space.ip(&["address", "add", &format!("{}/24", inside(number)[1]), "dev", &bridge])?;
         // The switch cuts nothing.
         space.ip(&["link", "set", &bridge, "mtu", "1400", "up"])?;

@@ -2,10 +2,10 @@
 
 use crate::machines::{PATIENCE, addresses, machine, ping, route};
 use crate::support::{Gateway, root_or_skip, skip, wire};
-use polder_lab::clock;
-use polder_lab::peers::switch::Switch;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::UdpStream;
+use polder_testbed::clock;
+use polder_testbed::peers::switch::Switch;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::UdpStream;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn configure(switch: &Switch) -> anyhow::Result<()> {
         switch.vsctl(&words)?;
         flows(switch, &bridge, &port, options[0], &mac)?;
         // The switch does not complete what its own port leaves unfinished.
-        polder_lab::command::run(space.command("ethtool").args(["-K", &bridge, "tx", "off"]))?;
+        polder_testbed::command::run(space.command("ethtool").args(["-K", &bridge, "tx", "off"]))?;
         let [v4, v6] = far_station(number);
         addresses(space, &bridge, &[&format!("{v4}/24"), &format!("{v6}/64")]);
         // The switch cuts nothing.

@@ -3,8 +3,8 @@
 
 use crate::support::{Gateway, assert_reaches, root_or_skip, skip};
 use crate::tunnel::{FAR, NEAR, Net, SERVER};
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::sockets::tcp_goodput;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};

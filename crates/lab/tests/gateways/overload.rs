@@ -1,9 +1,9 @@
 //! A flood of more than twice what the worker can take, beside what tells a network that a way is there.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip};
-use polder_lab::clock;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::clock;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -5,9 +5,9 @@ use crate::router::{Net, PORTS};
 use crate::support::{Gateway, root_or_skip};
 use polder::trace::spec::{Defaults, Spec};
 use polder_datapath::wire::MacAddress;
-use polder_lab::clock;
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::clock;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::raw::PacketSocket;
 use std::time::Duration;
 
 const STATION: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);

@@ -4,9 +4,9 @@
 use crate::events::{events, until_told};
 use crate::machines::until;
 use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, wire};
-use polder_lab::command;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::command;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::process::Command;

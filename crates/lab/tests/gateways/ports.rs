@@ -3,7 +3,7 @@
 use crate::fast_path::{ADDRESSES, MOMENT, Net, text_of};
 use crate::machines::until;
 use crate::support::{Gateway, address, assert_reaches, assert_silent, polder, root_or_skip, stream};
-use polder_lab::topology::Namespace;
+use polder_testbed::topology::Namespace;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -91,7 +91,7 @@ fn a_port_comes_and_goes_by_command_and_others_lose_nothing() {
     // An upgrade takes it along.
     let upgrade = Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket).output().unwrap();
     assert!(upgrade.status.success(), "{upgrade:?}");
-    let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
+    let next = polder_testbed::upgrade::Process::behind(&socket).unwrap();
     assert_reaches(&new, ADDRESSES[0]);
     done(&socket, &["del", "c5"]);
     assert_silent(&new, ADDRESSES[0]);
@@ -142,7 +142,7 @@ fn asked(socket: &Path, arguments: &[&str]) -> Value {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/control.py");
     let mut command = Command::new("python3");
     command.arg(client).arg(socket).args(arguments);
-    serde_json::from_str(&polder_lab::command::run(&mut command).unwrap()).unwrap()
+    serde_json::from_str(&polder_testbed::command::run(&mut command).unwrap()).unwrap()
 }
 
 #[test]
@@ -288,9 +288,8 @@ fn a_thousand_patterns_are_followed() {
         return;
     }
     let text = text_of("skb", "", "");
-    let pattern = |of| {
-        format!("[port.\"c{of}-*\"]\ninterface = \"v{of}-*\"\nmode = \"skb\"\nbridge = \"lan\"\n")
-    };
+    let pattern =
+        |of| format!("[port.\"c{of}-*\"]\ninterface = \"v{of}-*\"\nmode = \"skb\"\nbridge = \"lan\"\n");
     let patterns = (0..1000).map(pattern).collect::<String>();
     let mut net = Net::new(&text);
     net.polder.reload(&text.replace("[bridge.lan", &format!("{patterns}[bridge.lan"))).unwrap();
@@ -315,7 +314,7 @@ fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with):
     // An upgrade takes it along, and a file without the pattern ends it.
     let upgrade = Command::new(polder()).arg("upgrade").arg("--socket").arg(&socket).output().unwrap();
     assert!(upgrade.status.success(), "{upgrade:?}");
-    let next = polder_lab::upgrade::Process::behind(&socket).unwrap();
+    let next = polder_testbed::upgrade::Process::behind(&socket).unwrap();
     assert_reaches(first, ADDRESSES[0]);
     running.reload(text).unwrap();
     assert_silent(first, ADDRESSES[0]);

@@ -1,7 +1,7 @@
 //! Another configuration while packets run.
 
 use crate::support::{Gateway, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
-use polder_lab::topology::Topology;
+use polder_testbed::topology::Topology;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use crate::machines::{addresses, machine, ping, reaches, until};
 use crate::router::{Net, PORTS};
 use crate::support::{FAST_MODES, Gateway, root_or_skip, stream, wire};
-use polder_lab::topology::Topology;
+use polder_testbed::topology::Topology;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

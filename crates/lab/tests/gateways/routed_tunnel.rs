@@ -3,7 +3,7 @@
 use crate::machines::{addresses, machine, ping, reaches, route, until};
 use crate::router::tcp;
 use crate::support::{Gateway, root_or_skip, wire};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 
 /// left – near – air – far – right; the air is a kernel bridge.
 pub(crate) struct Net {

@@ -2,8 +2,8 @@
 
 use crate::machines::{PATIENCE, addresses, machine, ping, reaches, route, until};
 use crate::support::{Gateway, root_or_skip, skip, wire};
-use polder_lab::command::exists;
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::command::exists;
+use polder_testbed::topology::{Namespace, Topology};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 use crate::machines::{addresses, ping, reaches, route, until};
 use crate::router::{Fork, Net, PORTS, TARGET, tcp};
 use crate::support::{Gateway, root_or_skip, stream};
-use polder_lab::command;
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::command;
+use polder_testbed::topology::{Namespace, Topology};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -2,10 +2,10 @@
 
 use crate::machines::{addresses, machine, reaches, until};
 use crate::support::{Gateway, SOON, polder, root_or_skip, wire};
-use polder_lab::clock;
-use polder_lab::command::{self, Running};
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::upgrade::Process;
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::upgrade::Process;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeSet;

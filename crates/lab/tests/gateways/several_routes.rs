@@ -3,7 +3,7 @@
 use crate::machines::{addresses, ping, reaches, route, until};
 use crate::router::{Net, PORTS};
 use crate::support::{Gateway, root_or_skip};
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::traffic::raw::PacketSocket;
 use std::net::Ipv6Addr;
 
 /// Routers of the right network, of which only advertisements are seen: number, preference bits (RFC 4191).

@@ -3,7 +3,7 @@
 use crate::machines::until;
 use crate::support::{Gateway, address, root_or_skip, wire};
 use crate::tunnel::{CLIENT, NEAR};
-use polder_lab::topology::{Namespace, Topology};
+use polder_testbed::topology::{Namespace, Topology};
 use std::net::{Ipv4Addr, UdpSocket};
 
 const SILENT: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 9);

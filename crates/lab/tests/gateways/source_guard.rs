@@ -3,8 +3,8 @@
 use crate::fast_path::{ADDRESSES, Net, text_of};
 use crate::machines::until;
 use crate::support::{assert_reaches, assert_silent, root_or_skip};
-use polder_lab::topology::Namespace;
-use polder_lab::traffic::raw::PacketSocket;
+use polder_testbed::topology::Namespace;
+use polder_testbed::traffic::raw::PacketSocket;
 use std::net::Ipv4Addr;
 
 /// Link-layer address of the station's interface.

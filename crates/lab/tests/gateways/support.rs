@@ -1,10 +1,10 @@
 //! Gateways and networks for the tests.
 
-use polder_lab::clock;
-use polder_lab::command::{self, Running, last_lines};
-use polder_lab::meters::sequence::Arrivals;
-use polder_lab::topology::{End, Namespace, Topology, is_root};
-use polder_lab::traffic::sockets::{UdpStream, wait_for_ping};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running, last_lines};
+use polder_testbed::meters::sequence::Arrivals;
+use polder_testbed::topology::{End, Namespace, Topology, is_root};
+use polder_testbed::traffic::sockets::{UdpStream, wait_for_ping};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;

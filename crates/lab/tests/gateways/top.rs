@@ -1,7 +1,7 @@
 //! `polder top` on a terminal.
 
 use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, skip, stream, wire};
-use polder_lab::topology::Topology;
+use polder_testbed::topology::Topology;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;

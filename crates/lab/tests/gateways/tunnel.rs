@@ -1,10 +1,10 @@
 //! gretap: each option between two gateways, seen on the wire.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream, wire};
-use polder_lab::clock;
-use polder_lab::command::Running;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_testbed::clock;
+use polder_testbed::command::Running;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::tcp_goodput;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 
 use crate::machines::{addresses, machine, until};
 use crate::support::{Gateway, polder, root_or_skip, wire};
-use polder_lab::clock;
-use polder_lab::command::Running;
 use polder_lab::detect::Pair;
-use polder_lab::topology::Topology;
-use polder_lab::upgrade::{Carrier, Change, Process, Site};
+use polder_testbed::clock;
+use polder_testbed::command::Running;
+use polder_testbed::topology::Topology;
+use polder_testbed::upgrade::{Carrier, Change, Process, Site};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,

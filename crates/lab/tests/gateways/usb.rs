@@ -3,10 +3,10 @@
 
 use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream};
 use polder_devices::lan78xx::model;
-use polder_lab::clock;
-use polder_lab::lan78xx::{Door, Shown, Wire};
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::sockets::tcp_goodput;
+use polder_judges::lan78xx::{Door, Shown, Wire};
+use polder_testbed::clock;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::sockets::tcp_goodput;
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::unix::net::UnixListener;

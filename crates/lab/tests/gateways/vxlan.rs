@@ -2,9 +2,9 @@
 
 use crate::support::{Gateway, SOON, address, assert_reaches, polder, root_or_skip, wire};
 use polder_datapath::wire::Checksum;
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::traffic::raw::PacketSocket;
-use polder_lab::{clock, command};
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
+use polder_testbed::{clock, command};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto::ICMP, sendto, socket_with};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Workers come and go while packets run.
 
 use crate::support::{Gateway, SOON, address, assert_reaches, root_or_skip, stream, wire};
-use polder_lab::topology::{Namespace, Topology};
-use polder_lab::{clock, command};
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::{clock, command};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Guests with each kernel and each network card: the card's driver carries packets to a TAP of this machine.
 
 use crate::program;
-use polder_lab::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
-use polder_lab::skip::skip;
-use polder_lab::topology::{Topology, is_root};
+use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_testbed::skip::skip;
+use polder_testbed::topology::{Topology, is_root};
 use std::path::Path;
 
 const COMMON: [Model; 5] = [
@@ -57,7 +57,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         far.ip(&["address", "add", &format!("10.77.{number}.1/24"), "dev", "far"]).unwrap();
         let mut ping = far.command("ping");
         ping.args(["-n", "-q", "-c", "3", "-i", "0.2", "-w", "60", &format!("10.77.{number}.2")]);
-        let said = polder_lab::command::run(&mut ping);
+        let said = polder_testbed::command::run(&mut ping);
         assert!(said.is_ok(), "{} is silent: {said:?}", card.model.driver());
     }
     guest.power_off().unwrap();

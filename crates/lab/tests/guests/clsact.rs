@@ -7,9 +7,9 @@
 
 use crate::machine::{Inside, Machine};
 use crate::says;
-use polder_lab::guest::agent::Request;
-use polder_lab::peers::polder::find;
-use polder_lab::skip::skip;
+use polder_testbed::guest::agent::Request;
+use polder_testbed::peers::polder::find;
+use polder_testbed::skip::skip;
 use serde_json::Value;
 
 const INSIDE: Inside<'_> = Inside {
@@ -109,7 +109,7 @@ fn without_tcx_ports_are_at_clsact_and_a_killed_gateway_leaves_them_to_the_kerne
     }
 }
 
-fn examine(kernel: &polder_lab::guest::Kernel, says: &impl Fn(&str)) {
+fn examine(kernel: &polder_testbed::guest::Kernel, says: &impl Fn(&str)) {
     let mut machine = Machine::boot(kernel, &INSIDE);
     // A filter of others with the preference that Polder would take. It leaves every packet to the stack.
     let line = "tc filter add dev b0 ingress pref 1 bpf da bytecode";

@@ -1,8 +1,8 @@
 //! A gateway in a guest drives two e1000 by VFIO: it frees, opens, forwards, dies and gives back; broken ones are found out.
 
 use crate::{program, says};
-use polder_lab::e1000;
-use polder_lab::skip::skip;
+use polder_judges::e1000;
+use polder_testbed::skip::skip;
 
 #[test]
 fn a_gateway_drives_pci_devices_by_vfio() {

@@ -1,8 +1,8 @@
 //! Linux's e1000 driver, in a guest, judges our model of the controller: it passes, and models that deviate do not.
 
 use crate::{program, says};
-use polder_lab::e1000;
-use polder_lab::skip::skip;
+use polder_judges::e1000;
+use polder_testbed::skip::skip;
 
 #[test]
 fn the_kernels_driver_judges_the_model() {

@@ -2,8 +2,8 @@
 //! faults, judged in a guest with Debian's kernel.
 
 use crate::{program, says};
-use polder_lab::hosts::{Mode, Selection, inside};
-use polder_lab::skip::skip;
+use polder_judges::hosts::{Mode, Selection, inside};
+use polder_testbed::skip::skip;
 
 const TEST: &str = "what_worked_before_polder_works_beside_it_on_another_kernel";
 

@@ -1,8 +1,8 @@
 //! The kernel's lan78xx driver, in a guest, examines the model: honest ones pass, broken ones do not.
 
 use crate::{program, says};
-use polder_lab::lan78xx::judge;
-use polder_lab::skip::skip;
+use polder_judges::lan78xx::judge;
+use polder_testbed::skip::skip;
 
 #[test]
 fn the_kernel_judges_the_model() {

@@ -1,10 +1,10 @@
 //! A guest in which `polder` runs.
 
 use crate::program;
-use polder_lab::guest::agent::{Answer, Request};
-use polder_lab::guest::{Guest, Iommu, Kernel, Options};
-use polder_lab::peers::polder::find;
-use polder_lab::{clock, command, peers};
+use polder_testbed::guest::agent::{Answer, Request};
+use polder_testbed::guest::{Guest, Iommu, Kernel, Options};
+use polder_testbed::peers::polder::find;
+use polder_testbed::{clock, command, peers};
 use serde_json::Value;
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ mod tunnels;
 mod usb;
 mod vxlan;
 
-use polder_lab::clock;
+use polder_testbed::clock;
 use std::path::Path;
 
 /// The lab's program, which is also the agent in a guest.

@@ -2,7 +2,7 @@
 
 use crate::{program, says};
 use polder_lab::scenarios::nics::{self, Above, CARDS, KERNELS};
-use polder_lab::skip::skip;
+use polder_testbed::skip::skip;
 
 /// Examines cards with a kernel of the table; every `stride`th length is sent.
 fn examine(test: &str, kernel: &str, cards: &[&str], (stride, turns): (usize, (usize, usize))) {

@@ -9,9 +9,9 @@
 
 use crate::machine::{Inside, Machine};
 use crate::says;
-use polder_lab::guest::agent::Request;
-use polder_lab::peers::polder::find;
-use polder_lab::skip::skip;
+use polder_testbed::guest::agent::Request;
+use polder_testbed::peers::polder::find;
+use polder_testbed::skip::skip;
 use serde_json::Value;
 
 const TEST: &str = "a_tunnel_across_a_radio_outlives_a_change_of_the_access_point";

@@ -9,8 +9,8 @@
 
 use crate::machine::{Inside, Machine};
 use crate::says;
-use polder_lab::guest::agent::Request;
-use polder_lab::skip::skip;
+use polder_testbed::guest::agent::Request;
+use polder_testbed::skip::skip;
 
 const INSIDE: Inside<'_> =
     Inside { modules: &["veth", "8021q"], programs: &["ip", "ping", "iperf3", "ethtool"], setup: SETUP };

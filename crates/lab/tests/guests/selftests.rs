@@ -1,8 +1,8 @@
 //! The kernel's forwarding selftests, rebuilt: what passes with the kernel as the forwarder passes with Polder.
 
 use crate::{program, says};
-use polder_lab::selftests::{self, Verdict};
-use polder_lab::skip::skip;
+use polder_judges::selftests::{self, Verdict};
+use polder_testbed::skip::skip;
 
 /// Runs the selftests that `wanted` chooses: none fails, and every broken forwarder is found.
 fn examine(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Verdict> {

@@ -2,8 +2,8 @@
 //! do not.
 
 use crate::{program, says};
-use polder_lab::skip::skip;
-use polder_lab::tunnels;
+use polder_judges::tunnels;
+use polder_testbed::skip::skip;
 
 #[test]
 fn the_kernel_judges_tunnels() {

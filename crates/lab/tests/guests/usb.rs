@@ -3,9 +3,9 @@
 
 use crate::{program, says};
 use polder_devices::cdc::Subclass;
-use polder_lab::guest::Kernel;
-use polder_lab::skip::skip;
-use polder_lab::usb::{self, Judgement};
+use polder_judges::usb::{self, Judgement};
+use polder_testbed::guest::Kernel;
+use polder_testbed::skip::skip;
 
 fn judged(
     test: &str,

@@ -1,8 +1,8 @@
 //! This machine's kernel examines Polder's VXLAN: an honest one passes, broken ones do not.
 
 use crate::says;
-use polder_lab::skip::skip;
-use polder_lab::vxlan;
+use polder_judges::vxlan;
+use polder_testbed::skip::skip;
 
 #[test]
 fn the_kernel_judges_vxlan() {

@@ -2,8 +2,8 @@
 
 use crate::directory::Files;
 use crate::nfs::MOST_READ;
-use polder_lab::command::Running;
-use polder_lab::topology::{End, Topology, is_root};
+use polder_testbed::command::Running;
+use polder_testbed::topology::{End, Topology, is_root};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;

@@ -9,4 +9,4 @@ mod judge;
 mod oracle;
 mod words;
 
-use polder_lab::services::nfs;
+use polder_testbed::services::nfs;

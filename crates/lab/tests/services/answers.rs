@@ -4,7 +4,7 @@ use super::{Bench, request};
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_devices::pair;
-use polder_lab::services::consumer::Service;
+use polder_testbed::services::consumer::Service;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::hint::black_box;
 use std::sync::Arc;

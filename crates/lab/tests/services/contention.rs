@@ -3,7 +3,7 @@
 use super::{Bench, request};
 use polder_buffers::{Batch, Packet};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_lab::services::consumer::Service;
+use polder_testbed::services::consumer::Service;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::hint::black_box;
 use std::path::Path;

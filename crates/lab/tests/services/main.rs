@@ -16,7 +16,7 @@ use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::{AnyQueue, pair};
-use polder_lab::services::consumer::{Consumer, Maker, Options, ServiceCounters, consumer};
+use polder_testbed::services::consumer::{Consumer, Maker, Options, ServiceCounters, consumer};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::path::Path;

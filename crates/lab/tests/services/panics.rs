@@ -3,7 +3,7 @@
 use super::{Bench, STATION, request};
 use polder_buffers::{Batch, Packet};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_lab::services::consumer::Service;
+use polder_testbed::services::consumer::Service;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::time::{Duration, Instant};
 

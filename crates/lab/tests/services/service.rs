@@ -3,7 +3,7 @@
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use polder_datapath::port::{Armed, Budget, RxQueue as _, Turn, TxQueue as _};
 use polder_datapath::wire::{Arp, ArpHeader, ArpOperation, Ipv4, MacAddress, Pseudo, Udp};
-use polder_lab::services::consumer::{Consumer, Options, Service, consumer};
+use polder_testbed::services::consumer::{Consumer, Options, Service, consumer};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);

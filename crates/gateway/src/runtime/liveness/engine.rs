@@ -5,9 +5,9 @@
 
 use super::handed::HandedSession;
 use super::keepalives::{KeepaliveStatus, Keepalives};
+use super::keys::WantedKeys;
 use super::socket::{Datagram, Place, Receiver, sender};
 use super::sys::Arrival;
-use super::keys::WantedKeys;
 use super::{Accepts, SessionKey, Wanted};
 use crate::bfd::{Authentication, Diagnostic, Packet, SequenceNumbers, Session, State};
 use crate::config::model::Configuration;
@@ -172,12 +172,13 @@ impl Engine {
                 entry.take_keys(keys.as_ref(), first, now);
                 continue;
             }
-            let mut entry = match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
-                Some(before) => {
-                    Entry::resumed(&before, Session::resumed(settings, &before.session, now), accepts)
-                }
-                None => Entry::new(Session::new(settings, self.draw_discriminator(), now), accepts, now),
-            };
+            let mut entry =
+                match self.before.remove(key).filter(|before| self.is_free(before.discriminator())) {
+                    Some(before) => {
+                        Entry::resumed(&before, Session::resumed(settings, &before.session, now), accepts)
+                    }
+                    None => Entry::new(Session::new(settings, self.draw_discriminator(), now), accepts, now),
+                };
             entry.take_keys(keys.as_ref(), first, now);
             self.discriminators.insert(entry.session.discriminators().0, *key);
             self.sessions.insert(*key, entry);

@@ -97,10 +97,7 @@ mod tests {
         assert!(why("1 a\n256 geheim").starts_with("line 2 is no number"));
         assert!(why("geheim").starts_with("line 1 is no number"));
         assert!(why("1").starts_with("line 1 is no number"));
-        assert_eq!(
-            why("1 geheimgeheimgeheimgeh"),
-            "the secret of line 1 has 21 octets; 20 are the most"
-        );
+        assert_eq!(why("1 geheimgeheimgeheimgeh"), "the secret of line 1 has 21 octets; 20 are the most");
         assert_eq!(why("1 a\n1 b"), "line 2 has number 1 once more; each key has its own");
         for text in ["1 a\n256 geheim", "geheim", "1 geheimgeheimgeheimgeh"] {
             assert!(!why(text).contains("geheim"));

@@ -5,17 +5,17 @@
 use super::modem;
 use super::short::with_reloaders;
 use super::windows::Windows;
-use crate::clock;
-use crate::command;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::scenarios::Run;
-use crate::topology::pin_here;
 use anyhow::anyhow;
 use polder_buffers::{
     AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions,
     Frame, Marks, Pool, ReserveOptions, Switches,
 };
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::pin_here;
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -2,10 +2,10 @@
 //! allocator, or from a pool each. One call a buffer in all three.
 
 use super::windows::Windows;
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::anyhow;
 use polder_buffers::{Frame, Pool, Region, RegionOptions};
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 

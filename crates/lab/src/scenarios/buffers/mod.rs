@@ -17,12 +17,12 @@ pub(super) mod windows;
 
 use super::testbed::cores;
 use super::{Run, Scenario};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use anyhow::anyhow;
 use own::Alone;
 use peers::{Figures, PEERS, Peer, Programs};
 use polder_buffers::FragmentOptions;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use promises::{AFTER_BURST, BEST_MALLOC, PROMISES};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,7 +120,7 @@ fn rows_of(name: &str) -> [String; 3] {
 fn apart<R: Send>(work: impl FnOnce() -> anyhow::Result<R> + Send) -> anyhow::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            crate::topology::pin_here(cores().0)?;
+            polder_testbed::topology::pin_here(cores().0)?;
             work()
         });
         thread.join().map_err(|_| anyhow!("a measurement panicked"))?

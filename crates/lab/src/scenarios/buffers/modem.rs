@@ -9,15 +9,15 @@
 //! techniques have something to do. Full segments stay in the frame that they came in; acknowledgements
 //! are copied into fragments.
 
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::meters::cpu::{thread_time, threads_named};
-use crate::peers::polder;
-use crate::topology::{Namespace, Topology};
-use crate::traffic::iperf3::goodput_in;
 use anyhow::{Context as _, bail};
 use polder_buffers::Switches;
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::{thread_time, threads_named};
+use polder_testbed::peers::polder;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::iperf3::goodput_in;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;

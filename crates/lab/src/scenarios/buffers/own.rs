@@ -1,13 +1,13 @@
 //! Polder's own buffers: taken and released by one core, and taken by one and released by the other.
 
 use super::windows::{BULK, WINDOW, Windows};
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::Context as _;
 use polder_buffers::ring::{Consumer, Producer, channel};
 use polder_buffers::{
     BATCH, Batch, FragmentMemory, FragmentOptions, Fragments, Frame, Packet, Pool, Region, RegionOptions,
 };
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use std::hint::{black_box, spin_loop};
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The programs beside: DPDK's pools and three mallocs. Two small programs in C are compiled here, as
 //! their users would, and run where Polder's own loops run.
 
-use crate::command;
 use anyhow::{Context as _, anyhow, bail};
+use polder_testbed::command;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,12 +2,12 @@
 //! packets are copied out of their frames. A gateway that bridges two veths over AF_XDP is what says so.
 
 use super::wants;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::peers::{Receiving, Task};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
-use crate::traffic::raw::{Faults, Plan};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::{Receiving, Task};
+use polder_testbed::traffic::raw::{Faults, Plan};
 use std::time::Duration;
 
 /// The usual one.

@@ -2,13 +2,13 @@
 //! is still held by a burst ten seconds later.
 
 use super::sys::minor_faults;
-use crate::clock;
-use crate::topology::{pin_here, put_first};
 use anyhow::{Context as _, anyhow};
 use polder_buffers::{
     AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, Frame, Marks, Pool,
     Reloader, ReserveOptions, Switches, Waker,
 };
+use polder_testbed::clock;
+use polder_testbed::topology::{pin_here, put_first};
 use std::fs;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -298,7 +298,7 @@ pub(super) fn memory_after_burst(
             let peak = pss()?;
             pool.release_bulk(&mut frames);
             pool.give_back();
-            crate::interrupt::sleep(wait)?;
+            polder_testbed::interrupt::sleep(wait)?;
             Ok(Memory { before, peak, after: pss()? })
         })?
     })

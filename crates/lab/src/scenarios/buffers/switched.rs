@@ -6,13 +6,13 @@ use super::modem::{Modem, STREAM};
 use super::receiving::{Ring, USUAL};
 use super::windows::WINDOW;
 use super::{ablation, apart, own, pieces, short};
-use crate::meters::statistics::Samples;
-use crate::peers::Receiving;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
 use crate::scenarios::testbed::cores;
 use crate::scenarios::usb::blocks;
 use polder_buffers::{FragmentOptions, Switches};
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::Receiving;
 use std::time::Duration;
 
 const SLOT_BYTES: usize = 2048;

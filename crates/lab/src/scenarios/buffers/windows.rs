@@ -1,8 +1,8 @@
 //! Time in windows, of which the median counts, so that another process on the core changes nothing.
 //! The programs in C beside this file do the same (`common.h`).
 
-use crate::clock;
-use crate::meters::statistics::Samples;
+use polder_testbed::clock;
+use polder_testbed::meters::statistics::Samples;
 
 /// Objects that are handled together.
 pub(super) const BULK: usize = 32;

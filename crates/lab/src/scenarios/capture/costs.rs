@@ -6,11 +6,11 @@
 
 use super::super::engine::harness::{Harness, Path};
 use super::{Looks, PROMISES, Reader, Run, UNMATCHED, begin};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use anyhow::ensure;
 use polder::runtime::worker::Command;
 use polder_datapath::filter::Filters;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 const FLOWS: u32 = 1000;

@@ -7,12 +7,12 @@ use super::engine::harness::ETHERNET;
 use super::testbed::cores;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use crate::topology::pin_here;
 use anyhow::Context as _;
 use polder::runtime::worker::Command;
 use polder_datapath::capture::{
     CHUNK_BYTES, Instruction, Program, Runner, TapOptions, TapReader, View, Where, tap,
 };
+use polder_testbed::topology::pin_here;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,13 @@
 //! Far ends of the wires of two e1000: a generator at the first, a sink at the second.
 
 use super::way::Way;
-use crate::e1000::{FAR, Pair};
-use crate::meters::sequence::ratio;
-use crate::traffic::pace::Pace;
-use crate::traffic::raw::{PacketSocket, Sink};
-use crate::traffic::sockets::per_second;
-use crate::{clock, interrupt};
 use anyhow::{Context as _, bail, ensure};
+use polder_judges::e1000::{FAR, Pair};
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::traffic::pace::Pace;
+use polder_testbed::traffic::raw::{PacketSocket, Sink};
+use polder_testbed::traffic::sockets::per_second;
+use polder_testbed::{clock, interrupt};
 use rustix::io::Errno;
 use std::time::Duration;
 

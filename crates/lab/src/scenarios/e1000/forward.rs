@@ -5,13 +5,13 @@ use super::Run;
 use super::far::{Far, Load};
 use super::idle::{self, WAKEUPS, Wakeups};
 use super::way::Way;
-use crate::e1000::{self, Pair};
-use crate::guest::Iommu;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
 use anyhow::Context as _;
+use polder_judges::e1000::{self, Pair};
+use polder_testbed::guest::Iommu;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 pub(super) const UNACCOUNTED: &str = "e1000.lost_unaccounted";

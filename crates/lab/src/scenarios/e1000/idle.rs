@@ -1,10 +1,10 @@
 //! Wake-ups of a gateway on two e1000 while nothing comes.
 
 use super::far::Far;
-use crate::e1000::Pair;
-use crate::guest::agent::Request;
-use crate::interrupt;
 use anyhow::{Context as _, ensure};
+use polder_judges::e1000::Pair;
+use polder_testbed::guest::agent::Request;
+use polder_testbed::interrupt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

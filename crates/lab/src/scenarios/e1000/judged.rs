@@ -2,8 +2,8 @@
 //! of what has a fault, by the same judges.
 
 use super::Run;
-use crate::e1000::{self, Judgement};
 use anyhow::Context as _;
+use polder_judges::e1000::{self, Judgement};
 use std::time::Duration;
 
 pub(super) const QTEST_PASSED: &str = "e1000.qtest.checks_passed";

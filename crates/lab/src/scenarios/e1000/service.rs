@@ -3,14 +3,14 @@
 
 use super::Run;
 use super::trial::Trial;
-use crate::e1000::{self, Driver, Served};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::peers::asks::Asks;
 use crate::report::{Better, Curve};
 use crate::scenarios::{Goal, Promise};
-use crate::topology::Topology;
 use anyhow::Context as _;
+use polder_judges::e1000::{self, Driver, Served};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::topology::Topology;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

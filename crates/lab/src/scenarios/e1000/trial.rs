@@ -1,14 +1,14 @@
 //! Requests at a rate to a service in a guest, and their answers.
 
-use crate::e1000::{CLIENT, SERVER, Served};
-use crate::meters::stream::histogram;
-use crate::peers::asks::Asks;
-use crate::traffic::pace::Pace;
-use crate::traffic::packet::{PROBE_AT, Talk, Template};
-use crate::traffic::probe::Probe;
-use crate::traffic::sockets::per_second;
-use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
+use polder_judges::e1000::{CLIENT, SERVER, Served};
+use polder_testbed::meters::stream::histogram;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::traffic::pace::Pace;
+use polder_testbed::traffic::packet::{PROBE_AT, Talk, Template};
+use polder_testbed::traffic::probe::Probe;
+use polder_testbed::traffic::sockets::per_second;
+use polder_testbed::{clock, interrupt};
 use std::time::Duration;
 
 /// Bytes of a request's frame, FCS included.

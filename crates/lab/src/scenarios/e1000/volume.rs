@@ -1,8 +1,8 @@
 //! A million frames each way by QEMU's test protocol, and the worth of one tail write for many frames.
 
 use super::Run;
-use crate::e1000::{self, Volume};
-use crate::interrupt;
+use polder_judges::e1000::{self, Volume};
+use polder_testbed::interrupt;
 use std::time::Duration;
 
 pub(super) const LOST: &str = "e1000.qtest.frames_lost";

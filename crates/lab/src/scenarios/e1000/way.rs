@@ -1,11 +1,11 @@
 //! Ways between two e1000: a bridge, and a router between two networks; with Polder, and with the guest's kernel.
 
-use crate::e1000::{MACS, Pair};
-use crate::guest::agent::Request;
-use crate::traffic::packet::{Mac, Talk, Template};
-use crate::traffic::probe::Probe;
 use anyhow::{Context as _, anyhow};
 use polder_datapath::wire::{ArpHeader, ArpOperation, MacAddress};
+use polder_judges::e1000::{MACS, Pair};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::traffic::packet::{Mac, Talk, Template};
+use polder_testbed::traffic::probe::Probe;
 use std::fmt;
 use std::net::Ipv4Addr;
 

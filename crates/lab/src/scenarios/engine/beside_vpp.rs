@@ -3,9 +3,6 @@
 use super::harness::{ETHERNET, FRAME_BYTES, LOCAL, Path, REMOTE, STATIONS, address, talk};
 use super::routing::{self, HOPS, Load, Size};
 use super::stages::Stages;
-use crate::clock;
-use crate::meters::statistics::Samples;
-use crate::peers::vpp::{Capture, Cost, Vpp};
 use crate::scenarios::Run;
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::engine::Tables;
@@ -13,6 +10,9 @@ use polder_datapath::port::RxQueue;
 use polder_datapath::route::Router;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_testbed::clock;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::vpp::{Capture, Cost, Vpp};
 use std::time::Duration;
 
 /// Vectors of VPP; the better of the two is compared.

@@ -1,12 +1,5 @@
 //! A gateway's worker between ports that copy: the loop, the stages and the counters are the real ones.
 
-use crate::clock;
-use crate::interrupt;
-use crate::meters::cpu::thread_time;
-use crate::meters::frames;
-use crate::topology::pin_here;
-use crate::traffic::memory::{Drain, Room, Source, Tap};
-use crate::traffic::packet::{Mac, Outer, Talk, Wrap};
 use anyhow::{Context as _, anyhow};
 use polder::clock::Clock;
 use polder::runtime::accounts::Accounts;
@@ -25,6 +18,13 @@ use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_testbed::clock;
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::thread_time;
+use polder_testbed::meters::frames;
+use polder_testbed::topology::pin_here;
+use polder_testbed::traffic::memory::{Drain, Room, Source, Tap};
+use polder_testbed::traffic::packet::{Mac, Outer, Talk, Wrap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,12 +2,12 @@
 //! `testpmd` does in its mode `macswap`, through the seam that every device has here.
 
 use super::harness::FRAME_BYTES;
-use crate::meters::cpu::thread_time;
-use crate::topology::pin_here;
-use crate::traffic::memory::{Drain, Source};
-use crate::traffic::packet::Talk;
 use polder_buffers::{BATCH, Batch, Pool, Region, RegionOptions};
 use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_testbed::meters::cpu::thread_time;
+use polder_testbed::topology::pin_here;
+use polder_testbed::traffic::memory::{Drain, Source};
+use polder_testbed::traffic::packet::Talk;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) fn run(core: usize, time: Duration) -> anyhow::Result<f64> {
             pin_here(core)?;
             forward(&region, &stop)
         });
-        let slept = crate::interrupt::sleep(time);
+        let slept = polder_testbed::interrupt::sleep(time);
         // Relaxed: the flag orders nothing.
         stop.store(true, Ordering::Relaxed);
         let forwarded = forwarding.join().map_err(|_| anyhow::anyhow!("the forwarder panicked"))?;

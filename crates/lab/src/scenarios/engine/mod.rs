@@ -13,13 +13,13 @@ pub(crate) mod scatter;
 mod stages;
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::interrupt;
-use crate::machine;
-use crate::meters::statistics::Samples;
-use crate::peers::testpmd::{Mode, Testpmd};
 use crate::report::Better;
 use anyhow::ensure;
 use harness::{Harness, Path};
+use polder_testbed::interrupt;
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::testpmd::{Mode, Testpmd};
 use routing::Size;
 use std::time::Duration;
 

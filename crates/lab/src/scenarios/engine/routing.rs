@@ -2,10 +2,6 @@
 
 use super::harness::{self, ETHERNET, Harness, RADIO};
 use super::scatter::Scatter;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::traffic::memory::Tap;
-use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::forward::{Bridges, Links};
@@ -17,6 +13,10 @@ use polder_datapath::route::{
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::traffic::memory::Tap;
+use polder_testbed::traffic::vary::{Draw, Vary};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! A port whose packets differ in a field that was drawn at random beforehand.
 
 use super::harness::FRAME_BYTES;
-use crate::meters::allocations;
-use crate::traffic::memory::Tap;
-use crate::traffic::packet::copy;
-use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
 use polder_datapath::wire::{
     EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, TrafficClass,
 };
+use polder_testbed::meters::allocations;
+use polder_testbed::traffic::memory::Tap;
+use polder_testbed::traffic::packet::copy;
+use polder_testbed::traffic::vary::{Draw, Vary};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! The stages alone, without a worker and without ports, as VPP's account of its graph's nodes is.
 
 use super::harness::ETHERNET;
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::ensure;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Pool, PortId, Region, RegionOptions};
@@ -10,6 +8,8 @@ use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::port::{Budget, RxQueue, Turn};
 use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use std::time::{Duration, Instant};
 
 const SLOTS: u32 = 4096;

@@ -7,12 +7,12 @@ use super::super::capture::{Looks, Reader, begin};
 use super::super::engine::harness::{Build, FRAME_BYTES, Harness, Path};
 use super::super::testbed::cores;
 use super::{FLOWS, Run, effort, is_due, record};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::traffic::memory::Room;
 use anyhow::ensure;
 use polder_buffers::{BufferOptions, FragmentOptions, HEADROOM};
 use polder_datapath::filter::{Action, Filters, Rule, RuleCounts};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::traffic::memory::Room;
 use std::time::Duration;
 
 /// Length of frames where bytes matter, FCS included.

@@ -8,10 +8,10 @@ mod together;
 use super::comparison::{self, Effort, Entry};
 use super::testbed::Contender;
 use super::{Goal, Promise, Run, Scenario};
-use crate::meters::statistics::Samples;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
 use crate::report::Better;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
 use std::time::Duration;
 
 /// The scenario.

@@ -3,13 +3,13 @@
 
 use super::alone::{self, LONG, SHORT, Side, Sides, TECHNIQUES};
 use super::together::{COST, many, one_path, outer_only, packets_a_second, tunnel};
-use crate::machine;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
 use crate::scenarios::order::harness::Plan;
 use crate::scenarios::order::work;
 use crate::scenarios::testbed::cores;
 use polder_datapath::steer::Order;
+use polder_testbed::machine;
 use std::time::Duration;
 
 /// Lengths of frames in bytes, FCS included.

@@ -5,11 +5,11 @@ use super::super::capture::Looks;
 use super::super::order::harness::{Harness, Plan, Tunnel};
 use super::super::order::{rate, throughput, work};
 use super::{FLOWS, Run, effort, is_due, record};
-use crate::interrupt;
-use crate::machine;
-use crate::meters::statistics::Samples;
 use polder_buffers::HEADROOM;
 use polder_datapath::steer::Order;
+use polder_testbed::interrupt;
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 /// Work a packet, in nanoseconds: what a kernel's gateway takes, rounded.

@@ -11,18 +11,18 @@
 
 use super::packets::{DRAWS, FIRST, addresses, pairs, station};
 use super::rows::Object;
-use crate::clock;
-use crate::command;
-use crate::interrupt;
-use crate::meters::cpu::thread_time;
-use crate::peers::kernel::{forward, text};
 use crate::scenarios::engine::harness::FRAME_BYTES;
 use crate::scenarios::engine::routing::{Load, Size};
-use crate::topology::{End, Namespace, Topology};
-use crate::traffic::packet::{Mac, Talk, Template};
-use crate::traffic::raw::{Injector, Plan};
-use crate::traffic::vary::{Draw, Vary};
 use anyhow::{Context as _, ensure};
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::thread_time;
+use polder_testbed::peers::kernel::{forward, text};
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::packet::{Mac, Talk, Template};
+use polder_testbed::traffic::raw::{Injector, Plan};
+use polder_testbed::traffic::vary::{Draw, Vary};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
@@ -323,9 +323,9 @@ fn rules(count: u32) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
-    use crate::skip::skip;
-    use crate::topology::is_root;
+    use polder_testbed::machine;
+    use polder_testbed::skip::skip;
+    use polder_testbed::topology::is_root;
     use std::collections::BTreeSet;
 
     #[test]

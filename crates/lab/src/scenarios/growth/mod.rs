@@ -7,13 +7,13 @@ mod program;
 mod rows;
 
 use super::{Run, Scenario};
-use crate::interrupt;
-use crate::machine;
-use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use anyhow::ensure;
 use kernel::Peer;
 use packets::Bench;
+use polder_testbed::interrupt;
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
 use rows::{Object, What, exponent};
 use std::collections::BTreeMap;
 use std::time::Duration;

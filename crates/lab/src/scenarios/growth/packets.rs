@@ -4,8 +4,6 @@ use super::rows::Object;
 use crate::scenarios::engine::harness::{ETHERNET, Harness, LOCAL, Path, RADIO, REMOTE, bridge, tables};
 use crate::scenarios::engine::routing::{self, Size, interface, mac};
 use crate::scenarios::engine::scatter::Scatter;
-use crate::traffic::memory::Tap;
-use crate::traffic::vary::{Draw, Vary};
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
 use polder_datapath::filter::{Action, Filters, Prefix as FilterPrefix, Rule, RuleCounts};
@@ -15,6 +13,8 @@ use polder_datapath::route::{Neighbours, NextHopEntry, Prefix, Router, Routers};
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_testbed::traffic::memory::Tap;
+use polder_testbed::traffic::vary::{Draw, Vary};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn between(draws: Vec<Draw>) -> Fed {
 
 /// A port that nothing comes from.
 fn silent() -> Fed {
-    let (source, tap) = crate::traffic::memory::Source::dry();
+    let (source, tap) = polder_testbed::traffic::memory::Source::dry();
     (Box::new(source), tap)
 }
 

@@ -2,19 +2,19 @@
 
 use super::rows::{Object, SHOW_10K, What};
 use super::{Found, kernel};
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::peers::polder::{program, ran_with};
 use crate::scenarios::Run;
 use crate::scenarios::start::resident_mib;
-use crate::topology::{End, Namespace, Topology};
-use crate::traffic::raw::PacketSocket;
 use anyhow::{Context as _, ensure};
 use polder::control::client::Client;
 use polder::control::{Answer, Ask};
 use polder::show::{View, What as Viewed};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::polder::{program, ran_with};
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::fs;

@@ -2,10 +2,10 @@
 
 use super::super::{Goal, Promise, Run};
 use super::promise;
-use crate::hosts::Mode;
-use crate::hosts::left;
 use crate::report::Better;
 use crate::yielding::{Change, Site, Tries, beside_busy_cores};
+use polder_judges::hosts::Mode;
+use polder_judges::hosts::left;
 use std::time::Duration;
 
 const LEAKED: &str = "hosts.yield.leaked";

@@ -5,11 +5,11 @@
 
 use super::super::testbed::{Setup, Testbed};
 use super::{COLUMNS, Column, FIRST_BURST_LOST, Points, Run};
-use crate::clock;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::meters::stream::Outcome;
-use crate::traffic::raw::{Faults, Plan};
+use polder_testbed::clock;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::meters::stream::Outcome;
+use polder_testbed::traffic::raw::{Faults, Plan};
 use std::time::Duration;
 
 /// Bursts that fit the ring of the wire, which holds 256.

@@ -2,8 +2,8 @@
 
 use super::super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{COLUMNS, Column, PROMISES, Points, Run, TESTPMD_IDLE};
-use crate::interrupt;
-use crate::traffic::raw::Plan;
+use polder_testbed::interrupt;
+use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
 
 /// Packets a second that no device here can carry; what comes out then is its capacity.

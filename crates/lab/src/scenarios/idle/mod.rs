@@ -8,10 +8,10 @@ mod load;
 
 use super::testbed::{Contender, Setup};
 use super::{Goal, Promise, Run, Scenario};
-use crate::interrupt;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
 use crate::report::{Better, Curve};
+use polder_testbed::interrupt;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
 use std::collections::BTreeMap;
 
 /// The scenario.
@@ -204,8 +204,8 @@ fn draw(run: &mut Run, points: Points) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::screen::Screen;
     use anyhow::anyhow;
+    use polder_testbed::screen::Screen;
 
     #[test]
     fn each_row_but_that_of_the_books_is_of_one_column() {

@@ -1,13 +1,13 @@
 //! Cost of a URB to the processor of a host: measured at a socket, as USB/IP submits it.
 
-use crate::clock;
-use crate::lan78xx::{Door, Shown, Wire};
 use anyhow::{Context as _, ensure};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::descriptor::ENDPOINTS;
 use polder_devices::lan78xx::model;
 use polder_devices::usb::usbip::{Client, ServerAddress};
 use polder_devices::usb::{Setup, Status, Transport, Urb, UrbBuffer};
+use polder_judges::lan78xx::{Door, Shown, Wire};
+use polder_testbed::clock;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;

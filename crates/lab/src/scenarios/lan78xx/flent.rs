@@ -4,11 +4,11 @@ use super::output::{CUBIC, HOST, Output, Plan};
 use super::rows::FLENT;
 use super::rrul::{CODEL, LOST_MS, PENDING, percentile};
 use super::{Run, Testbed};
-use crate::command::{self, Running};
-use crate::meters::sequence::ratio;
-use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use anyhow::Context as _;
+use polder_testbed::command::{self, Running};
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::meters::statistics::Samples;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

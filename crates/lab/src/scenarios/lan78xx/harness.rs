@@ -8,8 +8,6 @@
 
 use super::flow::{Receiver, Sender};
 use super::frames::Protocol;
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::port::{Armed, Budget, Turn};
@@ -20,6 +18,8 @@ use polder_devices::lan78xx::{self, Techniques};
 use polder_devices::usb::local::{Clock, Host, Local, connect};
 use polder_devices::usb::model::{Bench, Model};
 use polder_devices::usb::{PortStatus, Speed};
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -6,9 +6,9 @@ use super::harness::Way;
 use super::output::{Output, Plan};
 use super::rows::{A6, TO_STACK, TO_STACK_LONGER};
 use super::{Run, Testbed};
-use crate::meters::statistics::Samples;
 use anyhow::Context as _;
 use polder_devices::lan78xx::{Options, Techniques};
+use polder_testbed::meters::statistics::Samples;
 
 /// Twenty frames at 1 Gbit/s, in microseconds; what the adapter usually waits for has room for eleven.
 const LONGER: u16 = 300;

@@ -15,12 +15,12 @@ mod weak;
 
 use super::testbed::cores;
 use super::{Run, Scenario};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use frames::Protocol;
 use harness::{Outcome, Setting, Way};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::Techniques;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use rows::{CPU_RATIO, FILL};
 use std::time::Duration;
 

@@ -6,18 +6,18 @@
 
 use super::frames::Protocol;
 use super::harness::Way;
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::lan78xx::{Door, Shown, Wire};
-use crate::meters::cpu::{CpuReading, thread_time, threads_named};
-use crate::peers::polder;
-use crate::topology::{Namespace, Topology, is_root, pin_here};
-use crate::traffic::sockets::wait_for_ping;
 use anyhow::{Context as _, bail, ensure};
 use polder_devices::lan78xx::model::{self, Timing};
 use polder_devices::lan78xx::{Options, Techniques};
 use polder_devices::usb::Speed;
+use polder_judges::lan78xx::{Door, Shown, Wire};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::{CpuReading, thread_time, threads_named};
+use polder_testbed::peers::polder;
+use polder_testbed::topology::{Namespace, Topology, is_root, pin_here};
+use polder_testbed::traffic::sockets::wait_for_ping;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;

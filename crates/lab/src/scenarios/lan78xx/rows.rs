@@ -1,8 +1,8 @@
 //! The rows of the scenario.
 
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise, Run};
+use polder_testbed::meters::statistics::Samples;
 
 pub(super) const CPU_RATIO: &str = "lan78xx.cpu_per_mbit.on_over_off";
 pub(super) const FILL: &str = "lan78xx.tx.urb_fill_percent";

@@ -3,13 +3,13 @@
 
 use super::output::{self, HOST, Output, Plan, STATION};
 use super::{Run, Testbed};
-use crate::clock;
-use crate::command::Running;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::Curve;
-use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
+use polder_testbed::clock;
+use polder_testbed::command::Running;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::pin_here;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -257,7 +257,7 @@ fn icmp_echoes(mut ping: Running, start: Duration) -> anyhow::Result<Vec<Echo>> 
     let start = clock::since_1970().saturating_sub(clock::now() - start).as_secs_f64();
     let said = ping.said();
     let answers = said.lines().filter_map(|line| answered(line, start)).collect::<Vec<_>>();
-    ensure!(!answers.is_empty(), "ping had no answer: {}", crate::command::last_lines(&said, 4));
+    ensure!(!answers.is_empty(), "ping had no answer: {}", polder_testbed::command::last_lines(&said, 4));
     Ok(with_lost(&answers))
 }
 
@@ -305,7 +305,7 @@ impl Outcome {
         };
         let (idle, loaded) = (took(&|at| at < times.before * 0.9), took(&|at| load.contains(&at)));
         let lost = loaded.iter().filter(|took| **took >= LOST_MS).count();
-        let lost = 100.0 * crate::meters::sequence::ratio(lost as u64, loaded.len() as u64);
+        let lost = 100.0 * polder_testbed::meters::sequence::ratio(lost as u64, loaded.len() as u64);
         let [idle, middle, last] = [percentile(&idle, 50), percentile(&loaded, 50), percentile(&loaded, 99)];
         let idle = idle.context("no probe came back before the load")?;
         let (middle, last) = middle.zip(last).context("no probe came back under load")?;

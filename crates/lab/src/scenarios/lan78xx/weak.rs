@@ -2,9 +2,9 @@
 
 use super::harness::{self, Setting};
 use super::{FLOWS, Run, Testbed, rows};
-use crate::interrupt;
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::Techniques;
+use polder_testbed::interrupt;
 
 /// A machine that sends as many frames as the source's Raspberry Pi 4B before its changes, one in a URB: 683 Mbit/s,
 /// 56 700 frames a second, 17.6 µs a frame.

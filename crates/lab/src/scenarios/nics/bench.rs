@@ -8,13 +8,13 @@
 use super::cells::{Above, Adapter};
 use super::frames::FarSocket;
 use super::shuttle::Shuttle;
-use crate::guest::agent::Request;
-use crate::guest::{Card, FarEnd, Guest, Iommu, Kernel, Options};
-use crate::peers::polder;
-use crate::topology::{Namespace, Topology};
-use crate::traffic::raw::PacketSocket;
-use crate::{clock, command, interrupt};
 use anyhow::{Context as _, ensure};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Options};
+use polder_testbed::peers::polder;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::raw::PacketSocket;
+use polder_testbed::{clock, command, interrupt};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) struct Bench {
 
 /// Fails where a cell cannot run.
 pub(super) fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()> {
-    ensure!(crate::topology::is_root(), "needs root for network namespaces");
+    ensure!(polder_testbed::topology::is_root(), "needs root for network namespaces");
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
     for program in PROGRAMS.into_iter().chain(["iperf3", "ping", "ldd"]) {
         ensure!(command::exists(program), "{}", command::remedy(program));

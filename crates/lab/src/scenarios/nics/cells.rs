@@ -1,6 +1,6 @@
 //! The table of cells: each kernel with each network card.
 
-use crate::guest::{Kernel, Model};
+use polder_testbed::guest::{Kernel, Model};
 
 /// A kernel of the table.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@ use super::bench::Bench;
 use super::checks::{Cell, not_here, ping};
 use super::frames::{LONGEST, Outcome, SHORTEST, exchange, frame};
 use super::rates;
-use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
+use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::time::Duration;
 

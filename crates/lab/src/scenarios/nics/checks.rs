@@ -3,12 +3,12 @@
 use super::bench::{Bench, Told};
 use super::frames::{LONGEST, Outcome, SHORTEST, cut, exchange, frame, lookalike};
 use super::{changes, judge, layers, rates};
-use crate::command::{self, Running};
-use crate::guest::agent::Request;
-use crate::peers::polder;
-use crate::topology::Namespace;
-use crate::{clock, interrupt};
 use anyhow::{Context as _, bail, ensure};
+use polder_testbed::command::{self, Running};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::peers::polder;
+use polder_testbed::topology::Namespace;
+use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::time::Duration;
 

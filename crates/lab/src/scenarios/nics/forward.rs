@@ -1,12 +1,12 @@
 //! A plain forwarder between two interfaces, which believes whatever a driver says: the control of what is measured with
 //! Polder, and a second program beside it.
 
-use crate::interrupt;
 use anyhow::Context as _;
 use polder_buffers::{Batch, Pool, Region, RegionOptions};
 use polder_datapath::port::{Budget, Turn};
 use polder_devices::AnyQueue;
 use polder_devices::af_xdp::{Mode, Opened, Options, open};
+use polder_testbed::interrupt;
 use std::time::Duration;
 
 /// Frames in all.

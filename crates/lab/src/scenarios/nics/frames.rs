@@ -1,7 +1,7 @@
 //! Frames that differ in every byte, and their fate on the way to another far end.
 
-use crate::traffic::raw::PacketSocket;
-use crate::{clock, interrupt};
+use polder_testbed::traffic::raw::PacketSocket;
+use polder_testbed::{clock, interrupt};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

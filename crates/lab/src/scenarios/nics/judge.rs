@@ -3,7 +3,7 @@
 
 use super::bench::{Bench, Told};
 use super::checks::{Cell, ping};
-use crate::guest::agent::Request;
+use polder_testbed::guest::agent::Request;
 use std::time::Duration;
 
 /// Time for a gateway that is expected to fail.
@@ -92,6 +92,6 @@ pub(super) fn forced_modes(cell: &mut Cell<'_>) -> anyhow::Result<()> {
 
 fn opens(bench: &mut Bench) -> anyhow::Result<bool> {
     let started = bench.start_within(SHORT);
-    crate::interrupt::check()?;
+    polder_testbed::interrupt::check()?;
     Ok(started.is_ok())
 }

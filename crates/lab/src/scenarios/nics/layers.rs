@@ -3,8 +3,8 @@
 use super::bench::Bench;
 use super::checks::{Cell, TCP, answered_within, not_here, ping_from, ping_within, stream};
 use super::shuttle::Shuttle;
-use crate::traffic::raw::PacketSocket;
 use anyhow::{Context as _, ensure};
+use polder_testbed::traffic::raw::PacketSocket;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 5;
 /// UDP with checksums left to the devices; the far end's kernel drops what is not right.
 pub(super) fn udp(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     let [a, b] = &cell.bench.far;
-    let open = |far: &crate::topology::Namespace, number: u8| -> anyhow::Result<UdpSocket> {
+    let open = |far: &polder_testbed::topology::Namespace, number: u8| -> anyhow::Result<UdpSocket> {
         let socket = far.inside(|| UdpSocket::bind((format!("10.77.0.{number}").as_str(), 7777)))??;
         socket.set_read_timeout(Some(Duration::from_millis(700)))?;
         Ok(socket)
@@ -89,7 +89,7 @@ fn routed(bench: &mut Bench) -> anyhow::Result<()> {
     stream(&bench.far, "10.99.0.1", &["-n", TCP])?;
     // A route that goes is followed.
     bench.run("ip route del 10.99.0.0/24")?;
-    crate::interrupt::sleep(Duration::from_secs(1))?;
+    polder_testbed::interrupt::sleep(Duration::from_secs(1))?;
     ensure!(ping_within(&bench.far[0], "10.99.0.1", 2).is_err(), "a route that is gone is still followed");
     bench.stop()
 }
@@ -100,7 +100,7 @@ pub(super) fn gretap(cell: &mut Cell<'_>) -> anyhow::Result<()> {
         return Err(not_here("an interface above a card cannot be the peer's in another namespace"));
     }
     let [near, far] = &cell.bench.far;
-    let open = |far: &crate::topology::Namespace| -> anyhow::Result<PacketSocket> {
+    let open = |far: &polder_testbed::topology::Namespace| -> anyhow::Result<PacketSocket> {
         far.inside(|| PacketSocket::open("far"))?.context("cannot open a packet socket")
     };
     let wire = Shuttle::new(open(near)?, open(far)?, None);

@@ -16,14 +16,14 @@ pub use cells::{Above, Adapter, CARDS, Column, KERNELS};
 pub use forward::forward;
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::clock;
-use crate::guest::Kernel;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
-use crate::topology::Topology;
 use anyhow::Context as _;
 use bench::Bench;
 use checks::Cell;
+use polder_testbed::clock;
+use polder_testbed::guest::Kernel;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::Topology;
 use std::path::Path;
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
                 continue;
             }
             let verdict = measure_cell(run, &program, kernel.as_ref(), column, &adapter);
-            crate::interrupt::check()?;
+            polder_testbed::interrupt::check()?;
             match verdict {
                 Ok((version, verdict)) => {
                     record(run, &rows, &version, &verdict);

@@ -1,6 +1,6 @@
 //! A wire that adds and removes a VLAN tag, for a machine whose kernel has no VLAN interfaces.
 
-use crate::traffic::raw::PacketSocket;
+use polder_testbed::traffic::raw::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! A second gateway, captures of drops, their history, and a TAP after a restart.
 
 use super::super::{Goal, Promise, Run};
-use crate::command::Running;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
-use crate::upgrade::{Carrier, Site};
 use anyhow::{Context as _, ensure};
 use polder::runtime::history::DropHistory;
 use polder::show::drops::{DropRow, Drops};
 use polder_datapath::units::Nanos;
+use polder_testbed::command::Running;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::upgrade::{Carrier, Site};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn captured(run: &mut Run) -> anyhow::Result<()> {
         let mut capture = Running::start("polder", command.arg("--socket").arg(site.socket()))?;
         while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
             capture.check()?;
-            crate::interrupt::sleep(Duration::from_millis(10))?;
+            polder_testbed::interrupt::sleep(Duration::from_millis(10))?;
         }
         let [_, counted] = site.overflow(TOO_MANY)?;
         ensure!(counted > 1000, "{counted} packets were dropped");

@@ -1,9 +1,9 @@
 //! The CNI plugin between `cnitool`, `host-local` and a gateway.
 
 use super::super::{Goal, Promise, Run};
-use crate::cni;
-use crate::peers::polder::program;
 use crate::report::Better;
+use polder_judges::cni;
+use polder_testbed::peers::polder::program;
 
 const FAILED: &str = "operate.cni.checks_failed";
 const MISSED: &str = "operate.cni.mutants_missed";

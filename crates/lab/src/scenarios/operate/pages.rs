@@ -1,8 +1,8 @@
 //! Commands of the pages by task.
 
 use super::super::{Goal, Promise, Run};
-use crate::pages;
 use crate::report::Better;
+use polder_judges::pages;
 
 const COMMANDS: &str = "operate.pages.commands";
 const FAILED: &str = "operate.pages.commands_failed";

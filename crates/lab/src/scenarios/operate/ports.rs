@@ -1,10 +1,10 @@
 //! Ports that come and go by command beside a stream, and drops beside what a receiver misses.
 
 use super::super::{Goal, Promise, Run};
-use crate::meters::statistics::Samples;
 use crate::report::Better;
-use crate::upgrade::{Carrier, Site};
 use anyhow::ensure;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::upgrade::{Carrier, Site};
 
 const ADD: &str = "operate.port_add.ms";
 const LOST: &str = "operate.port_add.lost";

@@ -1,8 +1,8 @@
 //! Public captures through a bridge with nothing but defaults.
 
 use super::super::{Goal, Promise, Run};
-use crate::replay::{self, Check, Verdict};
 use crate::report::Better;
+use polder_judges::replay::{self, Check, Verdict};
 
 const CAPTURES: &str = "operate.replay.captures";
 const CHANGED: &str = "operate.replay.changed";

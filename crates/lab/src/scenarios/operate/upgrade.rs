@@ -1,10 +1,10 @@
 //! A gateway that another program goes on with: how long forwarding pauses, and what is lost at half load.
 
 use super::super::{Goal, Promise, Run};
-use crate::meters::statistics::Samples;
 use crate::report::Better;
-use crate::upgrade::{Carrier, Change, Process, Site};
 use anyhow::ensure;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::upgrade::{Carrier, Change, Process, Site};
 use std::time::Duration;
 
 const PAUSE: &str = "operate.upgrade.pause_ms";

@@ -3,12 +3,12 @@
 
 use super::harness::{Harness, Plan};
 use super::{Run, WARM_UP, rate, throughput, work};
-use crate::interrupt;
-use crate::meters::sequence::ratio;
-use crate::meters::statistics::Samples;
 use crate::report::Curve;
 use anyhow::ensure;
 use polder_datapath::steer::{Marks, Order};
+use polder_testbed::interrupt;
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 pub(super) const LOST: &str = "order.auto.lost_percent_over_spread";
@@ -199,7 +199,7 @@ fn look(plan: &Plan, pace: u64, time: Duration) -> anyhow::Result<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
+    use polder_testbed::machine;
 
     #[test]
     fn a_flow_gets_help_when_its_home_has_too_much_and_not_before() {
@@ -217,9 +217,9 @@ mod tests {
 
         let harness = Harness::start(&plan(20_000), |_| {}).unwrap();
         harness.open(true);
-        let deadline = crate::clock::now() + Duration::from_secs(60);
+        let deadline = polder_testbed::clock::now() + Duration::from_secs(60);
         while harness.workers.iter().all(|worker| worker.order.helped.get() == 0) {
-            assert!(crate::clock::now() < deadline, "nobody helps");
+            assert!(polder_testbed::clock::now() < deadline, "nobody helps");
             interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
         harness.stop().unwrap();

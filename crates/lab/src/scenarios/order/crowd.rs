@@ -5,16 +5,16 @@
 
 use super::harness::{Harness, Left, Plan};
 use super::{Run, work};
-use crate::clock;
-use crate::interrupt;
-use crate::meters::sequence::ratio;
-use crate::meters::statistics::Samples;
-use crate::topology::pin_here;
 use anyhow::ensure;
 use polder_buffers::{Batch, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
 use polder_datapath::steer::Order;
+use polder_testbed::clock;
+use polder_testbed::interrupt;
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::pin_here;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -208,7 +208,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
+    use polder_testbed::machine;
 
     #[test]
     fn every_packet_beside_rivals_is_in_a_book_and_in_order() {

@@ -5,11 +5,11 @@
 //! once, so the time of a round for each packet, halved, is what one hand-over takes of the two cores
 //! together at most.
 
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

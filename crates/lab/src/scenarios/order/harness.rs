@@ -7,9 +7,6 @@ use super::super::filter::filters;
 use super::crowd::Steady;
 use super::ports::{BYTES, FROM, Ledger, Link, Sink, Source, TO, Tap, frame};
 use super::work::work;
-use crate::interrupt;
-use crate::meters::cpu::thread_time;
-use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
 use polder::clock::Clock;
 use polder::runtime::accounts::{Accounts, drops};
@@ -33,6 +30,9 @@ use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::{BytesPerSecond, Nanos};
 use polder_datapath::wire::MacAddress;
 use polder_datapath::worker_group::{WorkerGroupOptions, worker_group};
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::thread_time;
+use polder_testbed::topology::pin_here;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -320,7 +320,7 @@ impl Harness {
     /// Takes a look.
     pub(in crate::scenarios) fn read(&self) -> anyhow::Result<Reading> {
         let cpu = self.ids.iter().map(|&id| thread_time(id)).collect::<anyhow::Result<_>>()?;
-        Ok(Reading { at: crate::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })
+        Ok(Reading { at: polder_testbed::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })
     }
 
     /// Packets lost so far: in the ring of a steady source, without a ticket or ring, after their turn.
@@ -412,7 +412,7 @@ fn extra(links: u32, path: Option<Arc<Mutex<()>>>) -> ExtraStage {
 
 /// Worker 0 is on the last core, the next one on the core before.
 fn core_of(number: usize, workers: usize) -> usize {
-    let cores = crate::machine::cores();
+    let cores = polder_testbed::machine::cores();
     (cores + workers - 1 - number) % cores
 }
 

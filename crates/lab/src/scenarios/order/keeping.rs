@@ -5,13 +5,13 @@ use super::harness::{Harness, Left, Plan};
 use super::ports::{Ledger, Link};
 use super::{Run, work};
 use crate::hold;
-use crate::interrupt;
-use crate::meters::density::Density;
-use crate::meters::sequence::{Arrivals, SequenceMeter, ratio};
 use anyhow::{Context as _, ensure};
 use polder_datapath::queue::CodelOptions;
 use polder_datapath::steer::{Marks, Order};
 use polder_datapath::units::Nanos;
+use polder_testbed::interrupt;
+use polder_testbed::meters::density::Density;
+use polder_testbed::meters::sequence::{Arrivals, SequenceMeter, ratio};
 use std::time::Duration;
 
 pub(super) const HELD: &str = "order.reordered.held_worker";
@@ -196,7 +196,7 @@ fn arrivals(ledger: &Ledger, sent: u64) -> anyhow::Result<Arrivals> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
+    use polder_testbed::machine;
 
     #[test]
     fn seventeen_swaps_are_seventeen() {

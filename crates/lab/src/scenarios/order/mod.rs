@@ -11,11 +11,11 @@ pub(super) mod work;
 mod workers;
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::machine;
-use crate::meters::sequence::ratio;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use harness::{Harness, Left, Plan, Reading};
+use polder_testbed::machine;
+use polder_testbed::meters::sequence::ratio;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 /// The scenario.
@@ -169,7 +169,7 @@ pub(super) fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading>
 fn shared(plan: &Plan, time: Duration) -> anyhow::Result<(Reading, Left)> {
     let harness = Harness::start(plan, |_| {})?;
     harness.open(true);
-    crate::interrupt::sleep(WARM_UP)?;
+    polder_testbed::interrupt::sleep(WARM_UP)?;
     let window = harness.window(time)?;
     let (left, ledger) = harness.stop()?;
     anyhow::ensure!(ledger.flows[0].reordered == 0, "{} packets reordered", ledger.flows[0].reordered);
@@ -246,14 +246,14 @@ mod tests {
         let links = work::links(500, work::calibrate());
         let harness = Harness::start(&Plan::one_flow(2, links), |_| {}).unwrap();
         harness.open(true);
-        let deadline = crate::clock::now() + Duration::from_secs(60);
+        let deadline = polder_testbed::clock::now() + Duration::from_secs(60);
         loop {
             let seen = harness.read().unwrap();
             if seen.passed > 1000 && seen.cpu.iter().all(|cpu| *cpu > Duration::from_millis(5)) {
                 break;
             }
-            assert!(crate::clock::now() < deadline, "{} packets in {:?}", seen.passed, seen.cpu);
-            crate::interrupt::sleep(Duration::from_millis(5)).unwrap();
+            assert!(polder_testbed::clock::now() < deadline, "{} packets in {:?}", seen.passed, seen.cpu);
+            polder_testbed::interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
         let (left, ledger) = harness.stop().unwrap();
         assert_eq!(ledger.flows[0].reordered, 0, "{left:?}");
@@ -270,11 +270,11 @@ mod tests {
         let links = work::links(20_000, work::calibrate());
         let harness = Harness::start(&Plan { flows: vec![0], ..Plan::one_flow(2, links) }, |_| {}).unwrap();
         harness.open(true);
-        let deadline = crate::clock::now() + Duration::from_secs(60);
+        let deadline = polder_testbed::clock::now() + Duration::from_secs(60);
         while harness.workers[1].order.helped.get() < 100 {
             let tickets = harness.workers[0].order.tickets.get();
-            assert!(crate::clock::now() < deadline, "nobody helps with {tickets} work_batches");
-            crate::interrupt::sleep(Duration::from_millis(5)).unwrap();
+            assert!(polder_testbed::clock::now() < deadline, "nobody helps with {tickets} work_batches");
+            polder_testbed::interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
         let (left, ledger) = harness.stop().unwrap();
         assert_eq!(ledger.flows[0].reordered, 0, "{left:?}");

@@ -1,14 +1,14 @@
 //! Ports in memory: one makes numbered packets of a few flows, the other checks in which order they
 //! come out, perhaps behind a queue that a slower link empties.
 
-use crate::clock;
-use crate::meters::sequence::SequenceMeter;
 use anyhow::ensure;
 use polder_buffers::{BATCH, Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use polder_datapath::queue::{CodelOptions, Discipline, EgressQueue, QueueOptions};
 use polder_datapath::units::Nanos;
+use polder_testbed::clock;
+use polder_testbed::meters::sequence::SequenceMeter;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,13 +3,13 @@
 //! Both get batches of 32 packets in pairs, the later batch first, on one core: the number is given to
 //! each packet, the batch is lined up, and what is in order is taken out.
 
-use crate::clock;
-use crate::command;
-use crate::machine;
-use crate::meters::statistics::Samples;
 use anyhow::{Context as _, bail, ensure};
 use polder_buffers::reorder::{ReorderBuffer, ReorderCursor, TicketCounter};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

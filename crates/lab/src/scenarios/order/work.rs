@@ -1,8 +1,8 @@
 //! Work of a given duration per packet, in place of filters, ciphers and inspection.
 
-use crate::clock;
-use crate::topology::pin_here;
 use anyhow::anyhow;
+use polder_testbed::clock;
+use polder_testbed::topology::pin_here;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn two_threads_do_some_work() {
-        let ratio = side_by_side([0, crate::machine::cores() - 1], Duration::from_millis(5)).unwrap();
+        let ratio =
+            side_by_side([0, polder_testbed::machine::cores() - 1], Duration::from_millis(5)).unwrap();
         assert!(ratio.is_finite() && ratio > 0.0, "{ratio}");
     }
 

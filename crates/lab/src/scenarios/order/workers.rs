@@ -6,17 +6,17 @@
 use super::super::hops::{Lost, Path};
 use super::super::testbed::cores;
 use super::{Run, promise};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::meters::stream::StreamMeter;
-use crate::peers::polder::Polder;
-use crate::peers::{CLIENT, Device as _, SERVER, Site, Task, Tunnel};
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
-use crate::topology::{End, Topology, is_root, pin_here, put_first};
-use crate::traffic::packet::{Mac, Talk};
-use crate::traffic::raw::{Injector, Moment, Plan, Sink};
 use anyhow::{anyhow, ensure};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::meters::stream::StreamMeter;
+use polder_testbed::peers::polder::Polder;
+use polder_testbed::peers::{CLIENT, Device as _, SERVER, Site, Task, Tunnel};
+use polder_testbed::topology::{End, Topology, is_root, pin_here, put_first};
+use polder_testbed::traffic::packet::{Mac, Talk};
+use polder_testbed::traffic::raw::{Injector, Moment, Plan, Sink};
 use std::fmt;
 use std::time::Duration;
 

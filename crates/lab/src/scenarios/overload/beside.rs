@@ -3,13 +3,13 @@
 
 use super::loads::{ROUNDS, middle};
 use super::{COST_US, RECEIVING_US, books, lay};
-use crate::meters::statistics::Samples;
-use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service, Settings};
-use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::cores;
-use crate::traffic::raw::Plan;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::echo::{Over, Service, Settings};
+use polder_testbed::peers::neighbour::{Neighbour, Work};
+use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
 
 /// Error of the datapath's share of the core against `cpu_share`, in percentage points.
@@ -70,7 +70,7 @@ fn alone(run: &Run) -> anyhow::Result<[f64; 3]> {
     let core = cores().0;
     let _busy = Neighbour::start(Work::Compute, core)?;
     let mut woken = Neighbour::start(Work::Wake, core)?;
-    crate::interrupt::sleep(time)?;
+    polder_testbed::interrupt::sleep(time)?;
     woken.lateness()
 }
 

@@ -2,14 +2,14 @@
 
 use super::loads::middle;
 use super::{BUDGET, RECEIVING_US, books, lay};
-use crate::meters::statistics::Samples;
-use crate::peers::asks::{Asks, DEAR_US};
-use crate::peers::echo::{Over, Service, Settings};
-use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::cores;
-use crate::traffic::raw::Plan;
 use anyhow::Context as _;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::asks::{Asks, DEAR_US};
+use polder_testbed::peers::echo::{Over, Service, Settings};
+use polder_testbed::peers::neighbour::{Neighbour, Work};
+use polder_testbed::traffic::raw::Plan;
 use std::fmt;
 use std::time::Duration;
 

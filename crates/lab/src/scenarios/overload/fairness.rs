@@ -2,19 +2,19 @@
 //! answer a fraction of them: the losses of the three.
 
 use super::{COST_US, settled};
-use crate::interrupt;
-use crate::meters::cpu::threads_named;
-use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service, Settings, books, launch};
-use crate::peers::{CLIENT, SERVER, Site, Task, Tunnel, kernel};
 use crate::scenarios::Run;
 use crate::scenarios::hops::{Hops, Path};
 use crate::scenarios::testbed::{BURST, cores};
-use crate::topology::{End, Namespace, Topology, pin_here, put_first};
-use crate::traffic::packet::{Mac, Talk};
-use crate::traffic::raw::{Generator, Injector, Plan, Sent, Sink};
-use crate::traffic::sizes::Sizes;
 use anyhow::anyhow;
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::threads_named;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::echo::{Over, Service, Settings, books, launch};
+use polder_testbed::peers::{CLIENT, SERVER, Site, Task, Tunnel, kernel};
+use polder_testbed::topology::{End, Namespace, Topology, pin_here, put_first};
+use polder_testbed::traffic::packet::{Mac, Talk};
+use polder_testbed::traffic::raw::{Generator, Injector, Plan, Sent, Sink};
+use polder_testbed::traffic::sizes::Sizes;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -41,7 +41,7 @@ const SERVICE: Mac = [0x02, 0, 0, 0, 4, 0x01];
 /// Wires, service, and senders.
 struct Harness {
     // Taken down in this order.
-    process: crate::command::Running,
+    process: polder_testbed::command::Running,
     big: Injector,
     small: Vec<Generator>,
     /// The ways of the small queues' packets.

@@ -3,12 +3,12 @@
 //! ten times what a whole core forwards.
 
 use super::loads::{Column, compare};
-use crate::clock;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
-use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
+use polder_testbed::clock;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
+use polder_testbed::peers::neighbour::{Neighbour, Work};
 
 /// Tasks, and the names in their rows.
 pub(super) const FORWARDERS: [(Task, &str); 3] =
@@ -51,7 +51,7 @@ fn forwarder(run: &mut Run, task: Task, name: &str, unaccounted: &mut u64) -> an
         match Testbed::lay(setup) {
             Ok(testbed) => columns.push(Column::new(column, testbed)),
             Err(error) => {
-                crate::interrupt::check()?;
+                polder_testbed::interrupt::check()?;
                 run.skip(&rows.iter().map(String::as_str).collect::<Vec<_>>(), &format!("{error:#}"));
             }
         }

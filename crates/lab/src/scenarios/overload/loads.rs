@@ -1,12 +1,12 @@
 //! Columns that take turns at loads from half of the capacity to eleven times that.
 
 use super::{RECEIVING_US, micros, offered};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::{Curve, Line, Table};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::Testbed;
-use crate::traffic::raw::Plan;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
 
 /// Offered, as a multiple of the capacity. The last is ten times the most that is answered at any of these loads,

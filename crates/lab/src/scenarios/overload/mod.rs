@@ -14,10 +14,10 @@ pub(super) mod switched;
 
 use super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{Run, Scenario};
-use crate::peers::Task;
-use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service, Settings};
 use loads::{Column, middle};
+use polder_testbed::peers::Task;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::echo::{Over, Service, Settings};
 use std::time::Duration;
 
 /// The scenario.
@@ -170,7 +170,7 @@ fn lay(service: Service) -> anyhow::Result<Testbed> {
 
 /// Packets a second that the generator's interface took.
 fn offered(trial: &Trial) -> f64 {
-    crate::traffic::sockets::per_second(trial.sent.packets, trial.sent.time)
+    polder_testbed::traffic::sockets::per_second(trial.sent.packets, trial.sent.time)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
@@ -203,7 +203,7 @@ fn read(
         if missed == 0 {
             break;
         }
-        crate::interrupt::sleep(pause)?;
+        polder_testbed::interrupt::sleep(pause)?;
     }
     Ok(missed)
 }

@@ -1,9 +1,9 @@
 //! The rows of the table: every kind of request at every cost, over every way of receiving.
 
 use super::{BUDGET, COST_US, NATIVE, SHIPPED, UNACCOUNTED, beside, fairness};
-use crate::peers::asks::Asks;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
+use polder_testbed::peers::asks::Asks;
 
 const fn row(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
     Promise { name, unit, better, goal }

@@ -2,14 +2,14 @@
 //! times what it can answer.
 
 use super::{COST_US, RECEIVING_US, lay, micros};
-use crate::peers::asks::Asks;
-use crate::peers::echo::{Over, Service, Settings};
-use crate::peers::neighbour::{Neighbour, Work};
-use crate::peers::polder::Mode;
 use crate::scenarios::Run;
 use crate::scenarios::contrast::{contrast, is_wanted, skip};
 use crate::scenarios::testbed::{Testbed, cores};
-use crate::traffic::raw::Plan;
+use polder_testbed::peers::asks::Asks;
+use polder_testbed::peers::echo::{Over, Service, Settings};
+use polder_testbed::peers::neighbour::{Neighbour, Work};
+use polder_testbed::peers::polder::Mode;
+use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
 
 /// Offered, as a multiple of the capacity.

@@ -3,14 +3,14 @@
 mod routes;
 
 use super::{Goal, Promise, Run, Scenario};
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::peers::polder;
 use crate::report::Better;
-use crate::topology::{End, Namespace, Topology};
 use anyhow::{Context as _, bail, ensure};
+use polder_testbed::clock;
+use polder_testbed::command::{self, Running};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::polder;
+use polder_testbed::topology::{End, Namespace, Topology};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! A router that finds a million routes in the kernel when it starts, and is told of more.
 
 use super::{Net, PORT, Run};
-use crate::clock;
-use crate::command;
-use crate::meters::statistics::Samples;
-use crate::topology::{End, Topology};
 use anyhow::ensure;
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::{End, Topology};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};

@@ -1,9 +1,9 @@
 //! Kernel state that a gateway may leave in a namespace: programs on interfaces, sockets, names in the BPF
 //! file system, scheduling of NAPI threads, and polling of devices.
 
-use crate::command;
-use crate::topology::Namespace;
 use anyhow::Context as _;
+use polder_testbed::command;
+use polder_testbed::topology::Namespace;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

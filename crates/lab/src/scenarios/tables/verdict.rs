@@ -106,8 +106,8 @@ fn count(techniques: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
     use crate::report::Better;
+    use polder_testbed::machine::Machine;
 
     fn effect(median: f64, low: f64, high: f64) -> Option<Effect> {
         Some(Effect { median, interval: (low, high), rounds: 10 })

@@ -1,15 +1,15 @@
 //! TCP and latency over the whole chain: client, gateway, gateway, server.
 
 use super::Run;
-use crate::command;
-use crate::demo::gateway::Gateway;
-use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION};
-use crate::machine;
-use crate::meters::statistics::Samples;
-use crate::topology::Topology;
-use crate::traffic::iperf3::Transfer;
-use crate::traffic::sockets::{UdpStream, tcp_goodput, wait_for_ping};
 use anyhow::ensure;
+use polder_demo::gateway::Gateway;
+use polder_demo::network::{ACCESS_POINT, Network, SERVER, STATION};
+use polder_testbed::command;
+use polder_testbed::machine;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::topology::Topology;
+use polder_testbed::traffic::iperf3::Transfer;
+use polder_testbed::traffic::sockets::{UdpStream, tcp_goodput, wait_for_ping};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 

@@ -5,14 +5,14 @@ mod chain;
 use super::comparison::{self, Books, Entry};
 use super::testbed::{Contender, Detail, Setup, Testbed};
 use super::{Goal, Promise, Run, Scenario};
-use crate::meters::absence::told;
-use crate::meters::stream::Outcome;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
 use crate::report::{Better, Curve};
-use crate::traffic::mlrsearch::{Goal as SearchGoal, GoalResult, Search, Trial};
-use crate::traffic::raw::Plan;
 use hdrhistogram::Histogram;
+use polder_testbed::meters::absence::told;
+use polder_testbed::meters::stream::Outcome;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
+use polder_testbed::traffic::mlrsearch::{Goal as SearchGoal, GoalResult, Search, Trial};
+use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
 
 /// The scenario.

@@ -2,7 +2,6 @@
 //! short or stall, and while it is unplugged. Driver and model in one thread.
 
 use super::volume::{CALM, Frames, Pair, TURN_TIME, ncm};
-use crate::interrupt;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise, Run};
 use polder_buffers::Batch;
@@ -10,6 +9,7 @@ use polder_datapath::port::Turn;
 use polder_devices::cdc::model::{self as cdc, Device};
 use polder_devices::lan78xx::{self, model::Adapter};
 use polder_devices::usb::model::Model;
+use polder_testbed::interrupt;
 use std::sync::Arc;
 
 /// Frames that were counted as transmitted and did not leave, and frames that were not counted at all.

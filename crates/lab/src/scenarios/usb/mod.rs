@@ -11,9 +11,9 @@ pub use blocks::inside as receive_under_pressure;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use crate::usb::{self, Judgement};
 use anyhow::Context as _;
 use polder_devices::cdc::Subclass;
+use polder_judges::usb::{self, Judgement};
 use std::path::Path;
 use std::time::Duration;
 

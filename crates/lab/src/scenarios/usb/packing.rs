@@ -1,20 +1,20 @@
 //! Frames that leave through NCM, packed and one at a time: fill of blocks, and the driver's time for a frame.
 
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use crate::scenarios::lan78xx::cost;
 use crate::scenarios::lan78xx::frames::Protocol;
 use crate::scenarios::lan78xx::harness::{Outcome, Port, Setting, Way, run_on};
 use crate::scenarios::testbed::cores;
 use crate::scenarios::{Goal, Promise, Run};
-use crate::usb::Bus;
 use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::cdc::model::{Device, Options as Model};
 use polder_devices::cdc::{self, FunctionStatus, NetworkFunction, Options, network_function};
 use polder_devices::usb::local::Local;
 use polder_devices::usb::{Techniques, Transport, identify};
+use polder_judges::usb::Bus;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

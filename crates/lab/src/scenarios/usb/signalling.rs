@@ -1,10 +1,8 @@
 //! Signalling of a modem beside data: the time from a change of its signal until the driver knows it, in virtual time.
 
 use super::packing;
-use crate::interrupt;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise, Run};
-use crate::usb::Bus;
 use anyhow::ensure;
 use polder_buffers::{Batch, Pool, Region, RegionOptions};
 use polder_datapath::port::Budget;
@@ -16,6 +14,8 @@ use polder_devices::cdc::model::{Device, Options as Model};
 use polder_devices::cdc::{Options, Subclass};
 use polder_devices::usb::local::{Clock, Host, connect};
 use polder_devices::usb::model::{Bench, Model as _};
+use polder_judges::usb::Bus;
+use polder_testbed::interrupt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// 99th percentile beside data, over that without data; with control memory of its own (C3), and without.

@@ -1,7 +1,6 @@
 //! Many frames both ways through NCM, each compared. Driver and model in one thread.
 
 use super::packing;
-use crate::interrupt;
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise, Run};
 use anyhow::{Context as _, ensure};
@@ -13,6 +12,7 @@ use polder_devices::cdc::Options;
 use polder_devices::cdc::model::{Device, Options as NcmOptions};
 use polder_devices::usb::local::{Clock, Host, Local, connect};
 use polder_devices::usb::model::{Bench, Model};
+use polder_testbed::interrupt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that are neither where they went nor counted as lost.

@@ -1,21 +1,21 @@
 //! Two stations and a forwarder between them: a bridge or a router.
 
 use super::{Run, controls};
-use crate::clock;
-use crate::command;
-use crate::interrupt;
-use crate::meters::cpu::{softirq_threads, thread_time, threads_named};
-use crate::meters::statistics::Samples;
-use crate::peers::gateway::Gateway;
-use crate::peers::kernel::{bridge_of, forward};
-use crate::peers::polder::ran_with;
 use crate::scenarios::testbed::nanos_per;
-use crate::topology::{End, Namespace, Topology};
-use crate::traffic::iperf3::Transfer;
-use crate::traffic::pace::Pace;
-use crate::traffic::sockets::{ping, wait_for_ping};
 use anyhow::{Context as _, ensure};
 use polder_devices::skb::redirect;
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::{softirq_threads, thread_time, threads_named};
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::gateway::Gateway;
+use polder_testbed::peers::kernel::{bridge_of, forward};
+use polder_testbed::peers::polder::ran_with;
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::iperf3::Transfer;
+use polder_testbed::traffic::pace::Pace;
+use polder_testbed::traffic::sockets::{ping, wait_for_ping};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -2,11 +2,11 @@
 
 use super::Run;
 use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand, XDP};
-use crate::command;
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::traffic::sockets::ping;
 use anyhow::Context as _;
+use polder_testbed::command;
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::traffic::sockets::ping;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;

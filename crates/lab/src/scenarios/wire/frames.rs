@@ -4,10 +4,10 @@
 //! of the thread of the kernel that receives for it. Neither sender nor receiver are in it.
 
 use super::Run;
-use crate::peers::Task;
-use crate::peers::kernel::Napi;
 use crate::scenarios::comparison::{self, Entry};
 use crate::scenarios::setup::Contender;
+use polder_testbed::peers::Task;
+use polder_testbed::peers::kernel::Napi;
 
 /// Frames of one length and one task, and the forwarders that they are sent to.
 struct Part {

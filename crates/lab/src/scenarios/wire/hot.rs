@@ -1,9 +1,9 @@
 //! Odd packets at hot entries, and programs that lack a check.
 
 use super::Run;
-use crate::hot::{Bench, MODES, Reference, Subject};
-use crate::interrupt;
 use polder_devices::checks::Check;
+use polder_judges::hot::{Bench, MODES, Reference, Subject};
+use polder_testbed::interrupt;
 
 /// The rows.
 pub(super) const DIFFERENT: &str = "wire.hot.different";

@@ -5,17 +5,17 @@
 //! is in user space, and later ones are carried. A flow is published once in 100 ms at most, so there are many.
 
 use super::Run;
-use crate::clock;
-use crate::hot::Sink;
-use crate::interrupt;
-use crate::meters::sequence::{Arrivals, SequenceMeter, ratio};
-use crate::peers::gateway::Gateway;
-use crate::peers::polder::ran_with;
-use crate::topology::{End, Namespace, Topology, pin_here};
-use crate::traffic::packet::Mac;
-use crate::traffic::raw::PacketSocket;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_devices::checks::Check;
+use polder_judges::hot::Sink;
+use polder_testbed::clock;
+use polder_testbed::interrupt;
+use polder_testbed::meters::sequence::{Arrivals, SequenceMeter, ratio};
+use polder_testbed::peers::gateway::Gateway;
+use polder_testbed::peers::polder::ran_with;
+use polder_testbed::topology::{End, Namespace, Topology, pin_here};
+use polder_testbed::traffic::packet::Mac;
+use polder_testbed::traffic::raw::PacketSocket;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,19 +1,19 @@
 //! Ten times what the worker can forward, beside a BFD session.
 
 use super::Run;
-use crate::clock;
-use crate::command;
-use crate::interrupt;
-use crate::meters::cpu::{thread_time, threads_named};
-use crate::meters::statistics::Samples;
-use crate::peers::gateway::Gateway;
-use crate::peers::polder::ran_with;
-use crate::topology::{End, Namespace, Topology};
-use crate::traffic::packet::{Mac, Talk};
-use crate::traffic::raw::{Generator, PacketSocket, Plan, age_of_last};
-use crate::traffic::sizes::Sizes;
-use crate::traffic::sockets::{per_second, wait_for_ping};
 use anyhow::{Context as _, anyhow, ensure};
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::interrupt;
+use polder_testbed::meters::cpu::{thread_time, threads_named};
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::gateway::Gateway;
+use polder_testbed::peers::polder::ran_with;
+use polder_testbed::topology::{End, Namespace, Topology};
+use polder_testbed::traffic::packet::{Mac, Talk};
+use polder_testbed::traffic::raw::{Generator, PacketSocket, Plan, age_of_last};
+use polder_testbed::traffic::sizes::Sizes;
+use polder_testbed::traffic::sockets::{per_second, wait_for_ping};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};

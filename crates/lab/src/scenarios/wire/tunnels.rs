@@ -1,15 +1,15 @@
 //! Two stations, two gateways, and a tunnel between these.
 
 use super::Run;
-use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION, Site};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
-use crate::peers::gateway::Gateway;
-use crate::peers::polder::ran_with;
-use crate::topology::{Namespace, Topology};
-use crate::traffic::iperf3::Transfer;
-use crate::traffic::sockets::{UdpStream, wait_for_ping};
 use anyhow::ensure;
+use polder_demo::network::{ACCESS_POINT, Network, SERVER, STATION, Site};
+use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
+use polder_testbed::peers::gateway::Gateway;
+use polder_testbed::peers::polder::ran_with;
+use polder_testbed::topology::{Namespace, Topology};
+use polder_testbed::traffic::iperf3::Transfer;
+use polder_testbed::traffic::sockets::{UdpStream, wait_for_ping};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 

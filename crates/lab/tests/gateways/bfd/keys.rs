@@ -3,8 +3,8 @@
 use super::{ENDS, MULTIPLIER, Net, events, forge, is, session};
 use crate::machines::{reaches, until};
 use crate::support::{Gateway, polder, skip};
-use polder_lab::command::{self, Running, exists};
-use polder_lab::peers::frr::writable;
+use polder_testbed::command::{self, Running, exists};
+use polder_testbed::peers::frr::writable;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, str};
@@ -96,16 +96,15 @@ fn bird_takes_our_packets_and_we_take_its() {
     (0..5).for_each(|_| forge(&net.far, 255));
     until("they are counted", || counted(&gateway) == before + 5);
     assert!(is(&gateway, "state", "up") && bird.is_up());
-    let shown = command::run(
-        Command::new(polder()).args(["show", "tunnels", "--socket"]).arg(gateway.socket()),
-    );
+    let shown =
+        command::run(Command::new(polder()).args(["show", "tunnels", "--socket"]).arg(gateway.socket()));
     assert!(shown.unwrap().contains(" not authentic"));
     turn_keys(&gateway, &bird, &keys);
     assert_eq!(self::downs(&gateway), downs, "{}", events(&gateway));
     goes_on_in_another_process(&gateway, &bird);
     // Another secret under the same number is no key.
     bird.takes("meticulous keyed sha1", &[(8, "a wrong secret")]);
-    let next = polder_lab::upgrade::Process::behind(gateway.socket()).unwrap();
+    let next = polder_testbed::upgrade::Process::behind(gateway.socket()).unwrap();
     until("both notice", || is(&gateway, "state", "down") && !bird.is_up());
     drop(next);
     bird.process.stop().unwrap();

@@ -3,7 +3,6 @@
 
 use super::buffers::{self, SLOT_BYTES};
 use super::{Amount, SHORT};
-use crate::clock;
 use crate::scenarios::buffers::short::on_core;
 use crate::scenarios::buffers::windows::Windows;
 use crate::scenarios::testbed::cores;
@@ -11,6 +10,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use polder_buffers::{BufferManager, Class, Frame, HEADROOM, Packet, Pool, Segment, Switches};
 use polder_devices::cdc::Format;
 use polder_devices::cdc::ntb::{Block, Cursor, Signatures};
+use polder_testbed::clock;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
 //! A control group with a memory limit, of either version of the kernel's interface, removed when it goes.
 
-use crate::clock;
 use anyhow::{Context as _, bail, ensure};
+use polder_testbed::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ fn members(group: &Path) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::skip::skip;
+    use polder_testbed::skip::skip;
     use std::process::Command;
 
     /// The group has its limit, holds a process, and goes with everything in it.

@@ -337,7 +337,7 @@ fn block(bytes: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::report::Better;
-    use crate::screen::Screen;
+    use polder_testbed::screen::Screen;
     use std::collections::BTreeSet;
 
     #[test]

@@ -3,11 +3,11 @@
 
 use super::group::{self, Group};
 use super::{Amount, Effect, Size, block, sample};
-use crate::clock;
-use crate::command;
 use crate::scenarios::testbed::cores;
-use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
+use polder_testbed::clock;
+use polder_testbed::command;
+use polder_testbed::topology::pin_here;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ fn wait_until_short(group: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::skip::skip;
+    use polder_testbed::skip::skip;
     use std::process::Child;
 
     /// A process of its own, because the group keeps what enters it.

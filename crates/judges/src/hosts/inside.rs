@@ -1,0 +1,309 @@
+//! Recipes whose kernel modules this machine lacks, in a guest with Debian's kernel.
+//!
+//! The guest has this machine's root file system for reading, under a file system in memory that takes what is written. So the
+//! programs and their files are this machine's, and `polder-lab` judges there as it does here.
+
+use super::recipe::Recipe;
+use super::verdict::{Name, Verdict};
+use super::{Selection, has_modules, is_wanted, missing_program, recipes};
+use anyhow::{Context as _, bail};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::guest::{Guest, Iommu, Kernel, Options, SHARED, SHARED_MODULES};
+use polder_testbed::peers::polder;
+use polder_testbed::{clock, interrupt};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Modules that every recipe may need: the testbed's, the gateway's, and those of packet filters.
+const MODULES: &[&str] = &[
+    "overlay",
+    // Found by its name when nf_tables starts, so no dependency says it.
+    "crc32c_generic",
+    "veth",
+    "bridge",
+    "dummy",
+    "tun",
+    "macvlan",
+    "sch_ingress",
+    "cls_bpf",
+    "af_packet_diag",
+    "nf_tables",
+    "nft_ct",
+    "nft_fib_inet",
+    "xfrm_user",
+];
+/// Programs that bring the machine's files up.
+const PROGRAMS: &[&str] = &["ip", "sh", "mount", "mkdir", "ln", "chroot"];
+/// Root of this machine's files in the guest.
+const ROOT: &str = "/machine";
+/// The verdict, below it.
+const VERDICT: &str = "/tmp/verdict";
+/// Memory of a guest, files that are written there included.
+const MEMORY_MIB: u32 = 1536;
+/// Longest time for one recipe in one mode.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Pause between two looks at a run.
+const STEP: Duration = Duration::from_millis(250);
+
+/// Recipes that only a guest can run, by selection; none where this kernel has all modules.
+pub fn needed(selection: &Selection) -> Vec<&'static str> {
+    let wanted = recipes::ALL.iter().filter(|recipe| is_wanted(recipe, selection));
+    wanted.filter(|recipe| !has_modules(recipe)).map(|recipe| recipe.name).collect()
+}
+
+/// Fails where no guest can run recipes.
+///
+/// # Errors
+/// The missing program or kernel, and how to get it.
+pub fn available() -> anyhow::Result<Kernel> {
+    super::available()?;
+    let kernel = Guest::available()?;
+    let modules = SHARED_MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
+    kernel.with_dependencies(&modules)?;
+    Ok(kernel)
+}
+
+/// Runs the recipes of a selection whose modules this machine's kernel lacks; `program` is `polder-lab`.
+///
+/// # Errors
+/// When the guest does not start, or a testbed cannot be made there.
+pub fn examine(
+    program: &Path,
+    selection: &Selection,
+    says: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<Verdict> {
+    let kernel = available()?;
+    let program = program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?;
+    let mut total = Verdict::default();
+    let mut names = Vec::new();
+    let mut modules = SHARED_MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
+    for name in needed(selection) {
+        let recipe = named(name).context("a recipe has a name")?;
+        let reason = missing_program(recipe)
+            .or_else(|| kernel.with_dependencies(recipe.modules).err().map(|error| format!("{error:#}")));
+        match reason {
+            Some(reason) => drop(total.skipped.insert(name, reason)),
+            None => {
+                names.push(name.to_owned());
+                modules.extend(recipe.modules);
+            }
+        }
+    }
+    if names.is_empty() {
+        return Ok(total);
+    }
+    let options = Options {
+        program: &program,
+        modules: &modules,
+        spare_modules: &[],
+        programs: PROGRAMS,
+        memory_mib: MEMORY_MIB,
+        processors: 2,
+        cards: &[],
+        iommu: Iommu::None,
+    };
+    says("a guest starts");
+    let mut guest = Guest::boot_sharing(&kernel, &options, Path::new("/"))?;
+    guest.ask(&Request::Run(["sh", "-e", "-c", &mount()].map(str::to_owned).to_vec()))?;
+    let inside = Selection { only: names, ..selection.clone() };
+    total.add(run(&mut guest, &program, &inside, says)?);
+    guest.power_off()?;
+    Ok(total)
+}
+
+/// Commands that lay a file system in memory over this machine's, with what a machine has beside.
+fn mount() -> String {
+    format!(
+        "mkdir -p /shared /memory {ROOT}
+         mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro {SHARED} /shared
+         mount -t tmpfs memory /memory
+         mkdir /memory/upper /memory/work
+         mount -t overlay -o lowerdir=/shared,upperdir=/memory/upper,workdir=/memory/work machine {ROOT}
+         mount -t proc proc {ROOT}/proc
+         mount -t sysfs sys {ROOT}/sys
+         mount -t bpf bpf {ROOT}/sys/fs/bpf
+         mount -t cgroup2 cgroup {ROOT}/sys/fs/cgroup
+         mount -t devtmpfs dev {ROOT}/dev
+         mkdir -p {ROOT}/dev/pts {ROOT}/dev/shm
+         ln -s /proc/self/fd {ROOT}/dev/fd
+         mount -t devpts -o ptmxmode=666 pts {ROOT}/dev/pts
+         for folder in dev/shm run tmp var/run; do
+           [ -L {ROOT}/$folder ] || mount -t tmpfs memory {ROOT}/$folder
+         done"
+    )
+}
+
+/// Runs recipes in the guest, and waits for the verdict.
+fn run(
+    guest: &mut Guest,
+    program: &Path,
+    selection: &Selection,
+    says: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<Verdict> {
+    let text = serde_json::to_string(selection).context("a selection is text")?;
+    let program = program.to_str().context("the program's path is text")?;
+    let gateway = polder::program()?;
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let gateway = gateway.to_str().context("the gateway's path is text")?;
+    let words = ["chroot", ROOT, "/usr/bin/env", path, program, "hosts-inside", &text, VERDICT, gateway];
+    let process = guest.ask(&Request::Start(words.map(str::to_owned).to_vec()))?;
+    let rounds = u32::try_from(selection.only.len() * selection.modes.len()).unwrap_or(u32::MAX);
+    let end = clock::now() + PATIENCE.saturating_mul(rounds);
+    let mut told = 0;
+    loop {
+        let said = guest.ask(&Request::Read(format!("/tmp/said-{process}")))?;
+        let lines = said.lines().collect::<Vec<_>>();
+        lines.iter().skip(told).for_each(|line| says(line));
+        told = lines.len();
+        let verdict = guest.try_ask(&Request::Read(format!("{ROOT}{VERDICT}")), STEP + PATIENCE)?;
+        if verdict.ok {
+            let told: Told = serde_json::from_str(&verdict.text).context("the verdict is no JSON")?;
+            return told.verdict();
+        }
+        if clock::now() > end || guest.has_crashed() {
+            bail!("no verdict: {said}\n{}", guest.console());
+        }
+        interrupt::sleep(STEP)?;
+    }
+}
+
+/// Judges in the guest: the program's own part of it.
+///
+/// # Errors
+/// When the verdict cannot be written; other errors are in it.
+pub fn main(
+    selection: &str,
+    verdict: &Path,
+    gateway: &Path,
+    says: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<()> {
+    if gateway.is_absolute() {
+        polder::use_program(gateway);
+    }
+    let selection: Selection = serde_json::from_str(selection).context("the selection is no JSON")?;
+    let told = match super::examine(&selection, says) {
+        Ok(verdict) => Told::of(&verdict),
+        Err(error) => Told { error: Some(format!("{error:#}")), ..Told::default() },
+    };
+    let unfinished = verdict.with_extension("part");
+    std::fs::write(&unfinished, serde_json::to_string(&told).context("a verdict is text")?)?;
+    std::fs::rename(&unfinished, verdict).with_context(|| format!("cannot write {}", verdict.display()))
+}
+
+/// A verdict as text.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Told {
+    error: Option<String>,
+    recipes: Vec<String>,
+    skipped: Vec<(String, String)>,
+    probes: Vec<(String, String)>,
+    broken: Runs,
+    said: Runs,
+    false_alarms: Runs,
+    void: Runs,
+    refused: Vec<(String, String)>,
+    caught: Vec<String>,
+    missed: Vec<String>,
+    took: Vec<(String, Duration)>,
+}
+
+/// Runs of probes: recipe, probe, runs.
+type Runs = Vec<(String, String, Vec<String>)>;
+
+impl Told {
+    fn of(verdict: &Verdict) -> Self {
+        let runs = |map: &BTreeMap<Name, Vec<String>>| {
+            map.iter().map(|((recipe, probe), runs)| (text(recipe), text(probe), runs.clone())).collect()
+        };
+        let pairs = |map: &BTreeMap<&'static str, String>| {
+            map.iter().map(|(recipe, reason)| (text(recipe), reason.clone())).collect()
+        };
+        Self {
+            error: None,
+            recipes: verdict.recipes.iter().map(|recipe| text(recipe)).collect(),
+            skipped: pairs(&verdict.skipped),
+            probes: verdict.probes.iter().map(|(recipe, probe)| (text(recipe), text(probe))).collect(),
+            broken: runs(&verdict.broken),
+            said: runs(&verdict.said),
+            false_alarms: runs(&verdict.false_alarms),
+            void: runs(&verdict.void),
+            refused: pairs(&verdict.refused),
+            caught: verdict.caught.clone(),
+            missed: verdict.missed.clone(),
+            took: verdict.took.iter().map(|(recipe, time)| (text(recipe), *time)).collect(),
+        }
+    }
+
+    /// The verdict, whose names are those of this program's recipes.
+    fn verdict(self) -> anyhow::Result<Verdict> {
+        if let Some(error) = self.error {
+            bail!("in the guest: {error}");
+        }
+        let own = |name: &str| named(name).map(|recipe| recipe.name).with_context(|| unknown(name));
+        let pairs = |list: Vec<(String, String)>| {
+            let pairs = list.into_iter().map(|(recipe, reason)| anyhow::Ok((own(&recipe)?, reason)));
+            pairs.collect::<anyhow::Result<BTreeMap<_, _>>>()
+        };
+        let runs = |list: Runs| {
+            let runs = list.into_iter().map(|(recipe, probe, runs)| Ok((probe_of(&recipe, &probe)?, runs)));
+            runs.collect::<anyhow::Result<BTreeMap<_, _>>>()
+        };
+        let probes = self.probes.iter().map(|(recipe, probe)| probe_of(recipe, probe));
+        let took = self.took.iter().map(|(recipe, time)| Ok((own(recipe)?, *time)));
+        Ok(Verdict {
+            recipes: self.recipes.iter().map(|name| own(name)).collect::<anyhow::Result<_>>()?,
+            probes: probes.collect::<anyhow::Result<_>>()?,
+            skipped: pairs(self.skipped)?,
+            refused: pairs(self.refused)?,
+            broken: runs(self.broken)?,
+            said: runs(self.said)?,
+            false_alarms: runs(self.false_alarms)?,
+            void: runs(self.void)?,
+            caught: self.caught,
+            missed: self.missed,
+            took: took.collect::<anyhow::Result<_>>()?,
+        })
+    }
+}
+
+fn text(name: &str) -> String {
+    name.to_owned()
+}
+
+fn named(name: &str) -> Option<&'static Recipe> {
+    recipes::ALL.iter().copied().find(|recipe| recipe.name == name)
+}
+
+/// A probe's name. Faults of the gateway itself stand among probes, under names of the judge's.
+fn probe_of(recipe: &str, probe: &str) -> anyhow::Result<Name> {
+    let own = named(recipe).with_context(|| unknown(recipe))?;
+    let known = own.probes.iter().map(|probe| probe.name).find(|name| *name == probe);
+    Ok((own.name, known.unwrap_or_else(|| probe.to_owned().leak())))
+}
+
+fn unknown(name: &str) -> String {
+    format!("the guest knows another {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_survives_its_way_out_of_the_guest() {
+        let recipe = recipes::ALL[0];
+        let probe: Name = (recipe.name, recipe.probes[0].name);
+        let mut verdict = Verdict::default();
+        verdict.recipes.insert(recipe.name);
+        verdict.probes.insert(probe);
+        verdict.broken.insert(probe, vec!["skb running: no".to_owned()]);
+        verdict.void.insert((recipe.name, "polder_starts"), vec!["no".to_owned()]);
+        verdict.refused.insert(recipe.name, "why".to_owned());
+        verdict.took.insert(recipe.name, Duration::from_millis(1500));
+        let text = serde_json::to_string(&Told::of(&verdict)).unwrap();
+        let told: Told = serde_json::from_str(&text).unwrap();
+        assert_eq!(format!("{:?}", told.verdict().unwrap()), format!("{verdict:?}"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Packets that Polder has to drop, and the expected drop reasons.
+
+use super::outer::{Outer, VALID, seal_ip};
+use super::tunnel::{CHECKED, OVER_V6, PLAIN, PORTS, Tunnel, ZERO_V6};
+use super::wire::From;
+use super::{Judge, checks};
+use anyhow::{Context as _, ensure};
+use polder_testbed::{clock, interrupt};
+use std::time::Duration;
+
+/// Time for which a packet may take until it is counted.
+const COUNTED: Duration = Duration::from_secs(10);
+
+/// Change of a packet of the kernel's.
+type Change = fn(&mut Vec<u8>, &Outer);
+
+/// Tunnels, change, and drop reason.
+const REFUSALS: [(&Tunnel, &str, Change, &str); 9] = [
+    (&PLAIN, "a frame of 13 bytes", |frame, outer| outer.shorten(frame, 16 + 13), "ethernet-truncated"),
+    (&PLAIN, "no frame", |frame, outer| outer.shorten(frame, 16), "ethernet-truncated"),
+    (&PLAIN, "a UDP length beyond the packet", |frame, outer| long_length(frame, outer), "udp-bad-length"),
+    (&PLAIN, "a UDP length of 7", |frame, outer| outer.set_length(frame, 7), "udp-bad-length"),
+    (
+        &PLAIN,
+        "a wrong checksum that is not needed",
+        |frame, outer| wrong_checksum(frame, outer),
+        "udp-bad-checksum",
+    ),
+    (&CHECKED, "a wrong checksum", |frame, outer| wrong_checksum(frame, outer), "udp-bad-checksum"),
+    (&OVER_V6, "a wrong checksum", |frame, outer| wrong_checksum(frame, outer), "udp-bad-checksum"),
+    (
+        &OVER_V6,
+        "no checksum",
+        |frame, outer| frame[outer.udp + 6..outer.udp + 8].fill(0),
+        "tunnel-missing-checksum",
+    ),
+    (&ZERO_V6, "a wrong checksum", |frame, outer| wrong_checksum(frame, outer), "udp-bad-checksum"),
+];
+
+/// Packets of no tunnel of Polder's, which the kernel has, and drop reasons that they would have here.
+const LEFT: [(&Tunnel, &str, Change, &str); 5] = [
+    (&PLAIN, "half a header", |frame, outer| outer.shorten(frame, 12), "vxlan-truncated"),
+    (&PLAIN, "no flag", |frame, outer| no_flag(frame, outer), "vxlan-no-network"),
+    (&PLAIN, "another network", |frame, outer| other_network(frame, outer), "no-tunnel"),
+    (&OVER_V6, "another network", |frame, outer| other_network(frame, outer), "no-tunnel"),
+    (&ZERO_V6, "no flag", |frame, outer| no_flag(frame, outer), "vxlan-no-network"),
+];
+
+fn no_flag(frame: &mut [u8], outer: &Outer) {
+    frame[outer.vxlan()] &= !VALID;
+    outer.seal(frame);
+}
+
+fn other_network(frame: &mut [u8], outer: &Outer) {
+    frame[outer.vxlan() + 6] ^= 0x40;
+    outer.seal(frame);
+}
+
+fn long_length(frame: &mut [u8], outer: &Outer) {
+    outer.set_length(frame, outer.end - outer.udp + 1);
+}
+
+fn wrong_checksum(frame: &mut [u8], outer: &Outer) {
+    outer.put_checksum(frame);
+    frame[outer.udp + 6] ^= 0x40;
+}
+
+impl Judge {
+    /// Packets that have to be dropped, and the reasons; and what is odd and has to be taken.
+    pub(super) fn refusals(&mut self) -> anyhow::Result<()> {
+        for (tunnel, what, change, reason) in REFUSALS {
+            let result = self.refuses(tunnel, change, reason);
+            self.note(format!("{}: {what} is dropped as {reason}", tunnel.name), result);
+        }
+        for (tunnel, what, change, reason) in LEFT {
+            let result = self.leaves(tunnel, change, reason);
+            self.note(format!("{}: {what} is left to the kernel", tunnel.name), result);
+        }
+        let reserved = self.takes(&PLAIN, |frame, outer| {
+            frame[outer.vxlan()] |= !VALID;
+            frame[outer.vxlan() + 1..outer.vxlan() + 4].fill(0xff);
+            frame[outer.vxlan() + 7] = 0xff;
+        });
+        self.note("over IPv4: reserved bits are ignored".to_owned(), reserved);
+        let checksum = self.takes(&PLAIN, |frame, outer| outer.put_checksum(frame));
+        self.note("over IPv4: a right checksum that is not needed is taken".to_owned(), checksum);
+        let zero = self.takes(&CHECKED, |frame, outer| frame[outer.udp + 6..outer.udp + 8].fill(0));
+        self.note("over IPv4 with checksums: no checksum is taken".to_owned(), zero);
+        let options = self.kernel_keeps_fragments();
+        self.note("over IPv4: fragments stay with the kernel".to_owned(), options);
+        Ok(())
+    }
+
+    /// A packet of the kernel's.
+    fn sample(&mut self, tunnel: &Tunnel) -> anyhow::Result<(Vec<u8>, Outer)> {
+        self.wire.forget();
+        self.far(&format!("ping -q -c 1 -W 2 -s 56 {}", tunnel.near()))?;
+        let packets = self.packets(From::Kernel, tunnel);
+        let is_ping = |(frame, outer): &(Vec<u8>, Outer)| frame.get(outer.inside().start + 23) == Some(&1);
+        packets.into_iter().find(is_ping).context("no ping of the kernel was seen")
+    }
+
+    fn refuses(&mut self, tunnel: &Tunnel, change: Change, reason: &str) -> anyhow::Result<()> {
+        let (mut frame, outer) = self.sample(tunnel)?;
+        change(&mut frame, &outer);
+        let before = self.gateway.dropped(reason)?;
+        self.wire.inject(&frame)?;
+        let end = clock::now() + COUNTED;
+        while self.gateway.dropped(reason)? != before + 1 {
+            ensure!(clock::now() < end, "{} more than {before}", self.gateway.dropped(reason)? - before);
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+        checks::reaches(self, tunnel)
+    }
+
+    /// A packet that is not taken, since it would be dropped for that reason.
+    fn leaves(&mut self, tunnel: &Tunnel, change: Change, reason: &str) -> anyhow::Result<()> {
+        let (mut frame, outer) = self.sample(tunnel)?;
+        change(&mut frame, &outer);
+        let before = self.gateway.dropped(reason)?;
+        self.wire.inject(&frame)?;
+        checks::reaches(self, tunnel)?;
+        let after = self.gateway.dropped(reason)?;
+        ensure!(after == before, "it was taken and dropped as {reason}");
+        Ok(())
+    }
+
+    /// The host's answer tells that the ping has come through.
+    fn takes(&mut self, tunnel: &Tunnel, change: Change) -> anyhow::Result<()> {
+        let (mut frame, outer) = self.sample(tunnel)?;
+        change(&mut frame, &outer);
+        self.wire.forget();
+        self.wire.inject(&frame)?;
+        let end = clock::now() + COUNTED;
+        while self.packets(From::Polder, tunnel).is_empty() {
+            ensure!(clock::now() < end, "nobody answers");
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+        Ok(())
+    }
+
+    /// The first of several fragments: nothing that Polder counts.
+    fn kernel_keeps_fragments(&mut self) -> anyhow::Result<()> {
+        let (mut frame, _) = self.sample(&PLAIN)?;
+        frame[20..22].copy_from_slice(&[0x20, 0]);
+        seal_ip(&mut frame);
+        ensure!(Outer::read(&frame, &PORTS).is_none(), "the packet is no fragment");
+        const REASONS: [&str; 4] = ["vxlan-fragment", "fragment-timeout", "not-for-us", "udp-truncated"];
+        let dropped = |judge: &Self| {
+            REASONS.iter().map(|reason| judge.gateway.dropped(reason)).sum::<anyhow::Result<u64>>()
+        };
+        let before = dropped(self)?;
+        self.wire.inject(&frame)?;
+        checks::reaches(self, &PLAIN)?;
+        let after = dropped(self)?;
+        ensure!(after == before, "{} packets were dropped", after - before);
+        Ok(())
+    }
+}

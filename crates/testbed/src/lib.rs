@@ -1,0 +1,17 @@
+//! What the demonstration, judges and measurements stand on: namespaces, gateways in them, guests, traffic, peers.
+
+pub mod guest;
+pub mod peers;
+pub mod services;
+pub mod topology;
+pub mod traffic;
+pub mod upgrade;
+
+pub mod machine;
+pub mod meters;
+
+pub mod clock;
+pub mod command;
+pub mod interrupt;
+pub mod screen;
+pub mod skip;
