@@ -125,6 +125,9 @@ fn size(run: &mut Run) -> Result<()> {
     }
     let sum: usize = crates.values().sum();
     say::line(&format!("{sum:>7} in all: lines of code without tests, comments and blanks"));
+    for (purpose, lines) in lengths::purposes(&files) {
+        say::line(&format!("{lines:>7} {purpose}"));
+    }
     Ok(())
 }
 

@@ -30,6 +30,26 @@ pub(crate) fn code(files: &[(String, String)]) -> BTreeMap<&str, usize> {
     crates
 }
 
+/// Lines of code by purpose: the product, what stands on it, and tests, which are beside the code of all of these.
+pub(crate) fn purposes(files: &[(String, String)]) -> Vec<(&'static str, usize)> {
+    let of = |names: &'static [&'static str]| {
+        let crates = code(files).into_iter().filter(move |(name, _)| names.contains(name));
+        crates.map(|(_, lines)| lines).sum::<usize>()
+    };
+    let all = sources::rust(files).filter(|(path, _)| path.starts_with("crates/"));
+    let all = all.map(|(_, text)| {
+        sources::without_comments(text).lines().filter(|line| !line.trim().is_empty()).count()
+    });
+    let outside = code(files).values().sum::<usize>();
+    vec![
+        ("product", of(&["buffers", "datapath", "devices", "gateway", "top"])),
+        ("testbed and demo", of(&["testbed", "demo"])),
+        ("judges", of(&["judges"])),
+        ("lab", of(&["lab"])),
+        ("tests", all.sum::<usize>() - outside),
+    ]
+}
+
 /// Lines of a file on which code stands that is not a test's; a line inside a string is code.
 pub(crate) fn lines_of_code(text: &str) -> usize {
     let (code, shown) = (sources::code_only(text), sources::without_comments(text));
@@ -125,5 +145,23 @@ mod tests {
     fn long_files_come_longest_first() {
         let files = [file("a.rs", ABOUT + 1, 3), file("b.rs", 900, 0), file("c.md", 900, 0)];
         assert_eq!(check(&files), ["  900 b.rs", "  401 a.rs"]);
+    }
+
+    #[test]
+    fn lines_have_a_purpose() {
+        let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let files = [
+            file(
+                "crates/buffers/src/a.rs",
+                "//! A.\nfn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n",
+            ),
+            file("crates/judges/src/b.rs", "fn b() {\n}\n"),
+            file("crates/lab/tests/c.rs", "fn c() {}\n"),
+            file("xtask/src/d.rs", "fn d() {}\n"),
+        ];
+        let purposes = purposes(&files);
+        let lines = |name: &str| purposes.iter().find(|purpose| purpose.0 == name).map(|purpose| purpose.1);
+        assert_eq!((lines("product"), lines("judges"), lines("lab")), (Some(1), Some(2), Some(0)));
+        assert_eq!(lines("tests"), Some(5));
     }
 }
