@@ -27,6 +27,9 @@ pub struct Gateway {
 
 impl Gateway {
     /// Writes the configuration and starts `polder run` in `namespace`; each port has `keys` too.
+    ///
+    /// # Errors
+    /// When it cannot be started.
     pub fn start(
         site: Site,
         namespace: &Namespace,
@@ -44,6 +47,9 @@ impl Gateway {
     }
 
     /// Waits until the control socket answers.
+    ///
+    /// # Errors
+    /// When it has ended, or does not answer in time.
     pub fn wait(&mut self) -> anyhow::Result<()> {
         let end = clock::now() + START;
         loop {
@@ -64,6 +70,9 @@ impl Gateway {
     }
 
     /// Output of `polder show WHAT`.
+    ///
+    /// # Errors
+    /// When it does not answer.
     pub fn show(&self, what: &str, json: bool) -> anyhow::Result<String> {
         let mut command = Command::new(&self.polder);
         command.args(["show", what]).arg("--socket").arg(&self.socket);
@@ -74,12 +83,18 @@ impl Gateway {
     }
 
     /// The counters as JSON.
+    ///
+    /// # Errors
+    /// When it does not answer.
     pub fn counters(&self) -> anyhow::Result<Value> {
         serde_json::from_str(&self.show("counters", true)?)
             .context("`polder show counters --json` is not JSON")
     }
 
     /// Ends the gateway as an operator would.
+    ///
+    /// # Errors
+    /// When it does not end as it should.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let status = self.process.stop()?;
         ensure!(

@@ -76,11 +76,17 @@ pub struct Network {
 
 impl Network {
     /// Makes namespaces, wires, addresses and routes.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
     pub fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
         Self::lay_by(topology, Topology::wire)
     }
 
     /// The same with wires that have all offloads.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
     pub fn lay_with_offloads(topology: &mut Topology) -> anyhow::Result<Self> {
         Self::lay_by(topology, Topology::wire_with_offloads)
     }
@@ -123,6 +129,9 @@ impl Site {
     }
 
     /// Makes the kernel the gateway: its bridge, and VXLAN between the same end points.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
     pub fn bridge_in_kernel(&self, namespace: &Namespace) -> anyhow::Result<()> {
         let (local, remote) = (self.local.to_string(), self.remote.to_string());
         #[rustfmt::skip]

@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn keys_take_turns() {
         let (old, new) = (key(1, "old"), key(2, "new"));
-        let mut ours = end(MeticulousKeyedSha1, &[old.clone()], 0);
+        let mut ours = end(MeticulousKeyedSha1, std::slice::from_ref(&old), 0);
         let mut theirs = end(MeticulousKeyedSha1, &[new.clone(), old.clone()], 0);
         let packet = theirs.seal(&PACKET).expect("a key");
         assert!(!take(&mut ours, &packet, Nanos(0)));

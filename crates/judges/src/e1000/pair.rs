@@ -72,6 +72,9 @@ pub fn guest_available() -> anyhow::Result<Kernel> {
 
 impl Pair {
     /// Boots the guest. `program` is `polder-lab`.
+    ///
+    /// # Errors
+    /// When the guest does not come up.
     pub fn boot(program: &Path, iommu: Iommu) -> anyhow::Result<Self> {
         let kernel = guest_available()?;
         let mut topology = Topology::new()?;
@@ -119,11 +122,17 @@ impl Pair {
     }
 
     /// Writes the gateway's configuration: its ports, and what is behind them.
+    ///
+    /// # Errors
+    /// When the guest does not write the file.
     pub fn configure(&mut self, ports: &str) -> anyhow::Result<()> {
         configure(&mut self.guest, "two e1000 in a guest", ports)
     }
 
     /// Writes the configuration of a bridge between both devices, and a third port if there is one.
+    ///
+    /// # Errors
+    /// When the guest does not write the file.
     pub fn configure_bridge(&mut self, tap: Option<&str>) -> anyhow::Result<()> {
         let [wan, lan] = self.slots.clone();
         let (port, member) = match tap {
@@ -137,6 +146,9 @@ impl Pair {
     }
 
     /// Gives both devices to vfio-pci, as `polder check` says.
+    ///
+    /// # Errors
+    /// When the driver does not take them.
     pub fn take(&mut self) -> anyhow::Result<()> {
         binding::take(&mut self.guest, &self.slots)
     }
@@ -147,16 +159,25 @@ impl Pair {
     }
 
     /// Gives both devices back to the kernel's driver.
+    ///
+    /// # Errors
+    /// When the driver does not take them.
     pub fn give_back(&mut self) -> anyhow::Result<()> {
         binding::give_back(&mut self.guest, &self.polder, &self.slots)
     }
 
     /// Names of the kernel's interfaces.
+    ///
+    /// # Errors
+    /// When one has none.
     pub fn interfaces(&mut self) -> anyhow::Result<[String; 2]> {
         Ok([self.guest.interface(MACS[0])?, self.guest.interface(MACS[1])?])
     }
 
     /// Starts the gateway, and waits until its ports are open and their links up.
+    ///
+    /// # Errors
+    /// When its ports do not open in time.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let line = format!("{} run --yes {FILE}", self.polder);
         let words = line.split(' ').map(str::to_owned).collect();
@@ -172,6 +193,9 @@ impl Pair {
     }
 
     /// Ends the gateway.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         self.guest.ask(&Request::Stop(self.process)).map(drop)
     }
@@ -182,6 +206,9 @@ impl Pair {
     }
 
     /// Packets that the gateway cannot account for, once it is quiet or does not get so.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
     pub fn unaccounted(&mut self) -> anyhow::Result<i64> {
         let end = clock::now() + SETTLE;
         loop {
@@ -198,6 +225,9 @@ impl Pair {
     }
 
     /// Switches the guest off.
+    ///
+    /// # Errors
+    /// When the guest stays.
     pub fn power_off(self) -> anyhow::Result<()> {
         self.guest.power_off()
     }

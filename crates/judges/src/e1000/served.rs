@@ -59,6 +59,9 @@ pub struct Served {
 
 impl Served {
     /// Boots the guest, in which nothing answers yet. `program` is `polder-lab`, `directory` a place for a socket.
+    ///
+    /// # Errors
+    /// When the guest does not come up.
     pub fn boot(program: &Path, kernel: &Kernel, directory: &Path) -> anyhow::Result<Self> {
         let socket = directory.join("wire");
         let listener = Wire::listen(&socket)?;
@@ -84,6 +87,9 @@ impl Served {
     }
 
     /// Starts the service, which does for each request what takes this machine `cost`.
+    ///
+    /// # Errors
+    /// When it does not answer.
     pub fn start(&mut self, asks: Asks, driver: Driver, cost: Duration) -> anyhow::Result<()> {
         self.driver = driver;
         let over = match driver {
@@ -117,6 +123,9 @@ impl Served {
     }
 
     /// Payload of a request to the service that was started.
+    ///
+    /// # Errors
+    /// When the service has not said what it serves.
     pub fn request(&self, asks: Asks) -> anyhow::Result<Option<Vec<u8>>> {
         asks.request(&self.said)
     }
@@ -145,6 +154,9 @@ impl Served {
     }
 
     /// Frames so far that the controller had no room for.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
     pub fn overruns(&mut self) -> anyhow::Result<u64> {
         if matches!(self.driver, Driver::Polder { .. }) {
             return Ok(value(&self.ask()?, "dropped rx-overrun").unwrap_or(0));
@@ -156,6 +168,9 @@ impl Served {
     }
 
     /// Packets that the gateway of the service cannot account for.
+    ///
+    /// # Errors
+    /// When the gateway does not answer.
     pub fn unaccounted(&mut self) -> anyhow::Result<u64> {
         if !matches!(self.driver, Driver::Polder { .. }) {
             return Ok(0);
@@ -167,6 +182,9 @@ impl Served {
     }
 
     /// Ends the service, and gives the device back.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         self.guest.ask(&Request::Stop(self.process))?;
         if matches!(self.driver, Driver::Polder { .. }) {
@@ -177,6 +195,9 @@ impl Served {
     }
 
     /// Switches the guest off.
+    ///
+    /// # Errors
+    /// When the guest stays.
     pub fn power_off(self) -> anyhow::Result<()> {
         self.guest.power_off()
     }

@@ -62,6 +62,9 @@ impl Wire {
     }
 
     /// Adds a frame to those that are to be sent.
+    ///
+    /// # Panics
+    /// When the frame is longer than any can be.
     pub fn put(&mut self, frame: &[u8]) {
         let length = u32::try_from(frame.len()).expect("a frame is short");
         self.outgoing.extend(length.to_be_bytes());
@@ -69,6 +72,9 @@ impl Wire {
     }
 
     /// Sends what the emulator takes; true if nothing is left to be sent.
+    ///
+    /// # Errors
+    /// When the emulator has closed the wire.
     pub fn flush(&mut self) -> anyhow::Result<bool> {
         while let Some(rest) = self.outgoing.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
@@ -102,6 +108,9 @@ impl Wire {
     }
 
     /// Shows the frames that have come to `each`; gives their number.
+    ///
+    /// # Errors
+    /// When the emulator has closed the wire.
     pub fn take(&mut self, mut each: impl FnMut(&[u8])) -> anyhow::Result<u64> {
         let (mut room, mut frames) = ([0; ROOM], 0);
         loop {

@@ -27,16 +27,25 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts a gateway and waits until it answers; `tables` is the configuration without `version` and `[gateway]`.
+    ///
+    /// # Errors
+    /// When it does not start or does not answer.
     pub fn start(namespace: &Namespace, directory: &Path, tables: &str) -> anyhow::Result<Self> {
         Self::start_lacking(None, namespace, directory, tables)
     }
 
     /// Starts a gateway without waiting for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
     pub fn spawn(namespace: &Namespace, directory: &Path, tables: &str) -> anyhow::Result<Self> {
         Self::spawn_lacking(None, namespace, directory, tables)
     }
 
     /// The same, with programs that lack a check.
+    ///
+    /// # Errors
+    /// When it does not start or does not answer.
     pub fn start_lacking(
         check: Option<Check>,
         namespace: &Namespace,
@@ -73,6 +82,9 @@ impl Gateway {
     }
 
     /// Waits until the gateway answers.
+    ///
+    /// # Errors
+    /// When it has ended, or does not answer in time.
     pub fn wait(&mut self) -> anyhow::Result<()> {
         let end = clock::now() + START;
         while let Err(error) = self.show("ports") {
@@ -90,6 +102,9 @@ impl Gateway {
     }
 
     /// Replaces the configuration while the gateway runs.
+    ///
+    /// # Errors
+    /// When the gateway refuses it.
     pub fn reload(&self, tables: &str) -> anyhow::Result<()> {
         write(&self.file, &self.socket, tables)?;
         let mut command = Command::new(&self.program);
@@ -97,6 +112,9 @@ impl Gateway {
     }
 
     /// The answer of `polder show WHAT --json`.
+    ///
+    /// # Errors
+    /// When the gateway does not answer.
     pub fn show(&self, what: &str) -> anyhow::Result<Value> {
         let mut command = Command::new(&self.program);
         let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
@@ -104,6 +122,9 @@ impl Gateway {
     }
 
     /// Starts a capture with these arguments, into `file`; it ends with the value.
+    ///
+    /// # Errors
+    /// When the capture does not begin.
     pub fn capture(&self, arguments: &[&str], file: &Path) -> anyhow::Result<Running> {
         let mut command = Command::new(&self.program);
         command.arg("capture").args(arguments).arg("-w").arg(file).arg("--socket").arg(&self.socket);
@@ -119,6 +140,9 @@ impl Gateway {
     }
 
     /// Number of packets that were dropped for a reason.
+    ///
+    /// # Errors
+    /// When the gateway does not answer.
     pub fn dropped(&self, reason: &str) -> anyhow::Result<u64> {
         let shown = self.show("drops")?;
         let reasons = polder::find(&shown, "reasons").and_then(Value::as_array);
@@ -128,6 +152,9 @@ impl Gateway {
     }
 
     /// Fails unless every packet is accounted for, once it is quiet.
+    ///
+    /// # Errors
+    /// When a packet is not accounted for in time.
     pub fn balances(&self) -> anyhow::Result<()> {
         let end = clock::now() + SETTLE;
         loop {
@@ -141,6 +168,9 @@ impl Gateway {
     }
 
     /// Packets that are not accounted for, once it is quiet or does not get so.
+    ///
+    /// # Errors
+    /// When the gateway does not answer.
     pub fn unaccounted(&self) -> anyhow::Result<i64> {
         let settled = self.balances();
         let left = polder::find(&self.show("counters")?, "unaccounted").and_then(Value::as_i64);
@@ -148,6 +178,9 @@ impl Gateway {
     }
 
     /// Ends it as an operator would.
+    ///
+    /// # Errors
+    /// When it does not end as it should.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let status = self.process.stop()?;
         ensure!(status.success(), "polder ended with {status}: {}", self.process.said());

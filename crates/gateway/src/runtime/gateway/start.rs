@@ -46,6 +46,7 @@ impl Gateway {
     /// opened is closed again.
     pub fn start(configuration: Configuration, threads: &Threads, open: Option<Opener>) -> Result<Self> {
         let clock = Clock::start();
+        check_keys(&configuration)?;
         let memory = Memory::new(&configuration, clock, threads)?;
         let devices = open.map_or_else(Devices::of_machine, Devices::opened_by);
         let (gateway, waiting) = Self::prepare(configuration, memory, (clock, threads.clone()), devices, 0)?;
@@ -64,6 +65,7 @@ impl Gateway {
     ) -> Result<Option<(Self, u64)>> {
         let clock = inheritance.clock();
         let memory = Memory::new(&configuration, clock, threads)?;
+        check_keys(&configuration)?;
         let (devices, tables) = (Devices::inherited(inheritance), inheritance.tables());
         let (mut gateway, waiting) =
             Self::prepare(configuration, memory, (clock, threads.clone()), devices, tables)?;
@@ -115,7 +117,6 @@ impl Gateway {
         devices: Devices,
         version: u64,
     ) -> Result<(Self, Waiting)> {
-        check_keys(&configuration)?;
         let ((report, reports), links) = (channel(), Arc::new(all_links()));
         let mut lasting = Lasting::default();
         let _locks = devices.lock(&configuration.ports, &configuration)?;
