@@ -2,13 +2,13 @@
 
 use super::gateway::Gateway;
 use super::network::{CLIENT, Network, SERVER};
-use super::print;
+use super::print::{self, Found};
 use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::CpuReading;
 use polder_testbed::screen::Screen;
 use polder_testbed::topology::Namespace;
 use polder_testbed::traffic::search::Search;
-use polder_testbed::traffic::sockets::{self, UdpOutcome, UdpStream};
+use polder_testbed::traffic::sockets::{self, UdpStream};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
@@ -31,16 +31,6 @@ const LATENCY_FRAME: usize = 512;
 const LATENCY_TIME: Duration = Duration::from_secs(3);
 const SPARSE_RATE: f64 = 1_000.0;
 const IDLE_TIME: Duration = Duration::from_secs(1);
-
-/// A rate found by search.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) frame_bytes: usize,
-    pub(super) outcome: UdpOutcome,
-    pub(super) idle_percent: f64,
-    /// Nothing was lost at the highest rate that could be sent.
-    pub(super) limited_by_sender: bool,
-}
 
 /// Measures and prints everything that the traffic shows.
 pub(super) fn all(screen: Screen, network: &Network) -> anyhow::Result<()> {

@@ -2,14 +2,13 @@
 
 use super::Forwarder;
 use super::cables::{Cables, Until, WINDOW};
-use super::print;
+use super::print::{self, Rate};
 use anyhow::ensure;
 use polder::runtime::run::lock;
 use polder::runtime::show::show;
 use polder::show::{Look, What};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
-use polder_testbed::meters::stream::Outcome;
 use polder_testbed::screen::Screen;
 use polder_testbed::traffic::sockets::per_second;
 use std::time::Duration;
@@ -18,14 +17,6 @@ const FRAMES: [usize; 3] = [64, 512, 1518];
 const TIME: Duration = Duration::from_secs(2);
 const PING_PONGS: u64 = 20_000;
 const IDLE_TIME: Duration = Duration::from_secs(1);
-
-/// One row of the table of rates.
-pub(super) struct Rate {
-    pub(super) direction: &'static str,
-    pub(super) frame_bytes: usize,
-    pub(super) packets_per_second: f64,
-    pub(super) outcome: Outcome,
-}
 
 /// Two gateways and a gretap tunnel between cables in memory.
 pub(super) fn run(screen: Screen) -> anyhow::Result<()> {

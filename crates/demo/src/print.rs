@@ -3,8 +3,6 @@
 use super::Forwarder;
 use super::cables::WINDOW;
 use super::gateway::Gateway;
-use super::measure::Found;
-use super::memory::Rate;
 use super::network::{ACCESS_POINT, CLIENT, SERVER, STATION};
 use polder::runtime::accounts::Accounts;
 use polder_testbed::machine;
@@ -16,6 +14,24 @@ use std::time::Duration;
 
 /// Columns of a row's label.
 const LABEL: usize = 20;
+
+/// A rate found by search.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) frame_bytes: usize,
+    pub(super) outcome: UdpOutcome,
+    pub(super) idle_percent: f64,
+    /// Nothing was lost at the highest rate that could be sent.
+    pub(super) limited_by_sender: bool,
+}
+
+/// One row of the table of rates.
+pub(super) struct Rate {
+    pub(super) direction: &'static str,
+    pub(super) frame_bytes: usize,
+    pub(super) packets_per_second: f64,
+    pub(super) outcome: Outcome,
+}
 
 pub(super) fn title(screen: Screen, forwarder: Forwarder) {
     let (what, tunnel) = match forwarder {

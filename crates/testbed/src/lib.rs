@@ -1,4 +1,4 @@
-//! What the demonstration, judges and measurements stand on: namespaces, gateways in them, guests, traffic, peers.
+//! The ground of demonstration, judges and measurements: namespaces, gateways in them, guests, traffic, peers.
 
 pub mod guest;
 pub mod peers;

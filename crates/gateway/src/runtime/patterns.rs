@@ -197,7 +197,7 @@ mod tests {
         );
     }
 
-    /// What carries tunnels is a port of the file, whatever its name looks like, and so is what has an address of theirs.
+    /// An underlay is a port of the file, whatever its name looks like, and an interface with the tunnels' address is none.
     #[test]
     fn an_underlay_is_no_port_of_a_pattern() {
         let text = "version = 1\n[port.radio]\ninterface = \"veth0\"\nrole = \"underlay\"\n\
