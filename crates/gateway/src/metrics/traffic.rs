@@ -263,6 +263,12 @@ pub(super) const BFD: &[Family<TunnelRow>] = &[
     Family::counter("tunnel_bfd_elsewhere", PACKETS, "Control packets by another interface.", |row| {
         row.bfd.as_ref().map(|bfd| Count(bfd.elsewhere))
     }),
+    Family::counter(
+        "tunnel_bfd_not_authentic",
+        PACKETS,
+        "Control packets whose authentication failed.",
+        |row| row.bfd.as_ref().map(|bfd| Count(bfd.not_authentic)),
+    ),
     Family::counter("tunnel_bfd_refused", PACKETS, "Control packets that were refused.", |row| {
         row.bfd.as_ref().map(|bfd| Count(bfd.refused))
     }),
