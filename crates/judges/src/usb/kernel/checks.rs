@@ -14,6 +14,8 @@ use polder_devices::cdc::model::{Options, Style, Violation};
 use polder_devices::cdc::request::{NtbParameters, SET_NTB_INPUT_SIZE};
 use polder_devices::usb::Speed;
 use polder_testbed::guest::agent::Request;
+use polder_testbed::{clock, interrupt};
+use std::time::Duration;
 
 /// A check of the model.
 pub(super) type Check = verdict::Check<Testbed>;
@@ -92,7 +94,7 @@ fn mtu(bed: &mut Testbed) -> anyhow::Result<()> {
 fn link(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.is_plugged()?;
     // A driver may have a carrier before the function has told anything.
-    polder_testbed::interrupt::sleep(core::time::Duration::from_millis(500))?;
+    interrupt::sleep(Duration::from_millis(500))?;
     bed.wait_for_carrier(true)
 }
 
@@ -159,10 +161,17 @@ fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.is_plugged()?;
     let before = bed.counters()?;
     bed.echoes(&[100; 500])?;
-    let now = bed.counters()?;
-    let counted = [now[0] - before[0], now[1] - before[1]];
-    ensure!(counted == [500, 500], "500 echoes, and the guest has received and sent {counted:?}");
-    Ok(())
+    // What was sent is counted when the device has said so.
+    let end = clock::now() + PATIENCE;
+    loop {
+        let now = bed.counters()?;
+        let counted = [now[0] - before[0], now[1] - before[1]];
+        if counted == [500, 500] {
+            return Ok(());
+        }
+        ensure!(clock::now() < end, "500 echoes, and the guest has received and sent {counted:?}");
+        interrupt::sleep(Duration::from_millis(20))?;
+    }
 }
 
 fn volume(bed: &mut Testbed) -> anyhow::Result<()> {
