@@ -127,7 +127,7 @@ mod tests {
     fn the_gateway_does_not_use_the_lab_and_nobody_uses_the_tool() {
         let mut packages = lawful();
         packages[3] = package("polder", &[("polder-lab", Some("dev"))]);
-        packages[4] = package("polder-lab", &[("xtask", None)]);
+        packages[7] = package("polder-lab", &[("xtask", None)]);
         assert_eq!(check(&workspace(&packages)).len(), 2);
     }
 
