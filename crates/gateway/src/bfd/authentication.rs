@@ -55,11 +55,6 @@ impl Key {
         (!secret.is_empty()).then_some(Self { id, secret: padded })
     }
 
-    /// Number on the wire.
-    pub fn id(&self) -> u8 {
-        self.id
-    }
-
     /// Hash of an authenticated packet, with the secret in place of the hash.
     fn hash(&self, octets: &[u8; SEALED_LENGTH]) -> [u8; HASH] {
         let mut hash = Sha1::new();
