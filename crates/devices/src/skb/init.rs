@@ -9,6 +9,7 @@ use super::preflight;
 use super::program::{self, ToTap};
 use super::rx::Receiver;
 use super::settings;
+use super::spare::Spare;
 use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{self, OnExit, Take};
@@ -28,26 +29,38 @@ use std::sync::Arc;
 
 /// Opens an interface of the calling thread's network namespace on the frames of `region`.
 ///
+/// `spare` is used where it fits.
+///
 /// # Errors
 /// [`OpenError`] says what to do next. The interface is then as it was before.
-pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
+pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<Opened, OpenError> {
     // 1. What is asked for, and what there is.
     let link = find(options)?;
     let mut notes = Vec::new();
     let windows = Windows::new(options.queues, options.window_bytes)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     // 2. A TAP, of which a flow keeps its queue, and what it carries: what comes in by the interface, and what leaves by it.
-    let tap = new_tap(&link, options, region, &mut notes)?;
-    let index = tap.interface.index;
     let hook = preflight::hook(&link, options);
-    let tap_programs = tap_programs(&link, index, hook)?;
-    settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
-    // 3. What is taken; from here on packets come.
+    let (tap, attached) = match spare.filter(|spare| spare.fits(options, hook)) {
+        Some(spare) => spare.give(&link).map(|(tap, programs)| (tap, Some(programs)))?,
+        None => (new_tap(&link, options, region, &mut notes)?, None),
+    };
+    let index = tap.interface.index;
+    // 3. What is taken. The kernel waits for a grace period at each attachment, and verifies the port's program meanwhile.
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
-    let mut opened =
-        finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, flows, given: None })?;
+    let target = target(&link, options, &tap, &windows);
+    let (tap_programs, loaded) = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| load(&link, &target, (taken.taken(), flows), &mut notes));
+        let attached = attached.map_or_else(|| tap_programs(&link, (index, link.index), hook), Ok);
+        (attached, loading.join().unwrap_or_else(|panicked| std::panic::resume_unwind(panicked)))
+    });
+    let (tap_programs, (program, flows)) = (tap_programs?, loaded?);
+    settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
+    // 4. From here on packets come.
+    let pieces = Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given: None };
+    let mut opened = finish(options, pieces)?;
     opened.port.begin()?;
     Ok(opened)
 }
@@ -69,11 +82,13 @@ pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened,
     let flows = parts.flows.map(|maps| FlowTable::adopt(maps, link.index, queues, frames)).transpose();
     let flows = flows.map_err(refused)?.map(Arc::new);
     let (tap_programs, given) = (parts.tap_programs, Some(parts.link));
-    let hook = Hook::Tcx;
-    finish(options, Pieces { link, hook, notes: Vec::new(), windows, tap, tap_programs, taken, flows, given })
+    let (hook, mut notes) = (Hook::Tcx, Vec::new());
+    let target = target(&link, options, &tap, &windows);
+    let (program, flows) = load(&link, &target, (taken.taken(), flows), &mut notes)?;
+    finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given })
 }
 
-/// Pieces of a port, before its program.
+/// Pieces of a port, before its program is attached.
 struct Pieces {
     link: LinkInfo,
     hook: Hook,
@@ -82,29 +97,20 @@ struct Pieces {
     tap: Tap,
     tap_programs: [OwnedFd; 2],
     taken: TakenMaps,
+    program: OwnedFd,
     flows: Option<Arc<FlowTable>>,
     /// Link of another process.
     given: Option<OwnedFd>,
 }
 
-/// Loads the program of a port whose pieces are there, and attaches it unless another process has `given` its link.
+/// Makes a port of its pieces: attaches its program unless another process has `given` its link.
 fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
-    let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken: maps, flows, given } = pieces;
-    let taken = maps.taken();
-    let target = ToTap {
-        interface: link.index,
-        tap: tap.interface.index,
-        queues: u16::try_from(tap.queues.len()).unwrap_or(1),
-        windows: windows.as_fd(),
-        window_bytes: options.window_bytes,
-        whole: whole(options, &tap),
-    };
-    let (program, flows) = load(&link, &target, (taken, flows), &mut notes)?;
+    let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken, program, flows, given } = pieces;
+    let index = tap.interface.index;
     // What the TAP has lost before is counted by the process that had it.
-    let lost_before =
-        if given.is_some() { settings::state(target.tap).map_or(0, |tap| tap.dropped) } else { 0 };
+    let lost_before = if given.is_some() { settings::state(index).map_or(0, |tap| tap.dropped) } else { 0 };
     let on_exit = (options.on_exit, given);
-    let attached = attach::to_interface((&link, hook), (&program, target.tap), on_exit, &mut notes)?;
+    let attached = attach::to_interface((&link, hook), (&program, index), on_exit, &mut notes)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // What became of it.
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
@@ -122,10 +128,10 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         mtu,
         is_up: Arc::new(AtomicBool::new(link.up)),
         xdp: AtomicU32::new(0),
-        taken: maps,
+        taken,
         flows,
         program,
-        tap: tap.interface.index,
+        tap: index,
         tap_files: tap.files,
         windows,
         lost: Arc::new(QueueCounters::default()),
@@ -142,12 +148,27 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
-/// Attaches the TAP's programs, which carry what comes in by the interface, and what leaves by it.
-fn tap_programs(link: &LinkInfo, tap: u32, hook: Hook) -> Result<[OwnedFd; 2], OpenError> {
-    let only = program::only_from(link.index);
-    let egress = attach::to_tap((link, tap, hook), Side::Egress, "polder_only", &only)?;
-    let onward = program::onward(link.index);
-    let ingress = attach::to_tap((link, tap, hook), Side::Ingress, "polder_onward", &onward)?;
+/// The TAP as the port's program is to know it.
+fn target<'a>(link: &LinkInfo, options: &Options, tap: &Tap, windows: &'a Windows) -> ToTap<'a> {
+    ToTap {
+        interface: link.index,
+        tap: tap.interface.index,
+        queues: u16::try_from(tap.queues.len()).unwrap_or(1),
+        windows: windows.as_fd(),
+        window_bytes: options.window_bytes,
+        whole: whole(options, tap),
+    }
+}
+
+/// Attaches the TAP's programs, which carry what comes in by `interface`, and what leaves by it.
+pub(super) fn tap_programs(
+    link: &LinkInfo,
+    (tap, interface): (u32, u32),
+    hook: Hook,
+) -> Result<[OwnedFd; 2], OpenError> {
+    let [(only, drops), (onward, redirects)] = program::of_tap(interface);
+    let egress = attach::to_tap((link, tap, hook), Side::Egress, only, &drops)?;
+    let ingress = attach::to_tap((link, tap, hook), Side::Ingress, onward, &redirects)?;
     Ok([egress, ingress])
 }
 
@@ -162,7 +183,7 @@ pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
 }
 
 /// A TAP with a queue for each flow to keep; without that there is one queue.
-fn new_tap(
+pub(super) fn new_tap(
     link: &LinkInfo,
     options: &Options,
     region: &Region,
@@ -186,7 +207,7 @@ fn open_tap(link: &LinkInfo, options: &Options, queues: u16, region: &Region) ->
     tap.map_err(|source| OpenError::Tap { interface: link.name.clone(), source })
 }
 
-fn tap_options(options: &Options, queues: u16) -> tap::Options {
+pub(super) fn tap_options(options: &Options, queues: u16) -> tap::Options {
     tap::Options {
         queues: queues.into(),
         mtu: Some(LARGEST_MTU),

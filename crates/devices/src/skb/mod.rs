@@ -35,6 +35,7 @@ mod settings;
 mod init;
 mod parts;
 mod port;
+mod spare;
 
 mod copies;
 mod rx;
@@ -62,3 +63,4 @@ pub use port::{Opened, Port};
 pub use preflight::{Advice, advice, inspect};
 #[cfg(feature = "models")]
 pub use redirect::{redirect, set_hash, use_control_block};
+pub use spare::Spare;

@@ -40,6 +40,11 @@ pub(super) fn onward(interface: u32) -> Vec<u64> {
     program.finish()
 }
 
+/// Names and instructions of the programs at the egress and at the ingress of the TAP of `interface`.
+pub(super) fn of_tap(interface: u32) -> [(&'static str, Vec<u64>); 2] {
+    [("polder_only", only_from(interface)), ("polder_onward", onward(interface))]
+}
+
 /// Lets through what came in by `interface`, and drops everything else.
 pub(super) fn only_from(interface: u32) -> Vec<u64> {
     let mut program = Assembler::new();

@@ -13,15 +13,15 @@ pub(super) struct TapState {
     pub(super) dropped: u64,
 }
 
-/// Gives the TAP no queue of packets but its own, which is as long as the deepest window, and no addresses; what for is
-/// said in its alias.
+/// Gives the TAP no queue of packets but its own, which is as long as the deepest window, and no addresses; its alias
+/// names its interface.
 pub(super) fn prepare(index: u32, interface: &str, window_bytes: u32) -> Result<(), Errno> {
     let mut client = Client::open(None)?;
     // The window is used up before the ring, unless the kernel cuts packets.
     let length = window_bytes.max(DEEP_BYTES) / u32::from(CHARGE) + SPARE;
     let mut body = header(index, 0);
     put(&mut body, libc::IFLA_TXQLEN, &length.to_ne_bytes());
-    put(&mut body, libc::IFLA_IFALIAS, format!("Polder's packets of {interface}").as_bytes());
+    put(&mut body, libc::IFLA_IFALIAS, alias(interface).as_bytes());
     client.ask(libc::RTM_NEWLINK, &body)?;
     // A kernel without IPv6 gives no addresses anyway.
     let _ = client.ask(libc::RTM_NEWLINK, &no_addresses(index));
@@ -30,6 +30,17 @@ pub(super) fn prepare(index: u32, interface: &str, window_bytes: u32) -> Result<
     body[12..16].copy_from_slice(&ROOT.to_ne_bytes());
     put(&mut body, KIND, b"noqueue\0");
     client.replace(libc::RTM_NEWQDISC, &body)
+}
+
+/// Names another interface in the alias of the TAP.
+pub(super) fn rename(index: u32, interface: &str) -> Result<(), Errno> {
+    let mut body = header(index, 0);
+    put(&mut body, libc::IFLA_IFALIAS, alias(interface).as_bytes());
+    Client::open(None)?.ask(libc::RTM_NEWLINK, &body).map(drop)
+}
+
+fn alias(interface: &str) -> String {
+    format!("Polder's packets of {interface}")
 }
 
 /// Switches the TAP on.

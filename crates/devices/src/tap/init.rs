@@ -35,7 +35,7 @@ pub enum Offloads {
 }
 
 /// TAP to open, and options of opening it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The interface: one that exists, or a new one; `%d` in it is replaced by a free number.
     pub name: String,

@@ -1,5 +1,6 @@
 //! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
 
+use super::skb::Spares;
 use super::{
     AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, forward_groups, frames,
     receiving, skb,
@@ -19,37 +20,40 @@ use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// An interface of that name.
-pub(super) struct Interface<'a>(pub(super) &'a str);
+/// An interface of that name, and what may be ready for it.
+pub(super) struct Interface<'a> {
+    pub(super) name: &'a str,
+    pub(super) spares: Option<&'a Spares>,
+}
 
 impl Driver for Interface<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        let Choice { way, mut why } = choice(self.0, port);
+        let Choice { way, mut why } = choice(self.name, port);
         let opened = match way {
-            Way::AfXdp(mode) => open(self.0, mode, (port, configuration), region)?,
-            Way::Skb => match skb::open(self.0, port, configuration, region) {
+            Way::AfXdp(mode) => open(self.name, mode, (port, configuration), region)?,
+            Way::Skb => match skb::open(self.name, (port, configuration), region, self.spares) {
                 // What the kernel refuses may not be seen before it is asked for.
                 Err(error) if port.mode == Mode::Auto && skb::is_unavailable(&error) => {
                     why = Some(format!("mode \"skb\" was refused: {error:#}"));
-                    open(self.0, af_xdp::Mode::Auto, (port, configuration), region)?
+                    open(self.name, af_xdp::Mode::Auto, (port, configuration), region)?
                 }
                 opened => opened?,
             },
         };
         // AF_XDP has no use for what the other mode has left behind. It is of no harm either, unless packets are dropped.
-        let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.0, false) };
+        let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.name, false) };
         if let Err(error) = left {
-            tracing::warn!(interface = self.0, %error, "cannot remove the filter that an earlier process has left");
+            tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process has left");
         }
         let facts = Facts { mode_reason: why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 
     fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding> {
-        let Choice { way, why } = choice(self.0, port);
+        let Choice { way, why } = choice(self.name, port);
         let mut findings = match way {
-            Way::AfXdp(mode) => inspect(self.0, mode, (port, configuration)),
-            Way::Skb => skb::inspect(self.0, port, configuration),
+            Way::AfXdp(mode) => inspect(self.name, mode, (port, configuration)),
+            Way::Skb => skb::inspect(self.name, port, configuration),
         };
         let mode = findings.iter_mut().find(|finding| finding.topic == "mode");
         if let (Some(mode), Some(why)) = (mode, why) {
@@ -59,7 +63,7 @@ impl Driver for Interface<'_> {
     }
 
     fn describe(&self) -> String {
-        format!("the interface {}", self.0)
+        format!("the interface {}", self.name)
     }
 }
 
@@ -71,8 +75,8 @@ impl Interface<'_> {
         region: &Region,
         parts: Parts,
     ) -> Result<OpenPort> {
-        let opened = skb::adopt(self.0, (port, configuration), region, parts)?;
-        let facts = Facts { mode_reason: choice(self.0, port).why, ..opened.facts };
+        let opened = skb::adopt(self.name, (port, configuration), region, parts)?;
+        let facts = Facts { mode_reason: choice(self.name, port).why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 }

@@ -16,6 +16,7 @@ mod usb;
 
 pub(crate) use interface::{Way, is_left, release, way};
 pub use lock::{DIRECTORY as LOCKS, InterfaceLock, lock_all, set_file as set_lock_file};
+pub use skb::Spares;
 pub use tap::identify_machine;
 
 use crate::config::buffers::headroom;
@@ -393,7 +394,7 @@ pub const GONE: &str = "the interface has disappeared";
 
 fn driver(device: &Device) -> Box<dyn Driver + '_> {
     match device {
-        Device::Interface(name) => Box::new(interface::Interface(name)),
+        Device::Interface(name) => Box::new(interface::Interface { name, spares: None }),
         Device::Tap(name) => Box::new(tap::Tap(name)),
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
         Device::Usb(place) => Box::new(usb::UsbDevice(place)),
@@ -402,13 +403,22 @@ fn driver(device: &Device) -> Box<dyn Driver + '_> {
     }
 }
 
-/// Opens the device of `port`.
+/// Opens the device of `port`, with a TAP of `spares` if it fits.
 ///
 /// # Errors
 /// When the device cannot be opened; the message says what to do.
-pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
+pub fn open(
+    port: &Port,
+    configuration: &Configuration,
+    region: &Region,
+    spares: &Spares,
+) -> Result<OpenPort> {
+    let driver = match &port.device {
+        Device::Interface(name) => Box::new(interface::Interface { name, spares: Some(spares) }),
+        other => driver(other),
+    };
     let opened = lock(port, configuration)
-        .and_then(|lock| Ok(OpenPort { lock, ..driver(&port.device).open(port, configuration, region)? }));
+        .and_then(|lock| Ok(OpenPort { lock, ..driver.open(port, configuration, region)? }));
     opened.with_context(|| format!("cannot open port {}", port.name))
 }
 
@@ -431,7 +441,7 @@ pub fn adopt(port: &Port, configuration: &Configuration, region: &Region, parts:
     let adopted = match (kind, &port.device) {
         (PartsKind::Skb { has_flows, .. }, Device::Interface(name)) => {
             let parts = polder_devices::skb::Parts::new(has_flows, descriptors)?;
-            interface::Interface(name).adopt(place, region, parts)
+            interface::Interface { name, spares: None }.adopt(place, region, parts)
         }
         (PartsKind::Tap, Device::Tap(name)) => tap::Tap(name).adopt(place, region, descriptors),
         (PartsKind::Skb { .. } | PartsKind::Tap, _) => {

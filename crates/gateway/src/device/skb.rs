@@ -17,17 +17,55 @@ use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdi
 use polder_devices::skb::{self, Copies, CopyError, FlowTable};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A spare TAP of the gateway, for the next port that is added.
+#[derive(Clone, Debug, Default)]
+pub struct Spares(Arc<Mutex<Spare>>);
+
+/// Spare TAP, and the latest port, which the next one may be like.
+#[derive(Debug, Default)]
+struct Spare {
+    ready: Option<skb::Spare>,
+    latest: Option<skb::Options>,
+}
+
+impl Spares {
+    /// Makes a TAP on another thread, if there is none and a port has one. A port that comes meanwhile waits for it.
+    pub fn prepare(&self, region: &Region) {
+        let (spares, region) = (self.clone(), region.clone());
+        let prepare = move || {
+            let mut spare = spares.spare();
+            let Some(options) = spare.latest.take().filter(|_| spare.ready.is_none()) else { return };
+            match skb::Spare::like(&options, &region) {
+                Ok(made) => spare.ready = made,
+                Err(error) => tracing::debug!(%error, "no spare TAP for the next port"),
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("polder-spare".to_owned()).spawn(prepare) {
+            tracing::debug!(%error, "no spare TAP for the next port");
+        }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Opens `interface` as `port`.
 pub(super) fn open(
     interface: &str,
-    port: &Port,
-    configuration: &Configuration,
+    (port, configuration): (&Port, &Configuration),
     region: &Region,
+    spares: Option<&Spares>,
 ) -> Result<OpenPort> {
     let options = options(interface, port, configuration);
-    let opened = skb::open(&options, region).map_err(plain)?;
+    let spare = spares.and_then(|spares| spares.spare().ready.take());
+    let opened = skb::open(&options, region, spare).map_err(plain)?;
+    if let Some(spares) = spares {
+        spares.spare().latest = Some(options.clone());
+    }
     Ok(described(opened, &options, port))
 }
 

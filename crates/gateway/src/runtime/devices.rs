@@ -3,7 +3,7 @@
 use super::preflight;
 use super::upgrade::{Inheritance, SteppedBack};
 use crate::config::model::{Configuration, Port};
-use crate::device::{self, Facts, InterfaceLock, OpenPort, missing};
+use crate::device::{self, Facts, InterfaceLock, OpenPort, Spares, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(super) struct Devices {
     pub(super) probe: Prober,
     /// Locks the interfaces of ports before they are opened.
     lock: Locker,
+    /// TAP for the next port.
+    spares: Spares,
     /// Gateway whose ports are gone on with.
     inheritance: Option<Arc<Inheritance>>,
 }
@@ -45,22 +47,34 @@ pub(super) enum Opening {
 impl Devices {
     /// The devices of this machine.
     pub(super) fn of_machine() -> Self {
-        Self { open: Box::new(device::open), probe: preflight::probe, lock: lock_all, inheritance: None }
+        let spares = Spares::default();
+        let ready = spares.clone();
+        let open: Opener =
+            Box::new(move |port, configuration, region| device::open(port, configuration, region, &ready));
+        Self { open, probe: preflight::probe, lock: lock_all, spares, inheritance: None }
     }
 
     /// The devices of this machine, with those that another process has open.
     pub(super) fn inherited(inheritance: &Arc<Inheritance>) -> Self {
-        let parts = Arc::clone(inheritance);
+        let (parts, spares) = (Arc::clone(inheritance), Spares::default());
+        let ready = spares.clone();
         let open: Opener = Box::new(move |port, configuration, region| match parts.parts(&port.name) {
             Some(parts) => device::adopt(port, configuration, region, parts),
-            None => device::open(port, configuration, region),
+            None => device::open(port, configuration, region, &ready),
         });
-        Self { open, probe: preflight::probe, lock: lock_all, inheritance: Some(Arc::clone(inheritance)) }
+        let inheritance = Some(Arc::clone(inheritance));
+        Self { open, probe: preflight::probe, lock: lock_all, spares, inheritance }
     }
 
     /// Devices that are opened in another way, and that nothing is known of before.
     pub(super) fn opened_by(open: Opener) -> Self {
-        Self { open, probe: |_, _| Ok(Vec::new()), lock: |_, _| Ok(Vec::new()), inheritance: None }
+        let spares = Spares::default();
+        Self { open, probe: |_, _| Ok(Vec::new()), lock: |_, _| Ok(Vec::new()), spares, inheritance: None }
+    }
+
+    /// Prepares for a port that may come after those that a command has added.
+    pub(super) fn prepare(&self, region: &Region) {
+        self.spares.prepare(region);
     }
 
     /// Lets others have the CPU first while devices are opened, where another process still forwards.

@@ -6,7 +6,7 @@ use crate::support::{
     Gateway, SOON, address, assert_reaches, assert_silent, polder, root_or_skip, skip, wire,
 };
 use crate::usb::Desk;
-use polder::device;
+use polder::device::{self, Spares};
 use polder::runtime::gateway::Opener;
 use polder::runtime::run;
 use polder_buffers::{Batch, Pool};
@@ -241,7 +241,7 @@ fn a_gateway_whose_worker_panics() {
     let Some(file) = std::env::var_os(CONFIGURATION) else { return };
     let when = Path::new(&file).with_extension("panic");
     let open: Opener = Box::new(move |port, configuration, region| {
-        let mut opened = device::open(port, configuration, region)?;
+        let mut opened = device::open(port, configuration, region, &Spares::default())?;
         let panics = |AnyQueue { rx, tx }| AnyQueue {
             rx: Box::new(Panics { queue: rx, when: File::open(&when).unwrap() }),
             tx,

@@ -4,7 +4,7 @@ use super::consumer::{self, Consumer, ServiceCounters, consumer};
 use super::{ASK, END, Options, READY, say};
 use anyhow::{Context as _, anyhow};
 use polder::config;
-use polder::device::{self, Facts, OpenPort};
+use polder::device::{self, Facts, OpenPort, Spares};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::run::lock;
 use polder_buffers::{BufferManager, BufferOptions};
@@ -62,7 +62,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
     let (queue, mac) = (Mutex::new(Some(queue)), MacAddress(options.mac));
     Box::new(move |port, configuration, region| {
         if port.name != PORT {
-            return device::open(port, configuration, region);
+            return device::open(port, configuration, region, &Spares::default());
         }
         let taken = queue.lock().map_err(|_| anyhow!("somebody panicked"))?.take();
         let queue = taken.context("a service has one port")?;

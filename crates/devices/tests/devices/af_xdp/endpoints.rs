@@ -144,7 +144,7 @@ fn the_tcx_hook_takes_the_same() {
     let region = memory(2048);
     let mut pool = region.pool();
     let take = Take::Tunnels(vec![endpoint(OURS, THEIRS)]);
-    let mut opened = skb::open(&skb::Options::new("pdxe0", take), &region).expect("root opens a veth");
+    let mut opened = skb::open(&skb::Options::new("pdxe0", take), &region, None).expect("root opens a veth");
     let sender = RawPeer::open("pdxe1");
     let marker = packet(Outer { words: 6, ..PLAIN });
     let mut taken = |frame: &[u8]| {

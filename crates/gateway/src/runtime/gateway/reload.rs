@@ -155,6 +155,7 @@ impl Gateway {
             self.endpoint(&self.configuration)?;
             return Err(error);
         }
+        let has_new = !opened.is_empty();
         self.adopt(next, tables, opened);
         if let Some(new_workers) = new_workers {
             self.replace_workers(new_workers);
@@ -164,6 +165,9 @@ impl Gateway {
         self.say_renewed();
         self.settle();
         self.tick();
+        if has_new {
+            self.devices.prepare(self.memory.manager().region());
+        }
         Ok(())
     }
 
