@@ -5,6 +5,8 @@ use crate::runtime::path::{interface_to, route_to};
 use polder_devices::netlink::Client;
 use polder_devices::netlink::link::{self, Link};
 use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The machine, as far as it was found out.
@@ -37,13 +39,22 @@ pub(super) struct Connection {
 }
 
 impl Machine {
-    /// Looks at the machine. What the kernel does not tell is not there.
-    pub(super) fn look() -> Self {
-        Self {
+    /// Looks at the machine, and at the connections to addresses of `interfaces`. What the kernel does not tell is not
+    /// there.
+    pub(super) fn look<'a>(mut interfaces: impl Iterator<Item = &'a str>) -> Self {
+        let mut machine = Self {
             login: std::env::var("SSH_CONNECTION").ok().as_deref().and_then(login),
-            connections: TABLES.into_iter().flat_map(connections).collect(),
             ..Self::look_at_interfaces()
+        };
+        let has_addresses = |interface| {
+            let silent = machine.silent_with(interface);
+            machine.addresses.iter().any(|own| silent.contains(&own.index))
+        };
+        // Reading them takes milliseconds.
+        if interfaces.any(has_addresses) {
+            machine.connections = TABLES.into_iter().flat_map(connections).collect();
         }
+        machine
     }
 
     /// Looks at interfaces, and their addresses and default routes, alone.
@@ -150,7 +161,9 @@ fn login(text: &str) -> Option<Login> {
 
 /// The open connections of one table.
 fn connections(path: &str) -> Vec<Connection> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The kernel walks its whole table for each read, so none is spent on how long the text is.
+    let mut text = String::with_capacity(1 << 16);
+    let _ = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
     text.lines().skip(1).filter_map(connection).collect()
 }
 

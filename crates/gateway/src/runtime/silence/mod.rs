@@ -67,7 +67,8 @@ fn of_ports(ports: &[&Port], configuration: &Configuration) -> Vec<PreflightFind
     if !ports.iter().any(|port| is_taken(port)) {
         return Vec::new();
     }
-    judge(ports, configuration, &Machine::look())
+    let interfaces = ports.iter().filter(|port| is_taken(port)).filter_map(|port| port.device.interface());
+    judge(ports, configuration, &Machine::look(interfaces))
 }
 
 fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
