@@ -47,7 +47,7 @@ fn word(value: &Value) -> &str {
 }
 
 /// The TAP of an interface, by the alias that says what it is for.
-fn tap_of(namespace: &Namespace, interface: &str) -> Option<String> {
+pub(crate) fn tap_of(namespace: &Namespace, interface: &str) -> Option<String> {
     let links = serde_json::from_str::<Value>(&namespace.ip(&["-j", "link", "show"]).unwrap()).unwrap();
     let alias = format!("Polder's packets of {interface}");
     let links = links.as_array().unwrap();

@@ -1,5 +1,6 @@
 //! `polder port`: ports that come, change and go while others carry traffic.
 
+use crate::fallback::tap_of;
 use crate::fast_path::{ADDRESSES, MOMENT, Net, text_of};
 use crate::machines::until;
 use crate::support::{Gateway, address, assert_reaches, assert_silent, polder, root_or_skip, stream};
@@ -97,6 +98,37 @@ fn a_port_comes_and_goes_by_command_and_others_lose_nothing() {
     assert_silent(&new, ADDRESSES[0]);
     assert!(!diff(&socket).contains("port c5"), "{}", diff(&socket));
     drop(next);
+}
+
+#[test]
+fn the_next_port_gets_the_tap_that_was_made_ahead() {
+    if !root_or_skip("the_next_port_gets_the_tap_that_was_made_ahead") {
+        return;
+    }
+    const SPARE: &str = "the next port";
+    let mut net = Net::new(&text_of("skb", "", ""));
+    let others = [("c5", NEW), ("c6", Ipv4Addr::new(10, 95, 0, 10))];
+    let [first, second] = others.map(|(name, ip)| wired(&mut net, name, ip));
+    let socket = net.polder.socket().to_owned();
+    let add =
+        |name: &str| done(&socket, &["add", name, "--interface", name, "--bridge", "lan", "--mode", "skb"]);
+    assert_eq!(tap_of(&net.gateway, SPARE), None, "there was no command");
+    add("c5");
+    until("a spare TAP", || tap_of(&net.gateway, SPARE).is_some());
+    let spare = tap_of(&net.gateway, SPARE);
+    add("c6");
+    assert_eq!(tap_of(&net.gateway, "c6"), spare);
+    for station in [&first, &second] {
+        assert_reaches(station, ADDRESSES[0]);
+        stream(station, &net.stations[1], ADDRESSES[1], 1000.0, MOMENT);
+    }
+    // Its TAP goes with a port, and the spare one with the gateway.
+    until("another spare TAP", || tap_of(&net.gateway, SPARE).is_some_and(|next| Some(next) != spare));
+    done(&socket, &["del", "c6"]);
+    assert_silent(&second, ADDRESSES[0]);
+    assert_eq!(tap_of(&net.gateway, "c6"), None);
+    net.polder.stop();
+    assert_eq!(tap_of(&net.gateway, SPARE), None);
 }
 
 #[test]
