@@ -1,5 +1,6 @@
 //! The guide and the README agree with the program's behaviour.
 
+use polder::config::guide::TableOfKeys;
 use polder::config::{self, guide};
 use polder_datapath::drops::DropReason;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,18 @@ fn with_table(page: &str, title: &str, table: &str) -> String {
 
 #[test]
 fn the_guide_has_the_tables_of_keys() {
-    let path = "docs/guide/configuration.md";
-    let guide = read(path);
-    let tables = guide::tables();
-    let expected =
-        tables.iter().fold(guide.clone(), |page, table| with_table(&page, table.title, &table.markdown()));
-    assert_eq!(guide.matches("<!-- keys of ").count(), tables.len());
-    if std::env::var_os("POLDER_BLESS").is_some() {
-        std::fs::write(repository(path), expected).expect("the guide can be written");
-    } else {
-        assert_eq!(guide, expected, "run this test with POLDER_BLESS=1 to write the tables anew");
+    let is_of_lab = |table: &&TableOfKeys| table.title == "[lab]";
+    let (of_lab, of_users) = guide::tables().into_iter().partition::<Vec<_>, _>(|table| is_of_lab(&table));
+    for (path, tables) in [("docs/guide/configuration.md", of_users), ("docs/guide/lab-options.md", of_lab)] {
+        let page = read(path);
+        let expected =
+            tables.iter().fold(page.clone(), |page, table| with_table(&page, table.title, &table.markdown()));
+        assert_eq!(page.matches("<!-- keys of ").count(), tables.len());
+        if std::env::var_os("POLDER_BLESS").is_some() {
+            std::fs::write(repository(path), expected).expect("the guide can be written");
+        } else {
+            assert_eq!(page, expected, "run this test with POLDER_BLESS=1 to write the tables anew");
+        }
     }
 }
 

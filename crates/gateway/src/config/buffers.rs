@@ -1,10 +1,10 @@
-//! `[buffers]`: how packet memory is divided, and which techniques look after it.
+//! `[buffers]`: division of packet memory.
 
 use super::diagnostics::Diagnostic;
 use super::keys::Draft;
 use super::keys::Reload::Restart;
 use super::model::{Bridge, Configuration};
-use super::notation::{Boolean, Integer, OneOf, WordOr, number_or};
+use super::notation::{Integer, WordOr, number_or};
 use super::section::Findings;
 use polder_buffers::HEADROOM;
 use serde::Serialize;
@@ -12,49 +12,19 @@ use serde::Serialize;
 const LAID_OUT: &str = "the packet memory is laid out at the start";
 
 section! {
-    /// Division of packet memory, and the techniques that look after it.
+    /// Division of packet memory.
     pub struct Buffers("the buffers", "[buffers]") {
         keys:
         /// Packet memory kept ready for control traffic.
         control_percent: u8 = 12, Integer(1..=50, "percent") => Restart(LAID_OUT);
         /// Memory for small pieces, at most; it grows and shrinks.
         fragments_mib: u32 = 6, Integer(1..=4096, "MiB") => Restart(LAID_OUT), usual("a quarter of `memory_mib`");
-        /// Part of the memory that grows which is kept ready.
-        reserve_percent: u8 = 25, Integer(1..=100, "percent") => Restart(LAID_OUT);
-        /// Part of the reserve below which a reload worker fills it up again.
-        reload_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
         /// Time for which memory has to be unused before it goes back to the system; `"never"` is off.
         idle_seconds: Option<u16> = Some(2), number_or(&[("never", None)], 1..=3600, "seconds") => Restart(LAID_OUT);
         /// Packets of at most so many bytes are copied into a small piece, and their frame is posted again; 0 is off.
         copy_break: u16 = 0, Integer(0..=1024, "bytes") => Restart(LAID_OUT);
-        /// Part of a receive ring below which it is refilled; 100, after every poll, is off.
-        refill_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
         /// Room in front of received packets.
         headroom: Headroom = Headroom::Auto, HEADROOM_NOTATION => Restart(LAID_OUT);
-        /// Released frames are kept ready; off, they go back to the system.
-        pool_frames: bool = true, Boolean => Restart(LAID_OUT);
-        /// The same for the blocks of small pieces.
-        pool_fragments: bool = true, Boolean => Restart(LAID_OUT);
-        /// Reserves are filled by reload workers; off, once at the start, then by the packet path.
-        reload: bool = true, Boolean => Restart(LAID_OUT);
-        /// Control and data have a reload worker each, control with the higher priority; off, one for both.
-        split_reload: bool = true, Boolean => Restart(LAID_OUT);
-        /// Buffers that were released last are taken first; off, last.
-        reuse: bool = true, Boolean => Restart(LAID_OUT);
-        /// A block starts again as soon as nobody uses it; off, when it is used up.
-        reset_when_alone: bool = true, Boolean => Restart(LAID_OUT);
-        /// Blocks of 32 KiB; off, of 4 KiB.
-        large_blocks: bool = true, Boolean => Restart(LAID_OUT);
-        /// The shared count is touched once a block; off, by each piece.
-        biased_count: bool = true, Boolean => Restart(LAID_OUT);
-        /// Single pages stand in when there is no block; off, nothing does.
-        single_pages: bool = true, Boolean => Restart(LAID_OUT);
-        /// Each worker carves blocks of its own; off, all of them one, behind a lock.
-        own_fragments: bool = true, Boolean => Restart(LAID_OUT);
-        /// Blocks that a worker holds at a time; 1 is off.
-        held_blocks: u8 = 8, Integer(1..=64, "blocks") => Restart(LAID_OUT);
-        /// Addresses whose multiples no small piece crosses; frames never cross 4096; 32768 is off.
-        never_cross: u32 = 4096, OneOf(&[2048, 4096, 8192, 16_384, 32_768], "bytes") => Restart(LAID_OUT);
     }
 }
 

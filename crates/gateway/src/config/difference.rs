@@ -183,6 +183,7 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     // What is derived from the size of the memory needs no mention beside it.
     let is_resized = old.gateway.memory_mib != new.gateway.memory_mib;
     changes.extend(buffers.filter(|change| !(is_resized && change.key == "fragments_mib")));
+    changes.extend(keys("lab", (&old.lab, old), (&new.lab, new)));
     if is_registered(new) && !is_registered(old) {
         let change = "none → the first interface".to_owned();
         let reason = "packet memory that grows and shrinks cannot be registered with a device";

@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Draft, Key, Keyed, Reload};
+use super::lab::Lab;
 use super::lan78xx::Adapter;
 use super::liveness::{Bfd, Keepalive};
 use super::metrics::Metrics;
@@ -71,6 +72,7 @@ fn each_key_is_written_as_it_is_read() {
         each_reads_and_writes::<Gateway>(""),
         each_reads_and_writes::<Metrics>(""),
         each_reads_and_writes::<Buffers>(""),
+        each_reads_and_writes::<Lab>(""),
         each_reads_and_writes::<Port>("interface = \"eth0\""),
         each_reads_and_writes::<PortQueue>("kind = \"codel\""),
         each_reads_and_writes::<SourceGuard>("mac = \"02:00:00:00:00:05\""),

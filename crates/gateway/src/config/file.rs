@@ -7,6 +7,7 @@ use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::Reload::Live;
 use super::keys::{Access, Draft, Keyed, written};
+use super::lab::Lab;
 use super::metrics::Metrics;
 use super::model::Configuration;
 use super::names::{Names, unknown_name};
@@ -37,8 +38,10 @@ section! {
         gateway @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.gateway, all))), || Shape::Table("table")) => Live;
         /// Metrics and health, for monitoring.
         metrics @ Access::elsewhere(|_, all| metrics(all), || Shape::Table("table")) => Live;
-        /// Division and techniques of packet memory.
+        /// Division of packet memory.
         buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
+        /// Options for measurements ([lab](lab-options.md)).
+        lab @ Access::elsewhere(|_, all| lab(all), || Shape::Table("table")) => Live;
         /// Devices.
         port @ Access::elsewhere(|_, all| by_name(all.file_ports(), |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
         /// Tunnels.
@@ -71,6 +74,10 @@ fn router(all: &Configuration) -> Option<Value> {
     has_router.then(|| Value::Table(written(&all.router, all)))
 }
 
+fn lab(all: &Configuration) -> Option<Value> {
+    (all.lab != Lab::default()).then(|| Value::Table(written(&all.lab, all)))
+}
+
 fn metrics(all: &Configuration) -> Option<Value> {
     (all.metrics != Metrics::default()).then(|| Value::Table(written(&all.metrics, all)))
 }
@@ -96,6 +103,7 @@ pub(super) struct FileDraft {
     pub(super) gateway: Draft<Gateway>,
     pub(super) metrics: Draft<Metrics>,
     pub(super) buffers: Draft<Buffers>,
+    pub(super) lab: Draft<Lab>,
     pub(super) ports: Vec<Draft<Port>>,
     pub(super) tunnels: Vec<Draft<Tunnel>>,
     /// By tunnel: the numbers of its remotes from the second on.
@@ -137,9 +145,10 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     Some(FileDraft {
         has_ports: root.has("port"),
         further_remotes: further_remotes(ports.len() + tunnels.len(), &tunnels),
-        gateway: section(&root, "gateway"),
+        gateway: section_before_lab(&root, "gateway"),
         metrics: section(&root, "metrics"),
-        buffers: section(&root, "buffers"),
+        buffers: section_before_lab(&root, "buffers"),
+        lab: section(&root, "lab"),
         ports,
         tunnels,
         bridges,
@@ -186,6 +195,12 @@ fn open<'d>(table: &'d DeTable<'d>, findings: &'d Findings, names: &'d Names) ->
 fn section<T: Keyed>(root: &Section<'_>, key: &str) -> Draft<T> {
     let section = root.open_key(key, T::TITLE.to_owned(), T::kind());
     section.as_ref().map_or_else(Draft::absent, Draft::read)
+}
+
+/// A section that had keys which stand in `[lab]`.
+fn section_before_lab<T: Keyed>(root: &Section<'_>, key: &str) -> Draft<T> {
+    let kind = Kind { moved: Lab::kind().keys, ..T::kind() };
+    root.open_key(key, T::TITLE.to_owned(), kind).as_ref().map_or_else(Draft::absent, Draft::read)
 }
 
 /// True if the file has a version that this build reads, or none, or what is no version.

@@ -4,7 +4,7 @@ use super::diagnostics::Diagnostic;
 use super::keys::Draft;
 use super::keys::Reload::{Live, Reopen, Restart};
 use super::model::{FlowHash, KernelHooks, OnExit, Sandbox};
-use super::notation::{Boolean, Choice, Given, Integer, OneOf, Text, list, text};
+use super::notation::{Choice, Given, Integer, OneOf, Text, list, text};
 use super::section::{Findings, Refusal};
 use super::values::{self, is_name};
 use std::path::{Path, PathBuf};
@@ -48,12 +48,6 @@ section! {
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live;
         /// Definition of a flow, for ports with an `order`.
         flow_hash: FlowHash = FlowHash::Directed, Choice(FlowHash::WORDS) => Restart(FLOWS);
-        /// True if packets of a flow that is spread leave in the order in which they came.
-        restore_order: bool = true, Boolean => Restart(FLOWS);
-        /// True if queues have turns of bounded time, with back-pressure.
-        balance: bool = true, Boolean => Restart(TURNS);
-        /// True if a worker leaves in a device what its destinations have no room for.
-        back_pressure: bool = true, Boolean => Restart(TURNS);
         /// Packets that a queue of `weight` 100 may bring in one turn; others in proportion.
         budget: Option<u16> = None, Given(Integer(1..=MAX_BUDGET, "packets")) => Restart(TURNS), usual("by measured cost");
         /// Share of its core that a worker uses at most.

@@ -6,6 +6,7 @@ use super::file::File;
 use super::filters::Filter;
 use super::gateway::Gateway;
 use super::keys::{Key, Keyed, Reload};
+use super::lab::Lab;
 use super::lan78xx::Adapter;
 use super::liveness::{Bfd, Keepalive};
 use super::metrics::Metrics;
@@ -67,6 +68,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Filter>(),
         table::<Router>(),
         table::<StaticRoute>(),
+        table::<Lab>(),
     ]
 }
 

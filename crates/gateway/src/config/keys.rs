@@ -80,7 +80,7 @@ pub(super) trait Keyed: Default + 'static {
 
     /// The kind of table.
     fn kind() -> Kind {
-        Kind { noun: Self::NOUN, keys: Self::KEYS.iter().map(|key| key.name).collect() }
+        Kind { noun: Self::NOUN, keys: Self::KEYS.iter().map(|key| key.name).collect(), moved: Vec::new() }
     }
 }
 

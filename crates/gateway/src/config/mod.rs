@@ -27,6 +27,7 @@ mod file;
 pub mod filters;
 pub mod gateway;
 pub mod guide;
+mod lab;
 pub mod lan78xx;
 pub mod liveness;
 pub mod metrics;
@@ -50,6 +51,7 @@ pub use diagnostics::{Diagnostic, Report, Severity};
 pub use difference::{Difference, difference};
 pub use directory::directory_of;
 pub use gateway::default_control;
+pub use lab::Lab;
 pub use model::Configuration;
 
 use directory::Part;

@@ -9,6 +9,7 @@ use super::buffers::Buffers;
 pub use super::device::Device;
 use super::filters::Filter;
 pub use super::gateway::Gateway;
+use super::lab::Lab;
 pub use super::metrics::{Listen, Metrics};
 use super::patterns::Pattern;
 pub use super::port::Port;
@@ -29,8 +30,10 @@ pub struct Configuration {
     pub gateway: Gateway,
     /// Metrics and health, for monitoring.
     pub metrics: Metrics,
-    /// Division and techniques of packet memory.
+    /// Division of packet memory.
     pub buffers: Buffers,
+    /// Techniques, for measurements.
+    pub lab: Lab,
     /// Device ports, in the order of the file.
     pub ports: Vec<Port>,
     /// Patterns of ports, in the order of the file.

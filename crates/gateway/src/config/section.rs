@@ -141,6 +141,8 @@ pub(super) struct Kind {
     pub(super) noun: &'static str,
     /// Its keys, in the order of the guide.
     pub(super) keys: Vec<&'static str>,
+    /// Keys that another table has.
+    pub(super) moved: Vec<&'static str>,
 }
 
 /// One table of the file.
@@ -173,6 +175,9 @@ impl<'d> Section<'d> {
             Some(meant) => {
                 entries.entry(meant).or_insert(entry);
                 format!("did you mean `{meant}`?")
+            }
+            None if kind.moved.contains(&str_of(entry.0)) => {
+                "it is for measurements: put it into the table `[lab]`".to_owned()
             }
             None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
         };

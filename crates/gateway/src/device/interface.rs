@@ -346,7 +346,7 @@ fn options(
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
         moderation: moderation(port),
-        adapts: configuration.gateway.balance && port.moderation_us.is_none() && !port.busy_poll,
+        adapts: configuration.lab.balance && port.moderation_us.is_none() && !port.busy_poll,
         busy_poll: port.busy_poll.then_some(af_xdp::BusyPoll { budget: BATCH_PACKETS, microseconds: 1 }),
         ..options
     }

@@ -500,10 +500,9 @@ pub fn forward_groups(port: &Port, configuration: &Configuration) -> ForwardGrou
 
 /// Refill threshold of rings, and treatment of small packets.
 fn receiving(configuration: &Configuration) -> Receiving {
-    let buffers = &configuration.buffers;
     Receiving {
-        refill_below_percent: buffers.refill_below_percent,
-        copy_break: buffers.copy_break,
+        refill_below_percent: configuration.lab.refill_below_percent,
+        copy_break: configuration.buffers.copy_break,
         headroom: headroom(configuration),
     }
 }

@@ -5,7 +5,8 @@
 //! A device's number of buffers is fixed for the life of the gateway: then only the fragments grow.
 
 use crate::clock::Clock;
-use crate::config::buffers::{Buffers, is_registered};
+use crate::config::Lab;
+use crate::config::buffers::is_registered;
 use crate::config::model::{Configuration, Port};
 use crate::device::frames;
 use crate::sandbox::{self, Role};
@@ -56,7 +57,7 @@ impl Memory {
     pub fn new(configuration: &Configuration, clock: Clock, supervised: &Threads) -> Result<Self> {
         let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
         let mut memory = Self::of(Arc::new(manager));
-        let threads = names(&configuration.buffers);
+        let threads = names(&configuration.lab);
         for (reloader, (name, nice)) in memory.manager.reloaders().into_iter().zip(threads) {
             memory.reloaders.push(ReloadThread::start(reloader, (name, nice), clock, supervised)?);
         }
@@ -119,8 +120,8 @@ impl Drop for ReloadThread {
 }
 
 /// Names and priorities of the reload workers, in the order of the classes.
-fn names(buffers: &Buffers) -> Vec<(&'static str, i32)> {
-    if buffers.split_reload {
+fn names(lab: &Lab) -> Vec<(&'static str, i32)> {
+    if lab.split_reload {
         vec![("reload-control", CONTROL_NICE), ("reload-data", DATA_NICE)]
     } else {
         vec![("reload", 0)]
@@ -136,41 +137,42 @@ fn set_priority(nice: i32) {
 }
 
 /// Techniques that are on.
-pub fn switches(buffers: &Buffers) -> Switches {
+pub fn switches(configuration: &Configuration) -> Switches {
+    let lab = &configuration.lab;
     Switches {
-        pools_frames: buffers.pool_frames,
-        pools_fragments: buffers.pool_fragments,
-        reloads: buffers.reload,
-        splits_reload: buffers.split_reload,
-        gives_back: buffers.idle_seconds.is_some(),
-        refill_below_percent: buffers.refill_below_percent,
-        reuses: buffers.reuse,
-        resets_when_alone: buffers.reset_when_alone,
-        large_blocks: buffers.large_blocks,
-        biased_count: buffers.biased_count,
-        single_pages: buffers.single_pages,
-        owns_fragments: buffers.own_fragments,
-        held_blocks: buffers.held_blocks,
-        never_cross: buffers.never_cross,
+        pools_frames: lab.pool_frames,
+        pools_fragments: lab.pool_fragments,
+        reloads: lab.reload,
+        splits_reload: lab.split_reload,
+        gives_back: configuration.buffers.idle_seconds.is_some(),
+        refill_below_percent: lab.refill_below_percent,
+        reuses: lab.reuse,
+        resets_when_alone: lab.reset_when_alone,
+        large_blocks: lab.large_blocks,
+        biased_count: lab.biased_count,
+        single_pages: lab.single_pages,
+        owns_fragments: lab.own_fragments,
+        held_blocks: lab.held_blocks,
+        never_cross: lab.never_cross,
     }
 }
 
 /// The buffers that a configuration asks for.
 pub fn options(configuration: &Configuration) -> BufferOptions {
-    let (gateway, buffers) = (&configuration.gateway, &configuration.buffers);
+    let Configuration { gateway, buffers, lab, .. } = configuration;
     let frames = frames(configuration);
     let of_control = part(frames, buffers.control_percent, FEWEST_FRAMES);
     let is_fixed = is_registered(configuration);
     let class = |slots: u32, blocks: u32| {
-        let policy = if is_fixed { AllocationPolicy::Fixed } else { policy(slots, FEWEST_FRAMES, buffers) };
+        let policy = if is_fixed { AllocationPolicy::Fixed } else { policy(slots, FEWEST_FRAMES, lab) };
         let frames = ClassOptions { slots, policy, reserve_options: ReserveOptions::default() };
         let fragments = FragmentOptions {
             blocks,
             spare_pages: SPARE_PAGES,
             policy: if takes_pieces(configuration) {
-                self::policy(blocks, FEWEST_BLOCKS, buffers)
+                self::policy(blocks, FEWEST_BLOCKS, lab)
             } else {
-                growing(A_FEW_BLOCKS.min(blocks), buffers)
+                growing(A_FEW_BLOCKS.min(blocks), lab)
             },
             ..FragmentOptions::default()
         };
@@ -184,7 +186,7 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
         patience: buffers.idle_seconds.map(|seconds| Duration::from_secs(seconds.into())),
         ..BufferOptions::fixed(gateway.slot_bytes, 0, 0)
     };
-    options.with_switches(&switches(buffers))
+    options.with_switches(&switches(configuration))
 }
 
 /// Class of the frames of packets from a port: a TAP beside other devices is the machine itself, which has to
@@ -210,13 +212,13 @@ fn takes_pieces(configuration: &Configuration) -> bool {
 }
 
 /// Time at which memory that grows is brought in and given back.
-fn policy(count: u32, fewest: u32, buffers: &Buffers) -> AllocationPolicy {
-    growing(part(count, buffers.reserve_percent, fewest).max(1), buffers)
+fn policy(count: u32, fewest: u32, lab: &Lab) -> AllocationPolicy {
+    growing(part(count, lab.reserve_percent, fewest).max(1), lab)
 }
 
 /// Policy with `target` buffers kept ready.
-fn growing(target: u32, buffers: &Buffers) -> AllocationPolicy {
-    let reload_below = part(target, buffers.reload_below_percent, 1);
+fn growing(target: u32, lab: &Lab) -> AllocationPolicy {
+    let reload_below = part(target, lab.reload_below_percent, 1);
     AllocationPolicy::Growing(Marks { reload_below, ..Marks::for_target(target) })
 }
 
@@ -330,7 +332,7 @@ mod tests {
     /// C2 off: the same burst is served by who takes the frames.
     #[test]
     fn without_reload_the_taker_brings_memory_in() {
-        let text = "[gateway]\nmemory_mib = 16\n[buffers]\nreload = false";
+        let text = "[gateway]\nmemory_mib = 16\n[lab]\nreload = false";
         let memory = Memory::new(&configuration(text), Clock::start(), &Threads::default())
             .expect("memory for a test");
         let mut pool = memory.pool();

@@ -152,7 +152,7 @@ pub fn worker_group_for(configuration: &Configuration) -> Option<Vec<WorkerGroup
     let options = WorkerGroupOptions::new(hasher, workers);
     Some(worker_group(
         workers,
-        &WorkerGroupOptions { reordering: configuration.gateway.restore_order, ..options },
+        &WorkerGroupOptions { reordering: configuration.lab.restore_order, ..options },
     ))
 }
 

@@ -146,7 +146,7 @@ impl Served {
     fn configuration(&self, balance: bool) -> String {
         let [slot] = &self.slot;
         let text = format!(
-            "version = 1\n[gateway]\nbalance = {balance}\n[port.wan]\npci = \"{slot}\"\n\
+            "version = 1\n[lab]\nbalance = {balance}\n[port.wan]\npci = \"{slot}\"\n\
              [port.service]\ntap = \"service\"\n[bridge.lan]\nmembers = [\"wan\", \"service\"]\n"
         );
         polder::ran_with("a service behind an e1000", &text);

@@ -21,6 +21,7 @@ fn configuration(local: Ipv4Addr, remote: Ipv4Addr, restore: bool) -> String {
     format!(
         r#"
 workers = 2
+[lab]
 restore_order = {restore}
 [port.eth0]
 interface = "eth0"

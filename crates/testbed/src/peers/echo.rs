@@ -195,7 +195,8 @@ fn configuration(site: &Site<'_>, settings: Settings) -> String {
     let budget = budget.map(|packets| format!("budget = {packets}\n")).unwrap_or_default();
     let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
     format!(
-        "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\nback_pressure = {back_pressure}\n{budget}cpu_share = {share}\n\n\
+        "version = 1\n\n[gateway]\ncpus = [{core}]\n{budget}cpu_share = {share}\n\n\
+         [lab]\nbalance = {balance}\nback_pressure = {back_pressure}\n\n\
          [port.in]\ninterface = \"{input}\"\nmode = \"{mode}\"\n\n\
          [port.out]\ninterface = \"{output}\"\nmode = \"{mode}\"\n\n[port.service]\ntap = \"service\"\n\n\
          [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\

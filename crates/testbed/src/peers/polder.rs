@@ -279,7 +279,7 @@ fn configuration(site: &Site<'_>, socket: &Path, mode: Mode) -> String {
     let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n{keys}");
     if let Some(Receiving { refill_below_percent, copy_break }) = site.receiving {
         head += &format!(
-            "\n[buffers]\nrefill_below_percent = {refill_below_percent}\ncopy_break = {copy_break}\n"
+            "\n[lab]\nrefill_below_percent = {refill_below_percent}\n[buffers]\ncopy_break = {copy_break}\n"
         );
     }
     let server = kernel::text(SERVER.0);

@@ -33,7 +33,7 @@ pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
             mac: MacAddress(options.mac),
             address: options.address,
             mtu: MTU,
-            bounded: configuration.gateway.balance,
+            bounded: configuration.lab.balance,
         },
         options.maker()?,
     );

@@ -109,6 +109,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
         gateway,
         metrics,
         buffers,
+        lab: draft.lab.value.clone(),
         ports,
         patterns: Vec::new(),
         tunnels,

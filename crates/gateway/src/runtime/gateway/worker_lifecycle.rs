@@ -200,10 +200,10 @@ pub(super) fn begin(waiting: Waiting) {
 
 /// Schedule of a gateway's workers.
 fn schedule(configuration: &Configuration) -> Schedule {
-    let gateway = &configuration.gateway;
+    let Configuration { gateway, lab, .. } = configuration;
     let options = Options {
-        balance: gateway.balance,
-        back_pressure: gateway.back_pressure,
+        balance: lab.balance,
+        back_pressure: lab.back_pressure,
         budget: gateway.budget.map(u32::from),
         ..Options::default()
     };

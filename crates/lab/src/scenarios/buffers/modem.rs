@@ -144,7 +144,8 @@ fn configuration(
     [client, server]: [&String; 2],
     socket: &str,
 ) -> String {
-    let (queues, buffers) = (cores.len(), section(switches));
+    let (queues, techniques) = (cores.len(), section(switches));
+    let idle = if switches.gives_back { "2" } else { "\"never\"" };
     format!(
         r#"version = 1
 
@@ -154,7 +155,10 @@ control = "{socket}"
 
 [buffers]
 copy_break = {COPY_BREAK}
-{buffers}
+idle_seconds = {idle}
+
+[lab]
+{techniques}
 [port.client]
 tap = "{client}"
 queues = {queues}
@@ -176,7 +180,6 @@ members = ["client", "server"]
 /// The switches as a configuration has them.
 fn section(switches: &Switches) -> String {
     let Switches { refill_below_percent, held_blocks, never_cross, .. } = *switches;
-    let idle = if switches.gives_back { "2" } else { "\"never\"" };
     let switched = [
         ("pool_frames", switches.pools_frames),
         ("pool_fragments", switches.pools_fragments),
@@ -191,7 +194,7 @@ fn section(switches: &Switches) -> String {
     ];
     let numbers = format!(
         "refill_below_percent = {refill_below_percent}\nheld_blocks = {held_blocks}\n\
-         never_cross = {never_cross}\nidle_seconds = {idle}\n"
+         never_cross = {never_cross}\n"
     );
     switched.iter().fold(numbers, |text, (key, is_on)| text + &format!("{key} = {is_on}\n"))
 }
@@ -211,7 +214,7 @@ mod tests {
             let names = [&"c".to_owned(), &"s".to_owned()];
             let text = configuration(&switches, &cores[..threads], names, "/run/modem.sock");
             let read = config::parse(&text, Path::new("modem.toml")).expect("a configuration").configuration;
-            assert_eq!(memory::switches(&read.buffers), switches, "{name}");
+            assert_eq!(memory::switches(&read), switches, "{name}");
             assert_eq!(read.buffers.copy_break, COPY_BREAK);
             assert_eq!(usize::from(read.gateway.workers), threads);
         }
