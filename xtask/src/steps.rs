@@ -46,7 +46,7 @@ pub(crate) const CI: &[Step] = &[
         run: way,
     },
     Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
-    Step { name: "deny", about: "licences, bans and sources of dependencies", run: deny },
+    Step { name: "deny", about: "licences, bans, sources and advisories of dependencies", run: deny },
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
     Step { name: "docs", about: "documentation, warnings are errors", run: docs },
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
@@ -61,6 +61,9 @@ pub(crate) const LONG: &[Step] = &[
     Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
     Step { name: "fuzz-long", about: "three minutes for each fuzz target", run: fuzz::long },
 ];
+
+/// Folder in which `scripts/cargo-deny` puts the program.
+const CARGO_DENY: &str = "/var/cache/polder/cargo-deny";
 
 /// Bounds: a step that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(3 * 60);
@@ -152,12 +155,26 @@ fn lengths(run: &mut Run) -> Result<()> {
 }
 
 fn deny(run: &mut Run) -> Result<()> {
-    if !process::answers(&mut run.command("cargo", &["deny", "--version"])) {
-        run.skip("cargo deny", "not installed: `cargo install cargo-deny --locked`");
+    let folder = std::env::var("POLDER_CARGO_DENY").unwrap_or_else(|_| CARGO_DENY.to_owned());
+    let built = format!("{folder}/bin/cargo-deny");
+    // The program takes the word by which cargo calls it.
+    let checks =
+        |program: &str, words: &[&str]| run.command(program, &[&["deny", "--locked"], words].concat());
+    let programs = [built.as_str(), "cargo"];
+    let Some(program) =
+        programs.into_iter().find(|program| process::answers(&mut checks(program, &["--version"])))
+    else {
+        return run
+            .missing_tool("cargo-deny", "`scripts/cargo-deny`, or `cargo install cargo-deny --locked`");
+    };
+    let check = ["check", "--hide-inclusion-graph"];
+    let of_tree = [&check[..], &["licenses", "bans", "sources"]].concat();
+    run.must_succeed(&mut checks(program, &of_tree), QUICK)?;
+    if !process::answers(&mut checks(program, &["fetch", "db"])) {
+        run.skip("cargo deny check advisories", "the database of advisories cannot be fetched");
         return Ok(());
     }
-    let arguments = ["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
-    run.must_succeed(&mut run.command("cargo", &arguments), QUICK)
+    run.must_succeed(&mut checks(program, &[&check[..], &["advisories"]].concat()), QUICK)
 }
 
 fn clippy(run: &mut Run) -> Result<()> {
