@@ -20,6 +20,9 @@ const SHOWN_WORDS: usize = 16;
 /// Maximum number of failed tests that run once more, alone: more than that is no matter of load.
 const SECOND_RUNS: usize = 5;
 
+/// Variable with which no test runs a second time.
+const ONCE: &str = "POLDER_TESTS_ONCE";
+
 /// The state of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -173,7 +176,7 @@ impl Run {
         // Documentation tests have names of several words, and nothing in them waits.
         let is_again =
             (1..=SECOND_RUNS).contains(&failed.len()) && !failed.iter().any(|test| test.contains(' '));
-        if !is_again || self.open > 0 {
+        if !is_again || self.open > 0 || std::env::var_os(ONCE).is_some() {
             return Err(error);
         }
         say::list("run once more, alone:", &failed);
