@@ -86,7 +86,7 @@ impl Fixture for Veths {
         let (name, other) = (format!("pdks{}", self.count), format!("pdkt{}", self.count));
         veth(&name, &other, &format!("mtu {}", self.mtu));
         let options = Options { clsact: self.clsact, ..whole(&name) };
-        let mut opened = open(&options, region).map_err(|error| error.to_string())?;
+        let mut opened = open(&options, region, None).map_err(|error| error.to_string())?;
         let peer = RawPeer::open(&other);
         let queue = opened.queues.pop().ok_or("no queue")?;
         Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
@@ -177,15 +177,15 @@ fn a_filter_at_clsact_takes_nothing_from_others() {
     let mut pool = region.pool();
     for (interface, other, foreign) in [("pdka0", "pdka1", 0), ("pdkb0", "pdkb1", 1)] {
         let options = Options { clsact: true, ..whole(interface) };
-        let mut opened = open(&options, &region).expect("root opens a veth");
+        let mut opened = open(&options, &region, None).expect("root opens a veth");
         assert_eq!(opened.port.hook, Hook::Clsact);
         assert!(RawPeer::open(other).send(&frame(100)));
         assert_eq!(await_packets(&mut opened, 1, &mut pool).len(), 1, "it is the first");
         // It is in use as long as its TAP is there.
         assert!(is_left(interface) && !release_filter(interface, false).expect("the kernel says"));
-        assert!(matches!(open(&options, &region), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
+        assert!(matches!(open(&options, &region, None), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
         common::ip(&format!("link delete {}", tap_of(interface)));
-        let second = open(&options, &region).expect("what is left is taken over");
+        let second = open(&options, &region, None).expect("what is left is taken over");
         assert_eq!(filters(interface).len(), 1 + foreign);
         assert_eq!(second.port.refresh(None).map(|_| ()), Ok(()));
         assert!(opened.port.refresh(None).is_err(), "its filter is another's");
@@ -195,7 +195,7 @@ fn a_filter_at_clsact_takes_nothing_from_others() {
         drop(second);
         assert_eq!((filters(interface).len(), has_clsact(interface)), (foreign, foreign > 0));
         // Left behind, and released.
-        let third = open(&Options { on_exit: OnExit::Drop, ..options }, &region).expect("it is free");
+        let third = open(&Options { on_exit: OnExit::Drop, ..options }, &region, None).expect("it is free");
         drop(third);
         assert_eq!(filters(interface).len(), 1 + foreign);
         assert!(release_filter(interface, false).expect("the kernel says") && !is_left(interface));
@@ -216,7 +216,7 @@ fn offloads_survive_the_way_there_and_back() {
         veth("pdko0", "pdko1", "");
         let region = memory();
         let mut pool = region.pool();
-        let mut opened = open(&Options { segments, ..whole("pdko0") }, &region).expect("root opens a veth");
+        let mut opened = open(&Options { segments, ..whole("pdko0") }, &region, None).expect("root opens a veth");
         if segments && !opened.port.udp_segments {
             common::skip(NAME, "the kernel is older than 6.2");
             continue;
@@ -260,7 +260,7 @@ fn segments_in_tunnels_survive_the_way_there_and_back() {
         veth("pdku0", "pdku1", "mtu 1600");
         let region = memory();
         let mut pool = region.pool();
-        let mut opened = open(&whole("pdku0"), &region).expect("root opens a veth");
+        let mut opened = open(&whole("pdku0"), &region, None).expect("root opens a veth");
         if !opened.port.tunnel_segments {
             return common::skip(NAME, "the kernel is older than 6.17");
         }
@@ -321,7 +321,7 @@ fn tags_are_in_the_frame_and_too_long_is_dropped() {
     veth("pdkv0", "pdkv1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&whole("pdkv0"), &region).expect("root opens a veth");
+    let mut opened = open(&whole("pdkv0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkv1");
     let mut tagged = frame(1518);
     tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 7, 0x88, 0xb5]);
@@ -364,7 +364,7 @@ fn what_exceeds_the_window_is_counted() {
     let region = memory();
     let mut pool = region.pool();
     let window_bytes = 64 << 10;
-    let mut opened = open(&Options { window_bytes, ..whole("pdkw0") }, &region).expect("root opens a veth");
+    let mut opened = open(&Options { window_bytes, ..whole("pdkw0") }, &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkw1");
     for round in 1..=3_u64 {
         for _ in 0..200 {
@@ -401,7 +401,7 @@ fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
     veth("pdkq0", "pdkq1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&Options { queues: 2, ..whole("pdkq0") }, &region).expect("root opens a veth");
+    let mut opened = open(&Options { queues: 2, ..whole("pdkq0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 2, "{:?}", opened.port.report);
     let (stack, peer) = (RawPeer::open(&tap_of("pdkq0")), RawPeer::open("pdkq1"));
     stack.send(&frame(60));
@@ -441,7 +441,7 @@ fn flows_spread_over_queues_whatever_hash_the_driver_sets() {
     veth("pdkh0", "pdkh1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&Options { queues: 4, ..whole("pdkh0") }, &region).expect("root opens a veth");
+    let mut opened = open(&Options { queues: 4, ..whole("pdkh0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 4, "{:?}", opened.port.report);
     let driver = skb::set_hash("pdkh0", 1);
     let Ok(_driver) = driver else { return common::skip(NAME, "the kernel has no TCX") };
@@ -497,17 +497,17 @@ fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
         socket.recv(&mut [0; 64]).is_ok()
     };
     assert!(kernel_hears());
-    let opened = open(&whole("pdkx0"), &region).expect("root opens a veth");
+    let opened = open(&whole("pdkx0"), &region, None).expect("root opens a veth");
     assert_eq!(opened.port.verdict(&frame(60)), Ok(XdpVerdict::Taken));
     assert_eq!(skb::foreign_programs(opened.port.interface.index, false), Ok(0));
     assert!(!kernel_hears());
-    assert!(matches!(open(&whole("pdkx0"), &region), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
+    assert!(matches!(open(&whole("pdkx0"), &region, None), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
     drop(opened);
     assert!(kernel_hears(), "the program goes with the port");
     let closed = Options { on_exit: OnExit::Drop, ..whole("pdkx0") };
-    drop(open(&closed, &region).expect("root opens a veth"));
+    drop(open(&closed, &region, None).expect("root opens a veth"));
     assert!(!kernel_hears(), "the program is pinned");
-    let again = open(&closed, &region).expect("the pinned link is taken over");
+    let again = open(&closed, &region, None).expect("the pinned link is taken over");
     assert_eq!(again.port.verdict(&frame(60)), Ok(XdpVerdict::Taken));
     drop(again);
     assert!(!kernel_hears(), "it stays pinned");
@@ -526,7 +526,7 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     veth("pdkv0", "pdkv1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&whole("pdkv0"), &region).expect("root opens a veth");
+    let mut opened = open(&whole("pdkv0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkv1");
     // EtherType 0x88b5 alone.
     let step = |code, k, no| Instruction { code, yes: 0, no, k };
@@ -572,7 +572,7 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     assert_eq!(read + lost, 100_020);
     // Its programs keep nobody from opening the interface anew.
     drop(opened);
-    let opened = open(&whole("pdkv0"), &region).expect("root opens a veth again");
+    let opened = open(&whole("pdkv0"), &region, None).expect("root opens a veth again");
     assert!(copies.receive().is_err(), "the port is closed");
     drop(copies);
     // It ends with the interface.
@@ -594,7 +594,7 @@ fn copies_of_tagged_frames_are_as_on_the_wire() {
     common::enter_namespace();
     veth("pdkc0", "pdkc1", "");
     let region = memory();
-    let opened = open(&whole("pdkc0"), &region).expect("root opens a veth");
+    let opened = open(&whole("pdkc0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkc1");
     // VLAN 7 of either kind of tag, with 0x88b5 behind it and a seven at offset 20.
     let step = |code, k, (yes, no)| Instruction { code, yes, no, k };
