@@ -36,6 +36,7 @@ pub mod steer;
 
 pub mod parse;
 
+pub mod next_hop;
 pub mod tunnel;
 
 pub mod filter;
@@ -71,7 +72,6 @@ pub mod counter;
 pub mod counters;
 pub mod drops;
 mod headroom;
-mod remedies;
 mod reply;
 pub mod units;
 

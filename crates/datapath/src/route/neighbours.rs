@@ -1,7 +1,7 @@
 //! Neighbours of all interfaces, as the control thread knows them.
 
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Notice, Router};
-use crate::tunnel::NextHop;
+use crate::next_hop::NextHop;
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use std::collections::{HashMap, VecDeque};

@@ -1,7 +1,7 @@
 //! Results of look-ups: hops, groups of hops, and ends.
 
 use super::{HashPolicy, InterfaceId, NextHopId, Prefix};
-use crate::tunnel::NextHop;
+use crate::next_hop::NextHop;
 use crate::wire::MacAddress;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The two addresses of a tunnel, of one family.
 
-use super::{IPV4_BYTES, IPV6_BYTES, NextHop, TunnelId, toobig};
+use super::{IPV4_BYTES, IPV6_BYTES, TunnelId, toobig};
+use crate::next_hop::NextHop;
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

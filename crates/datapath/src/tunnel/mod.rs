@@ -13,7 +13,7 @@
 //! Headers are written into the headroom and taken off by moving the start of the packet; the
 //! payload is never copied (E4), except what lies behind the first piece when an outer packet has to
 //! be cut. The ends of a tunnel may be addresses of the loopback interface, reached through a next
-//! hop: the outer packet goes to [`NextHop`], which a control thread keeps, whatever the addresses.
+//! hop: the outer packet goes to [`NextHop`](crate::next_hop::NextHop), which a control thread keeps, whatever the addresses.
 //!
 //! [`Tunnels`] is built once from a configuration and swapped whole. What outlives a configuration
 //! stands in [`TunnelState`].
@@ -55,7 +55,7 @@ pub use keepalive::PACKET_PROTOCOLS;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use published::{OuterKey, OuterTemplate};
 pub use reassemble::ReassemblyLimits;
-pub use state::{NextHop, Sequence, TunnelCounters, TunnelNumbers, TunnelState};
+pub use state::{Sequence, TunnelCounters, TunnelNumbers, TunnelState};
 pub use table::{Tunnel, Tunnels};
 pub use vxlan::VxlanOptions;
 
