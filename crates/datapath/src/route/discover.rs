@@ -7,8 +7,8 @@
 use super::Interface;
 use crate::reply::{is_station_v4, is_station_v6};
 use crate::wire::{
-    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, EthernetHeader, Icmpv6, Icmpv6Header, IpProtocol,
-    Ipv6, Ipv6Header, MacAddress, Pseudo, TrafficClass, Vlan, VlanId,
+    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, Icmpv6, Icmpv6Header,
+    IpProtocol, Ipv6, Ipv6Header, MacAddress, Pseudo, TrafficClass, Vlan, VlanId,
 };
 use polder_buffers::{Packet, Pool};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -213,13 +213,13 @@ fn frame(
     write: impl FnOnce(&mut [u8]) -> Option<()>,
 ) -> Option<Packet> {
     let vlan = interface.id.vlan;
-    let link = super::send::ETHERNET + if vlan == VlanId::PRIORITY { 0 } else { Vlan::HEADER_BYTES };
+    let link = Ethernet::HEADER_BYTES + if vlan == VlanId::PRIORITY { 0 } else { Vlan::HEADER_BYTES };
     let mut packet = Packet::new(pool.take()?);
     let written = packet.append(u16::try_from(link + length).ok()?).ok().and_then(|bytes| {
         let kind = if vlan == VlanId::PRIORITY { ether_type } else { EtherType::VLAN };
         let rest =
             EthernetHeader { destination, source: interface.mac, ether_type: kind }.emit(bytes).ok()?;
-        let (tag, rest) = rest.split_at_mut_checked(link - super::send::ETHERNET)?;
+        let (tag, rest) = rest.split_at_mut_checked(link - Ethernet::HEADER_BYTES)?;
         if !tag.is_empty() {
             tag[..2].copy_from_slice(&vlan.get().to_be_bytes());
             tag[2..].copy_from_slice(&ether_type.0.to_be_bytes());

@@ -8,7 +8,7 @@ use super::NextHopId;
 use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
 use super::branch::Branch;
 use super::prefix::Prefix;
-use super::view::View;
+use super::view::{AWAY, Leave, Seat, View};
 use crate::sync::{AtomicU64, Ordering, fence};
 use polder_buffers::snapshot::{Reader, Snapshot};
 use std::collections::VecDeque;
@@ -16,8 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of routes from which the first 16 bits of an address are looked up at once.
 const MANY: usize = 256;
-/// Value of a seat while its reader reads nothing.
-const AWAY: u64 = u64::MAX;
 /// Lines are reused in bulk: so many updates lie between two looks at who reads.
 const UPDATES_A_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
 
@@ -29,11 +27,6 @@ pub(super) struct Shared {
     epoch: AtomicU64,
     seats: Mutex<Vec<Arc<Seat>>>,
 }
-
-/// The epoch in which a reader began, or [`AWAY`]; on a line of its own.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Seat(AtomicU64);
 
 /// One table, as its writer has it.
 #[derive(Debug)]
@@ -101,18 +94,6 @@ impl Drop for FibReader {
     fn drop(&mut self) {
         let mut seats = self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
-    }
-}
-
-/// Leaves the seat at the end of a view.
-#[derive(Debug)]
-pub(super) struct Leave<'a>(&'a Seat);
-
-impl Drop for Leave<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release pairs with the Acquire in `Fib::reclaim`: who sees the seat left may write what was read.
-        self.0.0.store(AWAY, Ordering::Release);
     }
 }
 

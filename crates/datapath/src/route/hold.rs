@@ -1,36 +1,12 @@
 //! Packets that leave their batch: those that are cut, and those that wait.
 
+use super::arrival::arrival;
 use super::error::Problem;
-use super::sort::arrival;
-use super::stage::RouteState;
+use super::state::{Move, RouteState};
 use super::waiting::{Due, Wanted};
 use super::{Notice, Owner, RouterId, Routers, fragment};
 use crate::drops::{Context, DropReason};
-use polder_buffers::{BATCH, Batch, Packet};
-
-/// Packets that do not stay where they are.
-#[derive(Debug)]
-pub(super) struct Moves {
-    pub(super) any: bool,
-    by_position: [Option<Move>; BATCH],
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Move {
-    Cut(u16),
-    Wait(Wanted),
-}
-
-impl Moves {
-    pub(super) const fn new() -> Self {
-        Self { any: false, by_position: [None; BATCH] }
-    }
-
-    pub(super) fn put(&mut self, position: usize, moved: Move) {
-        self.any = true;
-        self.by_position[position % BATCH] = Some(moved);
-    }
-}
+use polder_buffers::{Batch, Packet};
 
 impl RouteState {
     /// Moves the whole batch to the end of `routed`, in order, but for packets that wait.
@@ -44,7 +20,7 @@ impl RouteState {
     ) {
         self.moves.any = false;
         for (position, packet) in batch.drain().enumerate() {
-            match self.moves.by_position.get_mut(position).and_then(Option::take) {
+            match self.moves.take(position) {
                 None => routed.push(packet),
                 Some(Move::Cut(mtu)) => {
                     let fragments = fragment::split(packet, mtu, routed, context);

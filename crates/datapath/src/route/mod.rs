@@ -90,6 +90,7 @@ mod neighbours;
 mod notices;
 mod router;
 
+mod arrival;
 mod check;
 mod decide;
 mod discover;
@@ -97,11 +98,14 @@ mod echo;
 mod error;
 mod fragment;
 mod local;
+mod lookups;
 mod multipath;
 mod options;
 mod send;
 mod sources;
 mod waiting;
+
+mod state;
 
 mod stage;
 
@@ -124,7 +128,8 @@ pub use prefix::{BadPrefix, Prefix};
 pub use publish::{PairDecisions, PairTables};
 pub use router::{Router, RouterAccess};
 pub use sources::{ReversePath, SourceCheck, Special};
-pub use stage::{RouteState, route};
+pub use stage::route;
+pub use state::RouteState;
 pub use view::View;
 
 /// Result of a look-up; an index of [`NextHopTable`]. 31 bits; 0 is "no route".

@@ -1,15 +1,16 @@
 //! The last loop: packets are sent on by the way that was found, or what else it says is done.
 
+use super::arrival::{arrival, trim};
 use super::decide::{Facts, RouteVerdict, decide};
-use super::hold::{Move, Moves};
 use super::local::{HostInterfaces, OutputContext};
+use super::lookups::{Lookups, Plan};
 use super::send::{ETHERNET, PLAIN_V4, SOURCE_V4, rewrite, rewrite_plain};
-use super::sort::{Lookups, Plan, arrival};
 use super::sources::{Origin, passes};
+use super::state::{Move, Moves};
 use super::{Hop, NextHopEntry, NextHopId, NextHopTable, RouterId, Routers, multipath};
 use crate::drops::{Context, DropReason};
 use crate::wire::{MacAddress, VlanId};
-use polder_buffers::{BATCH, Batch, Packet, Pool};
+use polder_buffers::{BATCH, Batch, Packet};
 
 /// Tables for sending a batch.
 pub(super) struct LookupContext<'a> {
@@ -117,20 +118,6 @@ pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
         bits &= bits - 1;
         Some(place)
     })
-}
-
-/// Cuts off padding of the link behind the IP packet.
-#[inline(never)]
-pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
-    let link = usize::from(packet.network_offset);
-    let Some(ip) = packet.bytes().get(link..) else { return };
-    let length = match ip {
-        [first, _, high, low, ..] if first >> 4 == 4 => usize::from(u16::from_be_bytes([*high, *low])),
-        [_, _, _, _, high, low, ..] => 40 + usize::from(u16::from_be_bytes([*high, *low])),
-        _ => return,
-    };
-    // A packet that is shorter was refused before.
-    let _ = packet.truncate(link + length, pool);
 }
 
 /// Decides on a packet that the short path is not for, and acts.

@@ -3,15 +3,16 @@
 //! A packet is found in its batch once: what is written of it in the end is kept at hand from the look at
 //! its header on. What the loops learn of the batch besides is handed on, so that nobody has to look again.
 
+use super::arrival::trim;
 use super::check::{is_plain_v4, is_plain_v6};
 use super::local::HostInterfaces;
-use super::onward::{Actions, LookupContext, ones, plain_hop, settle, trim};
+use super::lookups::{Lookups, Plan};
+use super::onward::{Actions, LookupContext, ones, plain_hop, settle};
 use super::send::{
     ETHERNET, PLAIN_V4, PLAIN_V6, SOURCE_V4, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain,
 };
-use super::sort::{Lookups, Plan};
 use super::sources::passes;
-use super::stage::{Lane, RouteState};
+use super::state::{Lane, RouteState};
 use super::{FibReader, Interface, NextHopTable, Routers};
 use crate::drops::Context;
 use crate::sequence::is_marked;

@@ -13,7 +13,7 @@
 use super::check::{is_plain_v4, is_plain_v6};
 use super::decide::{Facts, RouteVerdict, decide};
 use super::sources::Origin;
-use super::stage::{Lane, RouteState};
+use super::state::{Lane, RouteState};
 use super::waiting::Waiting;
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Routers};
 use crate::drops::is_dropped;

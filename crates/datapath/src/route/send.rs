@@ -1,7 +1,7 @@
 //! To the next hop: time to live, checksum, link-layer addresses, tag.
 
 use super::Hop;
-use super::sort::Plan;
+use super::lookups::Plan;
 use crate::drops::DropReason;
 use crate::wire::{EtherType, Ethernet, Ipv4, Ipv6, MacAddress, Vlan, VlanId};
 use polder_buffers::{Packet, Pool};

@@ -1,85 +1,20 @@
 //! The first loop: headers are looked at, and destinations collected.
 
+use super::arrival::{find, trim};
 use super::check::{Destination, check_v4, check_v6};
 use super::local::{HostInterfaces, OutputContext};
-use super::onward::trim;
+use super::lookups::Work;
 use super::plain::{Station, look_v4, look_v6};
 use super::send::ETHERNET;
-use super::stage::RouteState;
-use super::{FibReader, Interface, NextHopId, Owner, RouterId, Routers, discover, options};
+use super::state::RouteState;
+use super::{Interface, Owner, RouterId, Routers, discover, options};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::wire::{Arp, EtherType, Link, VlanId};
-use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
+use polder_buffers::{Batch, NO_PORT, Packet, PortId};
 use std::net::IpAddr;
 
 /// Bytes of a packet that are looked at: link header, extension headers, a message of neighbour discovery.
 const LOOKED_AT: usize = 256;
-
-/// The packets of a batch that routes are looked up for.
-#[derive(Debug)]
-pub(super) struct Work {
-    pub(super) v4: Lookups<4>,
-    pub(super) v6: Lookups<16>,
-    /// The sources of the packets of `v4`, by place, where these are looked up.
-    pub(super) origins: Lookups<4>,
-}
-
-#[derive(Debug)]
-pub(super) struct Lookups<const N: usize> {
-    pub(super) count: usize,
-    pub(super) positions: [u8; BATCH],
-    pub(super) addresses: [[u8; N]; BATCH],
-    pub(super) found: [NextHopId; BATCH],
-    pub(super) plans: [Plan; BATCH],
-}
-
-/// Result of the header check, before the look-up: the rewritten header word, and the length of the
-/// packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// The four bytes with the time to live, one less, and the adjusted checksum.
-    pub(super) word: [u8; 4],
-    /// Bytes of the IP packet; more than fits anywhere if it was looked at closely.
-    pub(super) total: u32,
-}
-
-impl Plan {
-    /// Of a packet that the short path is not for.
-    const CLOSELY: Self = Self { word: [0; 4], total: u32::MAX };
-}
-
-impl<const N: usize> Lookups<N> {
-    pub(super) const fn new() -> Self {
-        let (positions, addresses, found) = ([0; BATCH], [[0; N]; BATCH], [NextHopId::NONE; BATCH]);
-        Self { count: 0, positions, addresses, found, plans: [Plan::CLOSELY; BATCH] }
-    }
-
-    /// Notes a packet as the one after `count` others; returns how many these are.
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "positions in a batch are below 64")]
-    fn put_at(&mut self, count: usize, position: usize, address: [u8; N], plan: Plan) -> usize {
-        let at = count % BATCH;
-        (self.positions[at], self.addresses[at], self.plans[at]) = (position as u8, address, plan);
-        count + 1
-    }
-
-    fn put(&mut self, position: usize, address: [u8; N]) {
-        self.count = self.put_at(self.count, position, address, Plan::CLOSELY);
-    }
-
-    /// Looks the first `count` addresses up, which are there already.
-    #[inline]
-    pub(super) fn lookup_first(&mut self, count: usize, reader: &mut FibReader) {
-        reader.view().lookup_batch(&self.addresses, &mut self.found, count);
-    }
-
-    #[inline]
-    pub(super) fn lookup(&mut self, reader: &mut FibReader) {
-        if self.count > 0 {
-            self.lookup_first(self.count, reader);
-        }
-    }
-}
 
 /// The port by which the last packet came.
 #[derive(Clone, Copy)]
@@ -157,18 +92,6 @@ impl RouteState {
 }
 
 impl Work {
-    /// Looks up the routes to the sources of `v4`.
-    pub(super) fn look_back(&mut self, batch: &Batch, reader: &mut FibReader) {
-        let Self { v4, origins, .. } = self;
-        for (source, &position) in origins.addresses.iter_mut().zip(&v4.positions).take(v4.count) {
-            let packet = batch.get(usize::from(position));
-            let field =
-                packet.and_then(|packet| packet.bytes().get(usize::from(packet.network_offset) + 12..));
-            *source = field.and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
-        }
-        origins.lookup_first(v4.count, reader);
-    }
-
     /// Notes a packet whose header needs no second look; whether that is so.
     fn put(&mut self, position: usize, packet: &Packet, station: Station) -> bool {
         let (bytes, room) = (packet.bytes(), packet.len().wrapping_sub(ETHERNET));
@@ -181,23 +104,6 @@ impl Work {
         }
         true
     }
-}
-
-/// The interface by which a packet came.
-fn find<'a>(packet: &Packet, routers: &'a Routers) -> Result<&'a Interface, DropReason> {
-    let link = Link::parse(packet.bytes())?;
-    let vlan = match (link.tag, link.inner_tag) {
-        (None, _) => VlanId::PRIORITY,
-        (Some(tag), None) => tag.id().ok_or(DropReason::NoInterface)?,
-        (Some(_), Some(_)) => return Err(DropReason::NoInterface),
-    };
-    let station = link.ethernet.destination();
-    routers.arrival(packet.ingress, vlan, station).ok_or(DropReason::NoInterface)
-}
-
-/// The same for a packet that was found before.
-pub(super) fn arrival<'a>(packet: &Packet, routers: &'a Routers) -> Option<&'a Interface> {
-    find(packet, routers).ok()
 }
 
 /// A closer look at a packet that came in by an interface.

@@ -5,10 +5,29 @@
 
 use super::NextHopId;
 use super::arena::{Arena, EntryIndex, NODE, Words};
-use super::fib::Leave;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use polder_buffers::BATCH;
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Value of a seat while its reader reads nothing.
+pub(super) const AWAY: u64 = u64::MAX;
+
+/// The epoch in which a reader began, or [`AWAY`]; on a line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Seat(pub(super) AtomicU64);
+
+/// Leaves the seat at the end of a view.
+#[derive(Debug)]
+pub(super) struct Leave<'a>(pub(super) &'a Seat);
+
+impl Drop for Leave<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `Fib::reclaim`: who sees the seat left may write what was read.
+        self.0.0.store(AWAY, Ordering::Release);
+    }
+}
 
 /// A table, for one batch.
 #[derive(Debug)]

@@ -1,0 +1,145 @@
+//! State that one worker keeps for the stage.
+
+use super::local::OutputContext;
+use super::lookups::{Lookups, Work};
+use super::waiting::{Waiting, Wanted};
+use super::{FibReader, NextHopTable, Notices, RouterAccess, Routers};
+use crate::counters::RouteCounters;
+use crate::drops::Context;
+use crate::fast_path::SeenPairs;
+use crate::units::Nanos;
+use polder_buffers::snapshot::Reader;
+use polder_buffers::{BATCH, Batch, Packet};
+use std::sync::Arc;
+
+/// State that one worker keeps between batches.
+#[derive(Debug)]
+pub struct RouteState {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) work: Box<Work>,
+    pub(super) moves: Moves,
+    pub(super) waiting: Waiting,
+    /// Packets that waited and look again.
+    pub(super) released: Vec<Packet>,
+    pub(super) output: OutputContext,
+    /// Pairs of addresses that may be published.
+    pub(super) seen: SeenPairs,
+}
+
+/// One worker's access to one router.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) v4: FibReader,
+    pub(super) v6: FibReader,
+    pub(super) next_hops: Reader<NextHopTable>,
+    pub(super) notices: Arc<Notices>,
+    /// The news that packets which wait have seen.
+    pub(super) news: u64,
+}
+
+impl Lane {
+    pub(super) fn new(access: &RouterAccess) -> Self {
+        let RouterAccess { v4, v6, next_hops, notices } = access;
+        let news = notices.news();
+        Self {
+            v4: v4.reader(),
+            v6: v6.reader(),
+            next_hops: next_hops.reader(),
+            notices: Arc::clone(notices),
+            news,
+        }
+    }
+}
+
+impl RouteState {
+    /// The state for `routers`.
+    pub fn new(routers: &Routers, counters: Arc<RouteCounters>) -> Self {
+        let mut state = Self {
+            lanes: Vec::new(),
+            work: Box::new(Work { v4: Lookups::new(), v6: Lookups::new(), origins: Lookups::new() }),
+            moves: Moves::new(),
+            waiting: Waiting::new(),
+            released: Vec::new(),
+            output: OutputContext::new(counters),
+            seen: SeenPairs::new(),
+        };
+        state.adopt(routers);
+        state
+    }
+
+    /// Makes readers for routers that have come; those that stay keep theirs.
+    pub fn adopt(&mut self, routers: &Routers) {
+        let mut old = core::mem::take(&mut self.lanes);
+        for access in routers.routers() {
+            let known = old.iter().position(|lane| access.v4.is_of(&lane.v4));
+            self.lanes.push(known.map_or_else(|| Lane::new(access), |place| old.swap_remove(place)));
+        }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Arc<RouteCounters> {
+        &self.output.counters
+    }
+
+    /// Messages to neighbours and senders, ready to leave.
+    pub(crate) fn answers(&mut self) -> &mut Batch {
+        &mut self.output.answers
+    }
+
+    /// True if packets wait, and it is time to look after them.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.waiting.next_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Time at which packets that wait are to be looked after.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.waiting.next_deadline()
+    }
+
+    /// Drops all packets that wait, for a worker that ends.
+    pub fn clear(&mut self, context: &mut Context<'_>) {
+        self.waiting.clear(context);
+    }
+
+    /// Takes the room of released packets back.
+    pub(crate) fn give_back(&mut self, released: Vec<Packet>) {
+        self.released = released;
+    }
+
+    /// Forgets neighbours for which no packet waits.
+    pub(crate) fn tidy(&mut self) {
+        self.waiting.tidy();
+    }
+}
+
+/// Packets that do not stay where they are.
+#[derive(Debug)]
+pub(super) struct Moves {
+    pub(super) any: bool,
+    by_position: [Option<Move>; BATCH],
+}
+
+/// Reason why a packet does not stay.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    /// It is cut into fragments that fit this MTU.
+    Cut(u16),
+    /// It waits for a neighbour.
+    Wait(Wanted),
+}
+
+impl Moves {
+    pub(super) const fn new() -> Self {
+        Self { any: false, by_position: [None; BATCH] }
+    }
+
+    pub(super) fn put(&mut self, position: usize, moved: Move) {
+        self.any = true;
+        self.by_position[position % BATCH] = Some(moved);
+    }
+    /// Takes the move of one packet.
+    pub(super) fn take(&mut self, position: usize) -> Option<Move> {
+        self.by_position.get_mut(position).and_then(Option::take)
+    }
+}
