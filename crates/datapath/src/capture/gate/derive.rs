@@ -8,9 +8,10 @@
 //! Headers of IPv4 without options are assumed, which makes offsets behind them known: those with options
 //! pass.
 
+use super::Gate;
+use super::condition::{Condition, Field};
 use super::flow::{Net, UNCUTTABLE};
 use super::plan::plan;
-use super::{Bits, Gate};
 use crate::capture::program::{Arithmetic, Operand, Step, Test, Width};
 use std::collections::BTreeMap;
 
@@ -18,9 +19,6 @@ use std::collections::BTreeMap;
 const MOST_NODES: usize = 512;
 /// Maximum cost of a gate, in picoseconds a packet: less than the program's.
 const MOST_COST: u32 = 6000;
-/// Cost of a test to each packet, and of the program to each packet that the test lets through.
-const TEST_COST: u32 = 250;
-const PROGRAM_COST: u32 = 8000;
 /// Bytes that a gate looks at.
 const REACH: u64 = 128;
 /// Length of a header of IPv4 without options.
@@ -38,14 +36,6 @@ pub(in crate::capture) fn derive(steps: &[Step]) -> Option<Gate> {
     plan(conditions)
 }
 
-/// Some bytes of the packet under a mask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Field {
-    pub(super) offset: u16,
-    pub(super) bytes: u16,
-    pub(super) mask: u32,
-}
-
 /// Known value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
@@ -60,16 +50,6 @@ struct State {
     at: usize,
     accumulator: Value,
     index: Option<u32>,
-}
-
-/// Value that a field of a packet must have, or must not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) field: Field,
-    pub(super) value: u32,
-    pub(super) equal: bool,
-    /// Share of packets that fulfil it, in percent, estimated from usual traffic.
-    share: u32,
 }
 
 /// End of an edge between instructions.
@@ -238,43 +218,6 @@ fn branch(test: Test, operand: Operand, ends: [u16; 2], state: State) -> Ways {
             [Some((yes, Some(any))), Some((no, Some(none)))]
         }
         _ => [Some((yes, None)), Some((no, None))],
-    }
-}
-
-impl Condition {
-    fn is(field: Field, value: u32) -> Self {
-        let Field { offset, bytes, mask } = field;
-        let share = match (bytes, value) {
-            // EtherTypes, without a tag and behind one.
-            (2, 0x0800) if offset == 12 || offset == 16 => 90,
-            (2, 0x86dd) if offset == 12 || offset == 16 => 50,
-            (2 | 4, _) if mask.count_ones() >= 16 => 1,
-            (1, _) if mask.count_ones() == 8 => 40,
-            _ => 60,
-        };
-        Self { field, value, equal: true, share }
-    }
-
-    /// In picoseconds a packet.
-    fn cost(&self) -> u32 {
-        TEST_COST + PROGRAM_COST / 100 * self.share
-    }
-
-    /// End of its field.
-    pub(super) fn end(&self) -> u16 {
-        self.field.offset + self.field.bytes
-    }
-
-    /// True if its field is part of the word at `window`.
-    pub(super) fn is_within(&self, window: u16) -> bool {
-        window <= self.field.offset && self.end() <= window + 4
-    }
-
-    /// As bits of the word at `window`, in which it is.
-    pub(super) fn bits(&self, window: u16) -> Bits {
-        let Field { offset, bytes, mask } = self.field;
-        let shift = 8 * (window + 4 - offset - bytes);
-        Bits { mask: (mask << shift).to_be(), value: (self.value << shift).to_be() }
     }
 }
 

@@ -5,6 +5,7 @@
 //! away what the program matches; what it lets through is for the program to decide. [`derive`](derive())
 //! finds it when the program is loaded.
 
+mod condition;
 mod derive;
 mod flow;
 mod plan;

@@ -1,6 +1,6 @@
 //! Conditions as tests of words: few windows, each with as many tests as fit.
 
-use super::derive::{Condition, Field};
+use super::condition::{Condition, Field};
 use super::{Bits, Exception, Gate, LANES, Lanes, Test, WINDOW};
 
 /// Tests and exceptions that are worth it at most.
