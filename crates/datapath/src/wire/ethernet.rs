@@ -1,7 +1,7 @@
-//! Ethernet II (IEEE 802.3), with the 802.1Q tags behind it.
+//! Ethernet II (IEEE 802.3).
 
 use super::field::{bytes_at, put, u16_at};
-use super::{MacAddress, TooShort, Vlan};
+use super::{MacAddress, TooShort};
 use crate::drops::DropReason;
 use core::fmt;
 
@@ -120,58 +120,5 @@ impl EthernetHeader {
         put::<{ field::SOURCE }, _, _>(header, self.source.0);
         put::<{ field::ETHER_TYPE }, _, _>(header, self.ether_type.0.to_be_bytes());
         Ok(rest)
-    }
-}
-
-/// An Ethernet frame with up to two tags taken apart: what a bridge asks first.
-#[derive(Clone, Copy, Debug)]
-pub struct Link<'a> {
-    /// The Ethernet header.
-    pub ethernet: Ethernet<'a>,
-    /// The outer tag; a customer or a service tag by [`Ethernet::ether_type`].
-    pub tag: Option<Vlan<'a>>,
-    /// The tag behind the outer one.
-    pub inner_tag: Option<Vlan<'a>>,
-}
-
-impl<'a> Link<'a> {
-    /// Checks the frame's length and takes at most two tags apart.
-    ///
-    /// # Errors
-    /// [`DropReason::EthernetTruncated`], [`DropReason::VlanTruncated`].
-    #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        let ethernet = Ethernet::parse(bytes)?;
-        if !ethernet.ether_type().is_tag() {
-            return Ok(Self { ethernet, tag: None, inner_tag: None });
-        }
-        let tag = Vlan::parse(ethernet.payload())?;
-        let inner_tag = if tag.ether_type().is_tag() { Some(Vlan::parse(tag.payload())?) } else { None };
-        Ok(Self { ethernet, tag: Some(tag), inner_tag })
-    }
-
-    /// Bytes from the start of the frame to the network header.
-    #[inline]
-    pub fn header_bytes(&self) -> usize {
-        let tags = usize::from(self.tag.is_some()) + usize::from(self.inner_tag.is_some());
-        Ethernet::HEADER_BYTES + tags * Vlan::HEADER_BYTES
-    }
-
-    /// The protocol behind the tags; itself a tag when there are more than two.
-    #[inline]
-    pub fn ether_type(&self) -> EtherType {
-        match self.inner_tag.or(self.tag) {
-            Some(tag) => tag.ether_type(),
-            None => self.ethernet.ether_type(),
-        }
-    }
-
-    /// The bytes behind the tags, padding included.
-    #[inline]
-    pub fn payload(&self) -> &'a [u8] {
-        match self.inner_tag.or(self.tag) {
-            Some(tag) => tag.payload(),
-            None => self.ethernet.payload(),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! IPv6 extension headers one by one, and the options in them (RFC 8200, 4).
 
+use super::IpProtocol;
 use super::field::{put, u8_at, u16_at, u32_at};
-use super::{IpProtocol, Ipv6, Ipv6Fragment};
 use crate::drops::DropReason;
 
 /// Offsets of the fields of extension headers, in wire order.
@@ -11,9 +11,6 @@ mod field {
     pub(super) const FRAGMENT: usize = 2;
     pub(super) const IDENTIFICATION: usize = 4;
 }
-
-/// Extension headers that are looked behind.
-const MOST: usize = 8;
 
 /// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +72,17 @@ impl<'a> Ipv6Extension<'a> {
         let has_options = matches!(self.kind, IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS);
         Ipv6Options { rest: self.bytes.get(2..).filter(|_| has_options).unwrap_or_default() }
     }
+}
+
+/// A fragment header (RFC 8200, 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Fragment {
+    /// Bytes of the fragmentable part that are in the fragments before it: at most 65 528.
+    pub offset: u16,
+    /// True if fragments of the same packet follow it.
+    pub more: bool,
+    /// Identification, equal in all fragments of a packet.
+    pub identification: u32,
 }
 
 impl Ipv6Fragment {
@@ -152,36 +160,10 @@ impl<'a> Iterator for Ipv6Options<'a> {
     }
 }
 
-impl<'a> Ipv6<'a> {
-    /// The extension headers, up to the first that is none, ends nowhere or belongs to a later fragment.
-    pub fn extensions(&self) -> impl Iterator<Item = Ipv6Extension<'a>> + use<'a> {
-        let mut next = Some((self.next_header(), Self::HEADER_BYTES, self.payload()));
-        core::iter::from_fn(move || {
-            let (kind, offset, bytes) = next.take()?;
-            if !kind.is_extension() {
-                return None;
-            }
-            let extension = Ipv6Extension::parse(kind, bytes, offset).ok()?;
-            if extension.fragment().is_none_or(|fragment| fragment.offset == 0) {
-                next = Some((extension.next_header, extension.end(), &bytes[extension.bytes.len()..]));
-            }
-            Some(extension)
-        })
-        .take(MOST)
-    }
-
-    /// Maximum number of further encapsulations, if the packet has that option (RFC 2473, 4.1.1).
-    pub fn encapsulation_limit(&self) -> Option<u8> {
-        let destination =
-            self.extensions().filter(|extension| extension.kind == IpProtocol::DESTINATION_OPTIONS);
-        let mut options = destination.flat_map(|extension| extension.options().map_while(Result::ok));
-        options.find(|option| option.kind == Ipv6Options::ENCAPSULATION_LIMIT)?.data.first().copied()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Ipv6;
     use std::net::Ipv6Addr;
 
     fn packet(next_header: u8, payload: &[u8]) -> Vec<u8> {

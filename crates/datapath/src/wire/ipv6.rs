@@ -2,7 +2,7 @@
 
 use super::checksum::Pseudo;
 use super::field::{bytes_at, put, u8_at, u16_at, u32_at};
-use super::{IpProtocol, Ipv6Extension, TooShort, TrafficClass};
+use super::{IpProtocol, Ipv6Extension, Ipv6Fragment, Ipv6Options, TooShort, TrafficClass};
 use crate::drops::DropReason;
 use std::net::Ipv6Addr;
 
@@ -128,6 +128,33 @@ impl<'a> Ipv6<'a> {
     }
 }
 
+impl<'a> Ipv6<'a> {
+    /// The extension headers, up to the first that is none, ends nowhere or belongs to a later fragment.
+    pub fn extensions(&self) -> impl Iterator<Item = Ipv6Extension<'a>> + use<'a> {
+        let mut next = Some((self.next_header(), Self::HEADER_BYTES, self.payload()));
+        core::iter::from_fn(move || {
+            let (kind, offset, bytes) = next.take()?;
+            if !kind.is_extension() {
+                return None;
+            }
+            let extension = Ipv6Extension::parse(kind, bytes, offset).ok()?;
+            if extension.fragment().is_none_or(|fragment| fragment.offset == 0) {
+                next = Some((extension.next_header, extension.end(), &bytes[extension.bytes.len()..]));
+            }
+            Some(extension)
+        })
+        .take(MAX_EXTENSIONS)
+    }
+
+    /// Maximum number of further encapsulations, if the packet has that option (RFC 2473, 4.1.1).
+    pub fn encapsulation_limit(&self) -> Option<u8> {
+        let destination =
+            self.extensions().filter(|extension| extension.kind == IpProtocol::DESTINATION_OPTIONS);
+        let mut options = destination.flat_map(|extension| extension.options().map_while(Result::ok));
+        options.find(|option| option.kind == Ipv6Options::ENCAPSULATION_LIMIT)?.data.first().copied()
+    }
+}
+
 /// Payload of an IPv6 packet behind its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
@@ -149,17 +176,6 @@ impl Upper<'_> {
     pub fn has_header(&self) -> bool {
         self.fragment.is_none_or(|fragment| fragment.offset == 0)
     }
-}
-
-/// A fragment header (RFC 8200, 4.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ipv6Fragment {
-    /// Bytes of the fragmentable part that are in the fragments before it: at most 65 528.
-    pub offset: u16,
-    /// True if fragments of the same packet follow it.
-    pub more: bool,
-    /// Identification, equal in all fragments of a packet.
-    pub identification: u32,
 }
 
 #[cold]

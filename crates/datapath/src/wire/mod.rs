@@ -21,6 +21,7 @@
 mod field;
 
 mod ethernet;
+mod link;
 mod mac;
 mod vlan;
 
@@ -44,14 +45,15 @@ pub mod checksum;
 pub use arp::{Arp, ArpHeader, ArpOperation};
 pub use checksum::{Checksum, Pseudo};
 pub use ecn::{Ecn, EcnMode, NotEcnCapable};
-pub use ethernet::{EtherType, Ethernet, EthernetHeader, Link};
-pub use extension::{Ipv6Extension, Ipv6Option, Ipv6Options};
+pub use ethernet::{EtherType, Ethernet, EthernetHeader};
+pub use extension::{Ipv6Extension, Ipv6Fragment, Ipv6Option, Ipv6Options};
 pub use gre::{Gre, GreHeader, GreMut};
 pub use icmp::{Icmp, IcmpHeader};
 pub use icmpv6::{Icmpv6, Icmpv6Header};
 pub use ip::{Dscp, IpProtocol, TrafficClass};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};
-pub use ipv6::{Ipv6, Ipv6Fragment, Ipv6Header, Ipv6Mut, Upper};
+pub use ipv6::{Ipv6, Ipv6Header, Ipv6Mut, Upper};
+pub use link::Link;
 pub use mac::{BadMacAddress, MacAddress};
 pub use tcp::{Tcp, TcpFlags, TcpMut, TcpOption, TcpOptions};
 pub use udp::{Udp, UdpHeader, UdpMut};
