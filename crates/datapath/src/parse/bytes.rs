@@ -2,6 +2,7 @@
 
 use super::{EXTENT_AT, Extent, HeaderSummary, Network, PLAIN};
 use crate::wire::{IpProtocol, Ipv4, Ipv6, Pseudo};
+use polder_buffers::Packet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Source and destination of an IP packet.
@@ -55,6 +56,16 @@ impl HeaderSummary {
         let &[.., a, b, c, d, e, f, g, h] = head;
         let addresses = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
         Some(PlainV4 { addresses, protocol: self.protocol(), payload })
+    }
+
+    /// Fields of a [plain](Self::is_plain_v4) packet with these bytes in its head frame; `None` for any other, whose
+    /// headers are not read for this.
+    #[inline(always)]
+    pub fn read_plain_v4<'p>(packet: &Packet, bytes: &'p [u8]) -> Option<PlainV4<'p>> {
+        match packet.header_summary() {
+            0 => Self::parse_plain(bytes, packet.len())?.plain_v4(bytes),
+            known => Self(known).plain_v4(bytes),
+        }
     }
 
     /// Network header and all bytes behind it, of the frame `bytes`.

@@ -1,6 +1,6 @@
 //! Header summaries that are not kept, and fields that stages for IP packets read: lengths, extension headers.
 
-use super::{EXTENT_AT, HeaderSummary, NETWORK_AT, Network, PlainV4};
+use super::{EXTENT_AT, HeaderSummary, NETWORK_AT, Network};
 use crate::wire::Ipv6;
 use polder_buffers::Packet;
 
@@ -30,16 +30,6 @@ impl HeaderSummary {
     pub fn read_with_bytes(packet: &Packet) -> (Self, &[u8]) {
         let bytes = packet.bytes();
         (Self::known_or_parsed(packet.header_summary(), bytes, packet.len()), bytes)
-    }
-
-    /// Fields of a [plain](Self::is_plain_v4) packet with these bytes in its head frame; `None` for any other, whose
-    /// headers are not read for this.
-    #[inline(always)]
-    pub fn read_plain_v4<'p>(packet: &Packet, bytes: &'p [u8]) -> Option<PlainV4<'p>> {
-        match packet.header_summary() {
-            0 => Self::parse_plain(bytes, packet.len())?.plain_v4(bytes),
-            known => Self(known).plain_v4(bytes),
-        }
     }
 
     /// Length of the IP packet, compared with that of the frame.
