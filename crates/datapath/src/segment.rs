@@ -12,7 +12,7 @@
 mod headers;
 
 use crate::wire::{Tcp, Udp};
-use headers::Headers;
+use headers::{Headers, LONGEST_PACKET};
 use polder_buffers::{
     ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, Segmentation, SegmentationKind, Segments,
 };
@@ -24,8 +24,6 @@ pub struct Unfit;
 
 /// Bytes in front of a segment that stay free for the headers of tunnels, when its payload is not copied.
 const SPARE: u16 = HEADROOM / 2;
-/// A segment's IP packet is as long as a length field says at most.
-const LONGEST_PACKET: usize = 65_535;
 
 /// Length and number of a packet's segments, as its metadata describe them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! Headers of a packet that is cut, from which those of its segments are made.
 
-use super::LONGEST_PACKET;
 use crate::parse::{Extent, HeaderSummary, Network};
 use crate::wire::{
     Checksum, EtherType, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp,
     UdpMut,
 };
 use polder_buffers::{Packet, SegmentationKind};
+
+/// A segment's IP packet is as long as a length field says at most.
+pub(super) const LONGEST_PACKET: usize = 65_535;
 
 /// Headers that are longer are refused: two tags, IPv6 with a few extension headers, TCP with options, and those of a
 /// tunnel in front.
