@@ -3,16 +3,12 @@
 //! The worker writes it once an interval, anybody reads. Buckets are words of their own; the flows are
 //! behind a lock that the worker only tries: when somebody is reading, it writes the next time.
 
+use super::flow_name::FlowName;
 use super::sketch::Heavy;
 use super::{BUCKETS, Loads, Order, buckets};
 use crate::counters::Counter;
-use core::fmt;
-use polder_buffers::PortId;
-use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use crate::wire::{IpProtocol, MacAddress};
 
 /// One receiving worker's board.
 #[derive(Debug)]
@@ -58,33 +54,6 @@ pub struct Flows {
     pub heaviest: Vec<(Heavy, Option<FlowName>)>,
     /// The time of all flows in these turns, in nanoseconds.
     pub nanos: u64,
-}
-
-/// Addresses and ports of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowName {
-    /// The port that it comes in by.
-    pub ingress: PortId,
-    /// True if it was found inside a tunnel packet.
-    pub inside: bool,
-    /// Its two ends.
-    pub ends: Ends,
-}
-
-/// The two ends of a flow, source first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
-    /// Of IP.
-    Ip {
-        /// The addresses.
-        addresses: [IpAddr; 2],
-        /// The protocol.
-        protocol: IpProtocol,
-        /// The ports, if the protocol has any.
-        ports: Option<[u16; 2]>,
-    },
-    /// Of anything else.
-    Link([MacAddress; 2]),
 }
 
 impl Board {
@@ -133,33 +102,6 @@ impl Board {
     }
 }
 
-impl fmt::Display for Ends {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Link([from, to]) => write!(formatter, "{from} → {to}"),
-            Self::Ip { addresses: [from, to], protocol, ports: None } => {
-                write!(formatter, "{} {from} → {to}", protocol_name(*protocol))
-            }
-            Self::Ip { addresses: [from, to], protocol, ports: Some([from_port, to_port]) } => {
-                let end = |address: &IpAddr, port| std::net::SocketAddr::new(*address, port);
-                let name = protocol_name(*protocol);
-                write!(formatter, "{name} {} → {}", end(from, *from_port), end(to, *to_port))
-            }
-        }
-    }
-}
-
-fn protocol_name(protocol: IpProtocol) -> String {
-    match protocol {
-        IpProtocol::TCP => "TCP".to_owned(),
-        IpProtocol::UDP => "UDP".to_owned(),
-        IpProtocol::ICMP => "ICMP".to_owned(),
-        IpProtocol::ICMPV6 => "ICMPv6".to_owned(),
-        IpProtocol::GRE => "GRE".to_owned(),
-        other => format!("protocol {}", other.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,17 +127,5 @@ mod tests {
         assert!(!board.post_flows(|_| unreachable!("somebody reads")));
         drop(reading);
         assert_eq!(board.flows().nanos, 17);
-    }
-
-    #[test]
-    fn ends_read_as_people_write_them() {
-        let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address: [u8; 4]| IpAddr::from(address));
-        let tcp = Ends::Ip { addresses: v4, protocol: IpProtocol::TCP, ports: Some([40_000, 5201]) };
-        assert_eq!(tcp.to_string(), "TCP 10.0.0.1:40000 → 10.0.0.2:5201");
-        let other = Ends::Ip { addresses: v4, protocol: IpProtocol(89), ports: None };
-        assert_eq!(other.to_string(), "protocol 89 10.0.0.1 → 10.0.0.2");
-        let v6 = [IpAddr::from([0_u16, 0, 0, 0, 0, 0, 0, 1]); 2];
-        let udp = Ends::Ip { addresses: v6, protocol: IpProtocol::UDP, ports: Some([53, 54]) };
-        assert_eq!(udp.to_string(), "UDP [::1]:53 → [::1]:54");
     }
 }

@@ -1,6 +1,7 @@
 //! The order definition point: where packets of a receiving worker are told apart.
 
-use super::board::{Board, FlowName};
+use super::board::Board;
+use super::flow_name::FlowName;
 use super::judge::{BucketMode, Judge};
 use super::sketch::Heaviest;
 use super::{BUCKETS, Hasher, LANES, Marks, Order, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets};

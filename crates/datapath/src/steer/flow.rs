@@ -16,7 +16,7 @@
 //! *pinned*: outer fragments, which are reassembled, and packets with sequence numbers, which are
 //! checked. Those are hashed by their outer addresses.
 
-use super::board::{Ends, FlowName};
+use super::flow_name::{Ends, FlowName};
 use super::toeplitz::Toeplitz;
 use crate::parse::{Addresses, HeaderSummary, Network, PlainV4};
 use crate::wire::{EtherType, Gre, IpProtocol, Link};

@@ -12,15 +12,17 @@
 mod board;
 mod define;
 mod flow;
+mod flow_name;
 mod judge;
 mod load;
 mod sketch;
 pub mod toeplitz;
 mod work_batch;
 
-pub use board::{Board, BucketView, Ends, FlowName, Flows};
+pub use board::{Board, BucketView, Flows};
 pub use define::{Definer, Gates};
 pub use flow::{Flow, Hasher};
+pub use flow_name::{Ends, FlowName};
 pub use judge::{Judge, Marks};
 pub use load::{Load, LoadMeter, Loads, WorkerLoad};
 pub use sketch::{Heaviest, Heavy};

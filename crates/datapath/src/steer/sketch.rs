@@ -3,7 +3,7 @@
 //! Each flow that weighs more than the sum divided by the number of places is among them, and no
 //! flow's weight is said to be less than it is.
 
-use super::board::FlowName;
+use super::flow_name::FlowName;
 
 /// Flows that are remembered.
 const PLACES: usize = 16;
