@@ -1,36 +1,25 @@
 //! The stage: one verdict a packet, carried out in place.
 
+mod header;
 mod publish;
 mod rare;
+mod run;
 mod state;
 
-pub use state::{BridgeCounters, Offences};
+pub use state::{BridgeCounters, BridgeState, Offences};
 
-use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
-use super::flood::{FloodGates, expand};
-use super::hairpin::HairpinGate;
-use super::table::{Bridge, Bridges, Member};
-use super::vlan::Tag;
+use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned};
+use super::flood::{expand, send};
+use super::table::{Bridges, Member};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::fast_path::{FastPaths, SeenPairs};
+use crate::fast_path::FastPaths;
 use crate::flags::OWN_MESSAGE;
-use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
+use header::{GROUP_SOURCE, Header};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
 use publish::Publisher;
 use rare::{refuse, refuse_source};
-use std::sync::Arc;
-
-/// State that one worker keeps between batches.
-#[derive(Debug)]
-pub struct BridgeState {
-    /// By port; members of a split-horizon group share one.
-    gates: Vec<FloodGates>,
-    frames: Box<[Frame; BATCH]>,
-    /// By port; empty while no member reflects frames.
-    hairpins: Vec<HairpinGate>,
-    /// Pairs of stations that may be published.
-    seen: SeenPairs,
-    counters: Arc<BridgeCounters>,
-}
+use run::{BridgeVerdict, Run};
+use state::Frame;
 
 /// Decides where the packets of `batch` go.
 ///
@@ -84,49 +73,6 @@ pub fn bridge(
     if floods != 0 {
         expand(batch, floods, bridges, expanded, context);
     }
-}
-
-/// Packets of one batch that follow each other and came in by one member.
-///
-/// Three short loops go over them, so that several packets are in flight in each: the reading of
-/// headers, the lookups of sources, and those of destinations wait for different memory.
-struct Run<'a> {
-    from: &'a Member,
-    bridge: &'a Bridge,
-    time: FdbTime,
-    bridges: &'a Bridges,
-}
-
-/// Data of a frame that are kept from loop to loop.
-#[derive(Clone, Copy, Debug, Default)]
-struct Frame {
-    /// `None` when its journey has ended, as is the destination.
-    source: FdbKey,
-    destination: FdbKey,
-    source_place: BucketIndex,
-    destination_place: BucketIndex,
-    tag: Tag,
-}
-
-impl Frame {
-    #[inline(always)]
-    fn new(header: Header, vlan: u16, view: &View<'_>) -> Self {
-        let source = FdbKey::from_wire(header.source(), vlan);
-        let destination = FdbKey::from_wire(header.destination(), vlan);
-        let (source_place, destination_place) = (view.locate(source), view.locate(destination));
-        Self { source, destination, source_place, destination_place, tag: header.tag() }
-    }
-}
-
-/// Verdict on a frame.
-#[derive(Clone, Copy)]
-enum BridgeVerdict<'a> {
-    /// To one member.
-    Forward(&'a Member),
-    /// To several members, or to one that has to be found out.
-    Flood,
-    /// To no member.
-    Drop(DropReason),
 }
 
 /// The way that the last frame for a known station took. Most of a batch takes few ways, and to guess that
@@ -330,63 +276,3 @@ impl<'a> Run<'a> {
         BridgeVerdict::Drop(refusal)
     }
 }
-
-/// Gives the packet, which has tag `tag`, to `member`.
-#[inline(always)]
-pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
-    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
-    if let Some(vlans) = &member.vlans
-        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
-    {
-        context.discard(packet, reason);
-        return;
-    }
-    packet.egress = member.port;
-}
-
-/// Addresses and EtherType of a frame, as the bridge reads them: bytes 0 to 7 and 8 to 15, the
-/// first of each lowest.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Header(u64, u64);
-
-impl Header {
-    #[inline(always)]
-    fn read(packet: &mut Packet, pool: &mut Pool) -> Result<Self, DropReason> {
-        if let Some(bytes) = packet.bytes().first_chunk() {
-            return Ok(Self::parse(bytes));
-        }
-        Self::read_short(packet, pool)
-    }
-
-    #[inline(always)]
-    fn parse(bytes: &[u8; TAGGED]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
-        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
-    }
-
-    /// The first byte lowest.
-    #[inline(always)]
-    fn destination(self) -> u64 {
-        self.0 & ADDRESS
-    }
-
-    /// The first byte lowest.
-    #[inline(always)]
-    fn source(self) -> u64 {
-        self.0 >> 48 | self.1 << 16 & ADDRESS
-    }
-
-    #[inline(always)]
-    fn tag(self) -> Tag {
-        Tag::from_wire((self.1 >> 32) as u32)
-    }
-}
-
-/// The six bytes of an address, the first of them lowest.
-const ADDRESS: u64 = 0xffff_ffff_ffff;
-/// The bit of the source, in the first word, that says "group".
-const GROUP_SOURCE: u64 = 1 << 48;
-/// Bytes of a header without tag.
-const UNTAGGED: usize = 14;
-/// Bytes of a header with one tag.
-const TAGGED: usize = 18;

@@ -29,6 +29,7 @@
 //! [`VlanTruncated`]: crate::drops::DropReason::VlanTruncated
 
 mod bridge;
+mod check;
 mod fdb;
 mod flood;
 mod groups;

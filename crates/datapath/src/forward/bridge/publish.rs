@@ -1,6 +1,7 @@
 //! Decisions that ports with fast paths carry out by themselves.
 
-use super::{BridgeState, BridgeVerdict, Frame, Run};
+use super::run::{BridgeVerdict, Run};
+use super::state::{BridgeState, Frame};
 use crate::drops::is_dropped;
 use crate::fast_path::{FastPathPort, FastPaths, FlowKey, StationPair, TagChange, Validity};
 use crate::forward::fdb::{FdbKey, FdbTime};

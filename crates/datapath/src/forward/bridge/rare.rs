@@ -1,15 +1,15 @@
 //! Rare frames: for a group or an unknown station, with a new source, without a whole header, without a bridge.
 
-use super::{BridgeCounters, BridgeState, BridgeVerdict, Frame, Header, Run, TAGGED, UNTAGGED};
+use super::run::{BridgeVerdict, Run};
+use super::state::{BridgeCounters, BridgeState, Frame};
 use crate::drops::{Context, DropReason};
 use crate::flags::NOT_REFLECTED;
 use crate::forward::fdb::{FdbKey, Learned};
 use crate::forward::flood::{Flood, Targets};
 use crate::forward::hairpin::STILL_THERE;
 use crate::forward::table::Member;
-use crate::forward::vlan::Tag;
 use crate::units::Nanos;
-use polder_buffers::{BATCH, NO_PORT, Packet, Pool};
+use polder_buffers::{BATCH, NO_PORT, Packet};
 
 #[cold]
 pub(super) fn refuse(packet: &mut Packet, context: &Context<'_>) {
@@ -165,25 +165,5 @@ fn count_limited(is_limited: bool, packet: &Packet, context: &Context<'_>) {
     if is_limited {
         context.ledger.cloned.add(packet.wire_packets.into());
         context.drops.count(DropReason::HairpinLimit, packet.wire_packets.into());
-    }
-}
-
-impl Header {
-    /// A frame of less than 18 bytes, or one whose head frame holds less than its header.
-    #[cold]
-    pub(super) fn read_short(packet: &mut Packet, pool: &mut Pool) -> Result<Self, DropReason> {
-        let length = packet.len().min(TAGGED);
-        if length < UNTAGGED {
-            return Err(DropReason::EthernetTruncated);
-        }
-        let wanted = u16::try_from(length).unwrap_or(u16::MAX);
-        packet.gather(wanted, pool).map_err(|_| DropReason::EthernetTruncated)?;
-        let mut bytes = [0; TAGGED];
-        bytes[..length].copy_from_slice(&packet.bytes()[..length]);
-        let header = Self::parse(&bytes);
-        match header.tag() {
-            Tag::Control(_) if length < TAGGED => Err(DropReason::VlanTruncated),
-            Tag::Control(_) | Tag::None => Ok(header),
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! Counters of the bridge stage, and what a worker keeps for it.
 
-use super::{BridgeState, Frame};
+use super::header::Header;
 use crate::counters::{Counter, totals};
 use crate::fast_path::SeenPairs;
-use crate::forward::fdb::FdbKey;
+use crate::forward::fdb::{BucketIndex, FdbKey, View};
 use crate::forward::flood::FloodGates;
 use crate::forward::hairpin::HairpinGate;
 use crate::forward::table::Bridges;
+use crate::forward::vlan::Tag;
 use crate::wire::MacAddress;
 use polder_buffers::{BATCH, PortId};
 use std::sync::Arc;
@@ -60,6 +61,40 @@ impl Offences {
 totals! {
     BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [own_addresses, looped];
     Offences { count } [];
+}
+
+/// State that one worker keeps between batches.
+#[derive(Debug)]
+pub struct BridgeState {
+    /// By port; members of a split-horizon group share one.
+    pub(super) gates: Vec<FloodGates>,
+    pub(super) frames: Box<[Frame; BATCH]>,
+    /// By port; empty while no member reflects frames.
+    pub(super) hairpins: Vec<HairpinGate>,
+    /// Pairs of stations that may be published.
+    pub(super) seen: SeenPairs,
+    pub(super) counters: Arc<BridgeCounters>,
+}
+
+/// Data of a frame that are kept from loop to loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frame {
+    /// `None` when its journey has ended, as is the destination.
+    pub(super) source: FdbKey,
+    pub(super) destination: FdbKey,
+    pub(super) source_place: BucketIndex,
+    pub(super) destination_place: BucketIndex,
+    pub(super) tag: Tag,
+}
+
+impl Frame {
+    #[inline(always)]
+    pub(super) fn new(header: Header, vlan: u16, view: &View<'_>) -> Self {
+        let source = FdbKey::from_wire(header.source(), vlan);
+        let destination = FdbKey::from_wire(header.destination(), vlan);
+        let (source_place, destination_place) = (view.locate(source), view.locate(destination));
+        Self { source, destination, source_place, destination_place, tag: header.tag() }
+    }
 }
 
 impl BridgeState {

@@ -1,6 +1,7 @@
 //! Changes of an entry, and the reads of those that change or list it.
 
-use super::{Bucket, FdbEntry, FdbKey, Slot, State, Value, WAYS};
+use super::value::{State, Value};
+use super::{Bucket, FdbEntry, FdbKey, Slot, WAYS};
 use crate::sync::Ordering;
 use polder_buffers::PortId;
 

@@ -1,12 +1,11 @@
-//! Fairness between ports: how many addresses each has in the table, and which of them make room.
+//! Fairness between ports: how many addresses each has in the table.
 //!
 //! A thread that changes a value from one port to another, or ends it, moves the counts: one thread wins each
 //! compare-and-swap, so each change is counted once. A count is raised before the change and lowered behind
 //! it, so it is never less than the entries that it counts.
 
-use super::{Fdb, FdbTime, Slot, Value};
+use super::value::Value;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use core::cmp::Reverse;
 use polder_buffers::PortId;
 
 /// Counts of one port, shared by all workers. Relaxed throughout: they order nothing.
@@ -76,67 +75,8 @@ impl Ports {
         self.of(value.port()).evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn learned(&self, value: Value) -> u32 {
+    pub(super) fn learned(&self, value: Value) -> u32 {
         self.of(value.port()).learned.load(Ordering::Relaxed)
-    }
-}
-
-impl Fdb {
-    /// Learning state of a port: the number of its addresses here.
-    pub fn port(&self, port: PortId) -> PortLearning {
-        self.ports.get(port)
-    }
-
-    /// Of some slots, the one that makes room for `wanted`, which has been entered: an aged entry, or else the
-    /// least recently seen of the port that has most. A port with fewer entries than that of `wanted` loses none.
-    pub(super) fn victim<'a>(
-        &self,
-        slots: impl Iterator<Item = Slot<'a>>,
-        wanted: Value,
-        time: FdbTime,
-    ) -> Option<(Slot<'a>, Value)> {
-        let own = if wanted.is_static() { 0 } else { self.ports.learned(wanted) };
-        let mut sampled = 0;
-        let mut best: Option<((u32, Reverse<u32>), Slot<'a>, Value)> = None;
-        for slot in slots {
-            let value = slot.value();
-            if !value.is_live() || value.is_static() {
-                continue;
-            }
-            if value.is_expired(time) {
-                return Some((slot, value));
-            }
-            let rank = (self.ports.learned(value), Reverse(value.seen()));
-            if rank.0 >= own && best.as_ref().is_none_or(|(most, ..)| rank > *most) {
-                best = Some((rank, slot, value));
-            }
-            sampled += 1;
-            if sampled >= SAMPLE && best.is_some() {
-                break;
-            }
-        }
-        best.map(|(_, slot, value)| (slot, value))
-    }
-
-    /// Frees a place anywhere in the table; says whether it did.
-    ///
-    /// Cost: some ten cache lines, [`LONGEST_WALK`] at most, while the table is full and a new address comes.
-    #[cold]
-    pub(super) fn make_room(&self, wanted: Value, time: FdbTime) -> bool {
-        let count = self.buckets.len();
-        // Workers that start at one bucket at once find one victim, and only one of them ends it.
-        let start = self.hand.load(Ordering::Relaxed) as usize;
-        let mut passed = 0_u32;
-        let buckets = (start..start + count.min(LONGEST_WALK)).inspect(|_| passed += 1);
-        let slots = buckets.flat_map(|at| self.buckets[at % count].slots());
-        let victim = self.victim(slots, wanted, time);
-        self.hand.fetch_add(passed, Ordering::Relaxed);
-        let Some((slot, value)) = victim else { return false };
-        let is_freed = self.free(slot, value);
-        if is_freed && !value.is_expired(time) {
-            self.ports.count_evicted(value);
-        }
-        is_freed
     }
 }
 
@@ -145,9 +85,3 @@ impl Fdb {
 const PORTS: usize = 1 << 14;
 #[cfg(loom)]
 const PORTS: usize = 4;
-
-/// Entries of which the victim is chosen, at least. A port with half of the table is missed once in 65 000 samples.
-const SAMPLE: u32 = 16;
-
-/// Buckets that are looked at for a sample.
-const LONGEST_WALK: usize = 64;

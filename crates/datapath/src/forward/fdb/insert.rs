@@ -1,6 +1,7 @@
 //! A new address gets a slot, and an entry that ends gives its slot back.
 
-use super::{Bucket, Fdb, FdbKey, FdbTime, Slot, Value};
+use super::value::Value;
+use super::{Bucket, Fdb, FdbKey, FdbTime, Slot};
 use crate::sync::{Ordering, fence};
 
 /// Result of an attempt to insert.

@@ -21,7 +21,8 @@
 //!   among a sample (`fair.rs`, ADR 0035): one port's flood costs that port its entries, and no other.
 
 use super::insert::Insert;
-use super::{Fdb, FdbKey, FdbTime, Slot, State, Value};
+use super::value::{State, Value};
+use super::{Fdb, FdbKey, FdbTime, Slot};
 use polder_buffers::PortId;
 
 /// Result of learning.

@@ -1,7 +1,8 @@
 //! The table for configuration and control thread: static entries, ageing, removal, lists.
 
 use super::insert::Insert;
-use super::{Bucket, Fdb, FdbKey, FdbTime, Slot, State, Value};
+use super::value::{State, Value};
+use super::{Bucket, Fdb, FdbKey, FdbTime, Slot};
 use crate::sync::Ordering;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;

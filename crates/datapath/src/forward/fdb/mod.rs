@@ -28,16 +28,19 @@ mod learn;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod maintain;
+mod value;
+mod victim;
 
 pub use build::FdbOptions;
 pub use fair::PortLearning;
 pub use learn::Learned;
 pub use maintain::{FdbEntry, FdbFull, SweepCursor, Swept};
+pub use value::FdbTime;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::Nanos;
 use fair::Ports;
 use polder_buffers::PortId;
+use value::Value;
 
 /// The forwarding database of one bridge.
 #[derive(Debug)]
@@ -49,15 +52,6 @@ pub struct Fdb {
     ports: Ports,
     /// The bucket at which the next search for a victim begins, modulo their number.
     hand: AtomicU32,
-}
-
-/// The time of a lookup, and after how many seconds an address is forgotten.
-#[derive(Clone, Copy, Debug)]
-pub struct FdbTime {
-    /// Second of the gateway's clock.
-    pub second: u32,
-    /// Seconds that a learned address outlives its last frame.
-    pub ageing: u32,
 }
 
 /// An address in a VLAN, as the table stores it.
@@ -99,14 +93,6 @@ impl FdbKey {
     #[inline(always)]
     pub(super) fn vlan(self) -> u16 {
         (self.0 >> 48) as u16 & 0xfff
-    }
-}
-
-impl FdbTime {
-    /// The second that `now` is in.
-    pub fn new(now: Nanos, ageing: u32) -> Self {
-        let second = u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX);
-        Self { second, ageing }
     }
 }
 
@@ -299,52 +285,5 @@ impl Slot<'_> {
     fn value(&self) -> Value {
         // Acquire pairs with the Release of `publish`: who sees a live value sees its key.
         Value(self.value.load(Ordering::Acquire))
-    }
-}
-
-/// Port, second and state of an entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Value(u64);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-enum State {
-    Claimed = 1,
-    Live = 2,
-    Static = 6,
-}
-
-impl Value {
-    #[inline(always)]
-    fn is_live(self) -> bool {
-        self.0 & State::Live as u64 != 0
-    }
-
-    #[inline(always)]
-    fn is_static(self) -> bool {
-        self.0 & State::Static as u64 == State::Static as u64
-    }
-
-    /// True if there is nothing to note of a frame that came in by `port` in `second`.
-    #[inline(always)]
-    fn was_seen(self, port: PortId, second: u32) -> bool {
-        self.0 >> 16 == u64::from(port.0) << 32 | u64::from(second)
-            || self.port() == port && (self.is_static() || self.seen() > second)
-    }
-
-    #[inline(always)]
-    fn is_expired(self, time: FdbTime) -> bool {
-        time.second.saturating_sub(self.seen()) > time.ageing && !self.is_static()
-    }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the field is 32 bits wide")]
-    fn seen(self) -> u32 {
-        (self.0 >> 16) as u32
-    }
-
-    #[inline(always)]
-    fn port(self) -> PortId {
-        PortId((self.0 >> 48) as u16)
     }
 }

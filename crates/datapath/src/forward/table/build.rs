@@ -1,8 +1,9 @@
 //! Bridges of a configuration: checked, prepared, and brought into the databases.
 
 use super::{Bridge, Bridges, Links, Member};
+use crate::forward::check::{check, places};
 use crate::forward::fdb::{FdbEntry, FdbFull, FdbKey, FdbTime};
-use crate::forward::options::{BridgeError, BridgeOptions, MemberOptions, NOT_A_MEMBER, check, places};
+use crate::forward::options::{BridgeError, BridgeOptions, MemberOptions, NOT_A_MEMBER};
 use crate::forward::own::OwnAddresses;
 use crate::forward::vlan::PortVlans;
 use polder_buffers::{BATCH, PortId};
