@@ -10,71 +10,31 @@ mod cut;
 mod routing;
 mod shared;
 mod state;
+mod tables;
 mod timing;
 mod walk;
 mod watch;
 
 use crate::capture::Captures;
-use crate::counters::{Stage, WorkerCounters};
+use crate::counters::Stage;
 use crate::drops::{Context, is_dropped};
-use crate::fast_path::FastPaths;
-use crate::filter::{Direction, FilterState, Filters, filter};
-use crate::forward::{BridgeState, Bridges, bridge};
-use crate::offload::Outlet;
+use crate::filter::{Direction, FilterState, filter};
+use crate::forward::{BridgeState, bridge};
 use crate::parse::parse;
-use crate::route::{RouteState, Routers};
-use crate::sequence::{SequenceState, assign, divert, is_marked};
+use crate::route::RouteState;
+use crate::sequence::{SequenceState, assign, divert};
 use crate::steer::WorkBatch;
 use crate::transmit::{Dispatch, Egress};
-use crate::tunnel::{DecapsulateState, EncapsulateState, Tunnels, decapsulate, encapsulate};
+use crate::tunnel::{DecapsulateState, EncapsulateState, decapsulate, encapsulate};
 use crate::units::Nanos;
-use batches::{alive, collect, in_chunks};
-use cut::goes_on;
-use polder_buffers::snapshot::Reader;
+use batches::{BatchSummary, alive, collect, in_chunks};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
 use state::{Extra, Scratch};
-use std::sync::Arc;
-use timing::{Meter, Timer};
+use tables::goes_on;
+use timing::Meter;
 
-pub use state::{EngineCounters, ExtraStage};
-
-/// Forwarding tables of the configuration; immutable, replaced as a whole.
-#[derive(Debug)]
-pub struct Tables {
-    /// Bridges and their members.
-    pub bridges: Bridges,
-    /// Tunnels and the ports they go over.
-    pub tunnels: Tunnels,
-    /// Routers, if there are any.
-    pub routers: Routers,
-    /// Rules, if there are any.
-    pub filters: Filters,
-    /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
-    pub longest_frame: usize,
-    /// Ports that carry out decisions by themselves.
-    pub fast_paths: FastPaths,
-    /// By port: how packets leave by it. A port without an entry, such as a tunnel, takes complete packets
-    /// alone.
-    pub outlets: Vec<Outlet>,
-}
-
-/// One worker's stages.
-#[derive(Debug)]
-pub struct Engine {
-    tables: Reader<Tables>,
-    counters: Arc<WorkerCounters>,
-    bridge_state: BridgeState,
-    decapsulate_state: DecapsulateState,
-    filter_state: FilterState,
-    route_state: RouteState,
-    encapsulate_state: EncapsulateState,
-    sequence_state: SequenceState,
-    dispatch: Dispatch,
-    scratch: Scratch,
-    extra: Extra,
-    captures: Option<Box<Captures>>,
-    timer: Timer,
-}
+pub use state::{Engine, EngineCounters, ExtraStage};
+pub use tables::Tables;
 
 impl Engine {
     /// Begins a turn of one queue; says whether this turn is timed, stage by stage.
@@ -332,53 +292,5 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, lap)
         };
         self.meter.lap(Stage::Transmit, summary.alive.saturating_sub(told));
-    }
-}
-
-/// Facts about a batch that the stages behind router and bridge need, from one pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct BatchSummary {
-    /// Packets that are still on their way.
-    alive: usize,
-    /// True if some packets are to be sequenced.
-    has_marked: bool,
-    /// True if some packets have offloads that a local sender left to the device.
-    has_partial: bool,
-    /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
-    ranks: (u16, u16),
-}
-
-/// Numbers that are no ports come first, so that the last rank is that of a port if there is one.
-#[inline(always)]
-const fn rank(port: PortId) -> u16 {
-    port.0.wrapping_add(2)
-}
-
-const _: () = assert!(rank(NO_PORT) == 1, "no port and dropped come before ports");
-
-impl BatchSummary {
-    #[inline]
-    fn of(batch: &Batch) -> Self {
-        let mut summary = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
-        for packet in batch.iter() {
-            let is_alive = !is_dropped(packet);
-            summary.alive = summary.alive.wrapping_add(usize::from(is_alive));
-            summary.has_marked |= is_marked(packet);
-            summary.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
-            let rank = rank(packet.egress);
-            summary.ranks = (summary.ranks.0.min(rank), summary.ranks.1.max(rank));
-        }
-        summary
-    }
-
-    /// The port by which all packets leave, if there is one.
-    fn only_port(&self) -> Option<PortId> {
-        let (first, last) = self.ranks;
-        (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
-    }
-
-    /// True if all packets leave by ports below that one, or not at all.
-    fn is_below(&self, port: PortId) -> bool {
-        self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
     }
 }

@@ -1,10 +1,10 @@
 //! Batches between stages: cut into chunks, put into work batches, and questions of router and captures about them.
 
-use super::{BatchSummary, rank};
 use crate::drops::is_dropped;
 use crate::route::Sent;
+use crate::sequence::is_marked;
 use crate::steer::WorkBatch;
-use polder_buffers::{Batch, NO_PORT, Packet, Pool, PortId};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 
 /// Puts the remaining packets of a batch into its work batch.
 #[inline]
@@ -17,7 +17,53 @@ pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) 
     }
 }
 
+/// Facts about a batch that the stages behind router and bridge need, from one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BatchSummary {
+    /// Packets that are still on their way.
+    pub(super) alive: usize,
+    /// True if some packets are to be sequenced.
+    pub(super) has_marked: bool,
+    /// True if some packets have offloads that a local sender left to the device.
+    pub(super) has_partial: bool,
+    /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
+    pub(super) ranks: (u16, u16),
+}
+
+/// Numbers that are no ports come first, so that the last rank is that of a port if there is one.
+#[inline(always)]
+pub(super) const fn rank(port: PortId) -> u16 {
+    port.0.wrapping_add(2)
+}
+
+const _: () = assert!(rank(NO_PORT) == 1, "no port and dropped come before ports");
+
 impl BatchSummary {
+    #[inline]
+    pub(super) fn of(batch: &Batch) -> Self {
+        let mut summary = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
+        for packet in batch.iter() {
+            let is_alive = !is_dropped(packet);
+            summary.alive = summary.alive.wrapping_add(usize::from(is_alive));
+            summary.has_marked |= is_marked(packet);
+            summary.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
+            let rank = rank(packet.egress);
+            summary.ranks = (summary.ranks.0.min(rank), summary.ranks.1.max(rank));
+        }
+        summary
+    }
+
+    /// The port by which all packets leave, if there is one.
+    pub(super) fn only_port(&self) -> Option<PortId> {
+        let (first, last) = self.ranks;
+        (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
+    }
+
+    /// True if all packets leave by ports below that one, or not at all.
+    pub(super) fn is_below(&self, port: PortId) -> bool {
+        self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
+    }
+
     /// The same of a batch that the router has said it all of.
     #[inline]
     pub(super) fn of_sent(batch: &Batch, Sent { lowest, highest }: Sent) -> Self {

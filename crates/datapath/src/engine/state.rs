@@ -1,7 +1,8 @@
 //! State of one worker's stages: how it begins, follows new tables, and ends.
 
+use super::tables::Tables;
 use super::timing::Timer;
-use super::{Engine, Tables};
+use crate::capture::Captures;
 use crate::counters::{RouteCounters, WorkerCounters};
 use crate::drops::Context;
 use crate::filter::FilterState;
@@ -53,6 +54,24 @@ pub(super) struct Scratch {
     pub(super) work: Batch,
     /// Packets that another worker sequences.
     pub(super) unsequenced: Batch,
+}
+
+/// One worker's stages.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) tables: Reader<Tables>,
+    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) bridge_state: BridgeState,
+    pub(super) decapsulate_state: DecapsulateState,
+    pub(super) filter_state: FilterState,
+    pub(super) route_state: RouteState,
+    pub(super) encapsulate_state: EncapsulateState,
+    pub(super) sequence_state: SequenceState,
+    pub(super) dispatch: Dispatch,
+    pub(super) scratch: Scratch,
+    pub(super) extra: Extra,
+    pub(super) captures: Option<Box<Captures>>,
+    pub(super) timer: Timer,
 }
 
 impl Engine {
