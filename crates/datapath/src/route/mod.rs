@@ -77,6 +77,8 @@
 
 mod interface;
 mod prefix;
+mod routers;
+mod specials;
 
 mod explain;
 
@@ -118,7 +120,9 @@ mod publish;
 
 pub use explain::{Found, Lookup};
 pub use fib::{Fib, FibHandle, FibReader};
-pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
+pub use interface::{
+    Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, ReversePath, RouterId, SourceCheck,
+};
 pub use multipath::HashPolicy;
 pub use neighbours::{Neighbour, Neighbours};
 pub use next_hops::{Hop, KernelRoute, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopTable};
@@ -127,7 +131,8 @@ pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};
 pub use publish::{PairDecisions, PairTables};
 pub use router::{Router, RouterAccess};
-pub use sources::{ReversePath, SourceCheck, Special};
+pub use routers::{Routers, RoutersError};
+pub use specials::Special;
 pub use stage::route;
 pub use state::RouteState;
 pub use view::View;
