@@ -49,6 +49,7 @@ stages! {
         "datapath/src/port.rs",
         "datapath/src/scheduler/run_queue.rs",
         "datapath/src/engine.rs",
+        "datapath/src/engine/batches.rs",
     ], "packets taken from a device, within a budget";
     Parse, "parse", "parse.rs", [
         "datapath/src/parse.rs",
@@ -58,6 +59,7 @@ stages! {
     Route, "route", "route", [], "next hop looked up, where there is a router";
     Bridge, "bridge", "forward", [
         "datapath/src/forward/bridge.rs",
+        "datapath/src/forward/bridge/header.rs",
         "datapath/src/forward/table.rs",
         "datapath/src/forward/vlan.rs",
         "datapath/src/wire/mac.rs",

@@ -9,8 +9,8 @@ mod state;
 pub use state::{BridgeCounters, BridgeState, Offences};
 
 use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned};
-use super::flood::{expand, send};
-use super::table::{Bridges, Member};
+use super::flood::expand;
+use super::table::{Bridges, Member, send};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::FastPaths;
 use crate::flags::OWN_MESSAGE;

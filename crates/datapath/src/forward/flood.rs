@@ -2,25 +2,12 @@
 
 use super::fdb::FdbKey;
 use super::options::FloodLimits;
-use super::table::{Bridges, Member};
+use super::table::{Bridges, Member, send};
 use super::vlan::{ADDRESSES, Tag};
-use crate::drops::{Context, DropReason, is_dropped};
+use crate::drops::{Context, DropReason};
 use crate::flags::{FLOODED, NOT_REFLECTED};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
-
-/// Gives the packet, which has tag `tag`, to `member`.
-#[inline(always)]
-pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
-    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
-    if let Some(vlans) = &member.vlans
-        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
-    {
-        context.discard(packet, reason);
-        return;
-    }
-    packet.egress = member.port;
-}
 
 /// Receivers of a frame that is not for one known member.
 pub(super) enum Targets<'a> {

@@ -6,10 +6,11 @@ use super::fdb::{Fdb, FdbKey};
 use super::groups::ForwardGroups;
 use super::options::{FloodLimits, StaticEntry};
 use super::own::OwnAddresses;
-use super::vlan::PortVlans;
+use super::vlan::{PortVlans, Tag};
+use crate::drops::{Context, is_dropped};
 use crate::wire::MacAddress;
 use core::ops::Range;
-use polder_buffers::PortId;
+use polder_buffers::{Packet, PortId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -127,4 +128,17 @@ impl Member {
     pub(super) fn is_apart_from(&self, to: &Self) -> bool {
         to.split_horizon != self.split_horizon || self.hairpin.is_some() && to.port == self.port
     }
+}
+
+/// Gives the packet, which has tag `tag`, to `member`.
+#[inline(always)]
+pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
+    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
+    if let Some(vlans) = &member.vlans
+        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
+    {
+        context.discard(packet, reason);
+        return;
+    }
+    packet.egress = member.port;
 }
