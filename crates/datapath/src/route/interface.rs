@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The least MTU of an interface: what every IPv4 host takes (RFC 791).
 pub const LEAST_MTU: u16 = 576;
 
-/// A router of the configuration: the position of its [`RouterAccess`] in [`Routers::new`]. One VRF is one
+/// A router of the configuration: the position of its [`RouterAccess`](super::RouterAccess) in
+/// [`Routers::new`](super::Routers::new). One VRF is one
 /// router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouterId(pub u16);
