@@ -4,7 +4,6 @@
 //! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
 //! argument, and [`Egress`] takes what leaves.
 
-mod answers;
 mod batches;
 mod cut;
 mod routing;
@@ -12,7 +11,6 @@ mod shared;
 mod state;
 mod tables;
 mod timing;
-mod walk;
 mod watch;
 
 use crate::capture::Captures;
@@ -292,5 +290,53 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, lap)
         };
         self.meter.lap(Stage::Transmit, summary.alive.saturating_sub(told));
+    }
+}
+
+impl Engine {
+    /// Takes a batch through all stages, as [`Engine::process`] does; `turn` is called before messages of the
+    /// gateway's own leave.
+    pub(crate) fn walk<E: Egress>(
+        &mut self,
+        batch: &mut Batch,
+        ingress: PortId,
+        with: TurnContext<'_>,
+        egress: &mut E,
+        turn: impl FnOnce(&mut E),
+    ) {
+        let mut clock = || Nanos(0);
+        let mut journey = self.journey(with, egress, &mut clock);
+        journey.arrive(batch, ingress);
+        turn(journey.egress);
+        journey.answer();
+    }
+}
+
+impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
+    /// so this ends.
+    fn answer(&mut self) {
+        if !self.filter_state.replies.is_empty() {
+            self.answer_rejected();
+        }
+        if !self.route_state.answers().is_empty() {
+            self.answer_routed();
+        }
+        while !self.encapsulate_state.replies.is_empty() {
+            let mut replies = core::mem::take(&mut self.scratch.replies);
+            core::mem::swap(&mut replies, &mut self.encapsulate_state.replies);
+            let count = alive(&replies);
+            self.forward(&mut replies, count);
+            self.scratch.replies = replies;
+        }
+    }
+
+    /// Sends answers to packets that rules rejected, by the ports where those came in.
+    #[cold]
+    fn answer_rejected(&mut self) {
+        let mut replies = core::mem::take(&mut self.scratch.replies);
+        core::mem::swap(&mut replies, &mut self.filter_state.replies);
+        self.encapsulate_stage(&mut replies);
+        self.scratch.replies = replies;
     }
 }

@@ -9,9 +9,7 @@
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
-mod divert;
 
-pub use divert::divert;
 
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::flags::NEEDS_SEQUENCE;
@@ -114,6 +112,30 @@ fn put_sequence(packet: &mut Packet, sequence: u32) {
         && let Some(field) = header.get_mut(Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut())
     {
         *field = update_u32(old, 0, sequence).to_be_bytes();
+    }
+}
+
+/// Moves packets that another worker has to sequence to `others`, in order.
+///
+/// Cost: a test a packet; nothing else where this worker sequences, or nothing has sequence numbers.
+pub fn divert(
+    batch: &mut Batch,
+    sealed_here: impl Fn(PortId) -> bool,
+    state: &mut SequenceState,
+    others: &mut Batch,
+) {
+    let is_other = |packet: &Packet| is_marked(packet) && !sealed_here(packet.egress);
+    if !batch.iter().any(is_other) {
+        return;
+    }
+    if batch.iter().all(is_other) {
+        return core::mem::swap(batch, others);
+    }
+    core::mem::swap(batch, &mut state.spare);
+    for packet in state.spare.drain() {
+        let room = if is_other(&packet) { &mut *others } else { &mut *batch };
+        let pushed = room.push(packet);
+        debug_assert!(pushed.is_ok(), "a batch has room for the packets of one");
     }
 }
 

@@ -4,10 +4,8 @@
 //! budget goes to the tail; a drained one is polled again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
-mod options;
 mod queues;
 
-pub use options::Options;
 
 use super::admission::AdmissionLimit;
 use super::budget::{BudgetController, MOST};
@@ -82,6 +80,25 @@ struct Entry {
     sojourn_limit: SojournLimit,
     /// Limit of the packets that may wait in the device.
     admission: AdmissionLimit,
+}
+
+/// Options of the run queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
+    pub balance: bool,
+    /// `false`: a queue takes everything that it is given time for, whether its destinations want it or not.
+    pub back_pressure: bool,
+    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the controller if `None`.
+    pub budget: Option<u32>,
+    /// The time in which every queue is to have had its turn.
+    pub cycle: Nanos,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { balance: true, back_pressure: true, budget: None, cycle: Nanos(200_000) }
+    }
 }
 
 /// The queues of one worker, in the order in which they have their turns.
