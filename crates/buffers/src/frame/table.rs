@@ -5,7 +5,8 @@
 //! frame of its region is home.
 
 use super::aliases::Aliases;
-use super::{BufferAddress, Frame};
+use super::address::BufferAddress;
+use super::name::Frame;
 use crate::blocks::Blocks;
 use crate::mapping::Memory;
 use crate::region_error::{REGIONS, RegionError};

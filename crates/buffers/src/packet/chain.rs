@@ -1,15 +1,11 @@
 //! The frames behind the head of a packet: put on, taken off, split and joined.
 
-use super::{NoRoom, Packet, Segment};
+use super::{Chain, NoRoom, Packet, Segment};
 use crate::frame::table::{self, Link};
 use crate::frame::{BufferAddress, Frame};
 use crate::pool::Pool;
 use core::num::NonZeroU16;
 use std::sync::atomic::Ordering;
-
-/// The frames after the head: the first of them, which links to the next.
-#[derive(Debug)]
-pub(super) struct Chain(Frame);
 
 impl Packet {
     /// Bytes that a packet has behind its head frame at most: the longest IP packet's.

@@ -13,7 +13,6 @@ pub use tail::Tail;
 
 use crate::frame::table;
 use crate::frame::{BufferAddress, Frame};
-use chain::Chain;
 use core::num::NonZeroU16;
 
 /// Bytes that a fresh packet leaves free in front of its data.
@@ -94,6 +93,10 @@ const _: () = assert!(size_of::<Packet>() == 64);
 pub fn wire_packets(packets: &[Packet]) -> u64 {
     packets.iter().map(|packet| u64::from(packet.wire_packets)).sum()
 }
+
+/// The frames after the head: the first of them, which links to the next.
+#[derive(Debug)]
+struct Chain(Frame);
 
 /// One frame of a chain with the extent of its data.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The end of a packet: bytes put behind it, and one put together before the packet is.
 
-use super::chain::Chain;
+use super::Chain;
 use super::{NoRoom, Packet, Segment};
 use crate::frame::table;
 

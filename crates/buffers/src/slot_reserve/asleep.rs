@@ -1,7 +1,6 @@
 //! Slots that are asleep: without memory, or waiting for the others of their page; bringing in, giving back.
 
-use super::SlotReserve;
-use crate::bits::Bits;
+use super::{Asleep, SlotReserve};
 use crate::depot::MAGAZINE;
 use crate::policy::Reloadable;
 use crate::reserve::Reserve;
@@ -12,16 +11,6 @@ use std::sync::{MutexGuard, PoisonError};
 
 /// Pages that are brought in by one system call, so that pages already in can be used meanwhile.
 const STEP_PAGES: u32 = 64;
-
-/// Slots outside of the depot that are not allocated. Slots and pages are counted from the first of
-/// the class.
-#[derive(Debug)]
-pub(super) struct Asleep {
-    /// Pages (or slots, if they are larger) without memory.
-    pub(super) cold: Bits,
-    /// Slots with memory whose page has other slots that are out.
-    pub(super) waiting: Bits,
-}
 
 impl SlotReserve {
     /// Takes slots that have memory but wait for others of their page; and, in a class that is not

@@ -8,7 +8,6 @@ use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, Reloadable, ReserveOptions};
 use crate::pool_counters::PoolCounterSet;
 use crate::reserve::{Marks, Reserve};
-use asleep::Asleep;
 use core::ops::Range;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,6 +30,16 @@ pub(crate) struct SlotReserve {
     is_moving: AtomicBool,
     /// Published counters of the class's pools.
     counters: PoolCounterSet,
+}
+
+/// Slots outside of the depot that are not allocated. Slots and pages are counted from the first of
+/// the class.
+#[derive(Debug)]
+struct Asleep {
+    /// Pages (or slots, if they are larger) without memory.
+    cold: Bits,
+    /// Slots with memory whose page has other slots that are out.
+    waiting: Bits,
 }
 
 impl SlotReserve {

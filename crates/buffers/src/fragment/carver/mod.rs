@@ -8,8 +8,7 @@ mod release;
 mod tests;
 
 use crate::blocks::Blocks;
-use parked::Parked;
-use release::Pending;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// References that a worker gives itself with a block (D3). More than a block has units, so that
@@ -61,6 +60,29 @@ struct Open {
     /// Pieces carved since it was opened or started again, with a bias: kept here, because a count that
     /// changes with every piece is read back faster from a place that never changes.
     carved: u32,
+}
+
+/// Blocks of one worker that wait to be alone, the oldest one first.
+#[derive(Debug)]
+struct Parked {
+    blocks: VecDeque<u32>,
+    /// Maximum number of parked blocks.
+    most: usize,
+    /// Blocks that this worker alone had when it last looked, the latest one last: looking through all of
+    /// them for one costs more than starting again saves.
+    alone: Vec<u32>,
+}
+
+/// The block whose references are given up next.
+#[derive(Debug)]
+struct Pending {
+    block: u32,
+    /// Its first unit, and its units; without a bias none, so that references are given up one by one.
+    first: u32,
+    units: u32,
+    /// Number of references.
+    count: u32,
+    is_biased: bool,
 }
 
 /// The private count of no block: never a bias.

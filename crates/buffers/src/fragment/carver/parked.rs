@@ -1,18 +1,7 @@
 //! Blocks that were carved to their start and may be alone some time (D6).
 
-use super::{Carver, Open};
+use super::{Carver, Open, Parked};
 use std::collections::VecDeque;
-
-/// Blocks of one worker that wait to be alone, the oldest one first.
-#[derive(Debug)]
-pub(super) struct Parked {
-    blocks: VecDeque<u32>,
-    /// Maximum number of parked blocks.
-    most: usize,
-    /// Blocks that this worker alone had when it last looked, the latest one last: looking through all of
-    /// them for one costs more than starting again saves.
-    alone: Vec<u32>,
-}
 
 impl Parked {
     pub(super) fn new(most: usize) -> Self {

@@ -1,19 +1,7 @@
 //! Taking fragments back: those of one block together.
 
-use super::Carver;
+use super::{Carver, Pending};
 use crate::blocks::Blocks;
-
-/// The block whose references are given up next.
-#[derive(Debug)]
-pub(super) struct Pending {
-    block: u32,
-    /// Its first unit, and its units; without a bias none, so that references are given up one by one.
-    first: u32,
-    units: u32,
-    /// Number of references.
-    count: u32,
-    is_biased: bool,
-}
 
 impl Pending {
     pub(super) fn new(is_biased: bool) -> Self {

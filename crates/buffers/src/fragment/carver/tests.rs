@@ -57,7 +57,7 @@ fn a_block_starts_again_when_alone() {
 fn levels(held: usize) -> std::collections::BTreeSet<(u32, u32)> {
     let blocks = blocks(20, 0);
     let mut carver = Carver::new(Arc::clone(&blocks), Carving { held, ..ON });
-    let mut live = std::collections::VecDeque::new();
+    let mut live = VecDeque::new();
     let take = |_| {
         live.push_back(carver.take(PAGE_UNITS).expect("a free block"));
         let free = blocks.free();
