@@ -23,6 +23,14 @@ use super::window::{
 use crate::checks::Check;
 use Register::{R0, R1, R2, R7, R8, R9};
 
+/// Sends the packet up by the queue whose window is at R7, unless more wait there than may, and ends the program. The
+/// number of packets that were sent up with it is left at offset `mark` from the sum of R9 and R8.
+pub(crate) fn send_up(program: &mut Assembler, hook: &impl Hook, mark: i16) {
+    let drop = program.label();
+    program.add_register(R9, R8);
+    admit(program, hook, Some(mark), drop);
+}
+
 /// Sends the packet up within the window at R7, and ends the program. The packet's number is left at offset `mark` from
 /// R9. Places `drop`, where it is dropped.
 pub(crate) fn admit(program: &mut Assembler, hook: &impl Hook, mark: Option<i16>, drop: Label) {

@@ -1,9 +1,8 @@
 //! The hook of a program that carries flows: what differs between TCX and XDP.
 
-use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Helper, Label, Register, Width};
 use crate::bpf::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT};
-use Register::{R1, R7, R8, R9};
+use Register::{R1, R7};
 
 /// A hook with the queues of its port. The context is in R6; R9 is an entry wherever one is named. Where nothing else is
 /// said, R0 to R5 change and R6 to R9 stay.
@@ -82,17 +81,6 @@ pub(crate) trait Hook {
     /// Puts the number of packets that the worker is through with, of the window at R7, into `to`.
     fn completed(&self, program: &mut Assembler, to: Register) {
         program.load(Width::Double, to, R7, COMPLETED_AT);
-    }
-
-    /// Sends the packet up by the queue whose window is at R7, unless more wait there than may, and ends the program. The
-    /// number of packets that were sent up with it is left at offset `mark` from the sum of R9 and R8.
-    fn send_up(&self, program: &mut Assembler, mark: i16)
-    where
-        Self: Sized,
-    {
-        let drop = program.label();
-        program.add_register(R9, R8);
-        admit(program, self, Some(mark), drop);
     }
 
     /// Bytes of a window.

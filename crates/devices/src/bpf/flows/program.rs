@@ -9,6 +9,7 @@
 //!         count, change the tag, put outer headers in front, redirect ◀────────┘
 //! ```
 
+use crate::bpf::admit::send_up;
 use super::encapsulate;
 use super::entry::{
     BYTES, EGRESS, INTERFACE, MARKS, MOVES, NO_FENCE, OPENED, OUTER_BYTES, PACKETS, SINCE, TAGGED, VERSION,
@@ -72,7 +73,7 @@ pub(super) fn go_up<H: Hook>(program: &mut Assembler, hook: &H, drop: Label) {
     find_queue(program, hook, drop);
     program.set(R5, 1);
     program.store(Width::Word, R9, NO_FENCE, R5);
-    hook.send_up(program, MARKS);
+    send_up(program, hook, MARKS);
 }
 
 /// Puts the window of the packet's queue into R7, and the offset of its mark into R8.
@@ -197,7 +198,7 @@ pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, d
     program.set(R5, 1);
     program.store(Width::Word, R9, NO_FENCE, R5);
     program.place(up);
-    hook.send_up(program, MARKS);
+    send_up(program, hook, MARKS);
 
     program.place(fenced);
     hook.fence(program);
