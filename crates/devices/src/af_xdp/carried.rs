@@ -1,6 +1,6 @@
 //! Programs that carry flows, run on frames: what they carry, and how it leaves.
 
-use super::hook::Counting;
+use super::program::Counting;
 use super::program::{Action, Sockets};
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::sys::{Map, MapKind, ProgramKind, load, test_run, test_run_changed};

@@ -3,7 +3,7 @@
 //! The kernel takes milliseconds to close a socket, in which a worker has other ports to serve. Whether a driver has
 //! given memory back is found out by another socket, which a worker may have no right to make.
 
-use super::socket::{SMALLEST_RING, Transfer, bind, register};
+use super::bind::{SMALLEST_RING, Transfer, bind, register};
 use polder_buffers::{Frame, Region, RegionOptions};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};

@@ -1,7 +1,7 @@
 //! The XDP hook of programs that carry flows: tags stand in the frame, and nobody says what a sender on this
 //! machine has left to the device.
 
-use super::program::{Action, CONTEXT_QUEUE, Sockets};
+use super::program::{Action, Counting, Sockets, CONTEXT_QUEUE};
 use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, Target as _, need, network_order};
@@ -11,24 +11,6 @@ use crate::bpf::flows::entry::{
 use crate::bpf::flows::hook::Hook;
 use crate::bpf::window::{CHARGE, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use std::os::fd::BorrowedFd;
-
-/// The XDP hook of an interface whose program counts what goes to its sockets, and may carry flows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counting<'a> {
-    /// The interface's number.
-    pub(super) interface: u32,
-    /// Its link-layer address.
-    pub(super) mac: [u8; 6],
-    /// Its queues that have sockets.
-    pub(super) queues: u32,
-    /// Windows of those.
-    pub(super) windows: BorrowedFd<'a>,
-    /// Bytes of each.
-    pub(super) window_bytes: u32,
-    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
-    pub(super) local_senders: bool,
-}
 
 /// A hook with sockets, and what is counted there.
 pub(super) type XdpHook<'a> = (Sockets<'a>, Counting<'a>);

@@ -32,7 +32,10 @@ mod ring;
 
 mod posted;
 
+mod channels;
+mod bind;
 mod close;
+mod release;
 mod socket;
 mod watch;
 
@@ -82,10 +85,12 @@ pub use napi::Moderation;
 pub use netdev::{XdpSupport, takes_frames, xdp_support};
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
-pub use pin::{is_left_closed, prepare as prepare_pins, release};
-pub use port::{LinkState, Opened, Port, Statistics};
+pub use pin::{is_left_closed, prepare as prepare_pins};
+pub use release::release;
+pub use port::{LinkState, Opened, Port};
 pub use preflight::inspect;
 pub use report::{Finding, Level, Report, STATE};
+pub use socket::Statistics;
 pub use suspend::Suspension;
 pub use timers::timer_cost;
 pub use verdict::XdpVerdict;

@@ -4,7 +4,7 @@
 //! against the kernel itself.
 
 use super::drive::QueueIdentity;
-use super::port::Statistics;
+use super::socket::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
 use super::rx::{Receiver, Wants};

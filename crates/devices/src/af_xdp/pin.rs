@@ -8,7 +8,6 @@
 //! the first process also the namespace's number, because the file system is common to all of them.
 
 use super::error::PinError;
-use super::offloads;
 use crate::bpf::sys;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -115,7 +114,7 @@ impl PinnedLink {
         Ok(Pinned { link, interface, kind: Some(kind), path: self.reached.clone() })
     }
 
-    fn error(&self, step: &'static str, errno: Errno) -> PinError {
+    pub(super) fn error(&self, step: &'static str, errno: Errno) -> PinError {
         let path = self.path.display().to_string();
         PinError::Path { interface: self.interface.clone(), step, path, errno }
     }
@@ -131,27 +130,6 @@ impl Pinned {
 /// True if a process has left an interface closed, or keeps it ready to be left closed.
 pub fn is_left_closed(interface: &str) -> bool {
     PinnedLink::of(interface).and_then(|place| place.find()).is_ok_and(|pinned| pinned.is_some())
-}
-
-/// Opens an interface that a process has left closed, and puts back offloads that one has left off; says whether there was anything to do.
-///
-/// For an interface that is still in use, its process loses what comes in from now on.
-///
-/// # Errors
-/// [`PinError`] when the BPF file system refuses.
-pub fn release(interface: &str) -> Result<bool, PinError> {
-    let put_back = offloads::put_back(interface);
-    let place = match PinnedLink::of(interface) {
-        Ok(place) => place,
-        Err(PinError::NoFileSystem { .. }) => return Ok(put_back),
-        Err(error @ PinError::Path { .. }) => return Err(error),
-    };
-    let Some(pinned) = place.find()? else { return Ok(put_back) };
-    // The link goes with its last name, unless somebody has it open; then it is detached at least.
-    let detached = if pinned.interface == 0 { Ok(()) } else { sys::detach_link(pinned.link.as_fd()) };
-    pinned.unpin().map_err(|errno| place.error("remove", errno))?;
-    detached.map_err(|errno| place.error("detach", errno))?;
-    Ok(true)
 }
 
 /// Facts about the BPF file system from before the process gave up access to others.

@@ -5,7 +5,7 @@ use super::link::{self, LinkInfo, TransmitDrops, Which};
 use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
 use super::report::Report;
-use super::socket::{Core, Refused};
+use super::socket::{Core, Refused, Statistics};
 use crate::bpf::FlowTable;
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
@@ -75,21 +75,6 @@ impl From<&LinkInfo> for LinkState {
         let &LinkInfo { mac, mtu, up, carrier, .. } = link;
         Self { name: link.name.clone(), mac, mtu, up, carrier }
     }
-}
-
-/// Counters of the kernel at the sockets of an interface (`struct xdp_statistics`).
-///
-/// Packets that were lost are in the queues' own counters too, by reason, a moment later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Packets lost because no frame was posted or because they were longer than a slot.
-    pub dropped: u64,
-    /// Packets lost because the receive ring was full.
-    pub receive_ring_full: u64,
-    /// Times that the kernel found no frame posted. Not packets: those are in `dropped`.
-    pub fill_ring_empty: u64,
-    /// Descriptors of ours that the kernel refused, in either direction.
-    pub invalid: u64,
 }
 
 impl Port {

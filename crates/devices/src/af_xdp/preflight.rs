@@ -8,7 +8,7 @@ use super::attach::{OUR_PREFIX, program_name};
 use super::control;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::init::{self, Used};
+use super::channels::{self, Used};
 use super::link::{self, LinkInfo, Which};
 use super::napi;
 use super::netdev::{self, Features};
@@ -16,7 +16,7 @@ use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options};
 use super::pin::PinnedLink;
 use super::report::{Finding, Level, Report, STATE, finding};
-use super::socket::Transfer;
+use super::bind::Transfer;
 use super::transfer::{self, LINK_OVERHEAD};
 use crate::bpf::Take;
 use polder_buffers::RegionOptions;
@@ -40,8 +40,8 @@ pub(super) struct Obtained {
 /// # Errors
 /// [`OpenError`] for what would make opening fail at once: no such interface, impossible sizes.
 pub fn inspect(options: &Options, memory: RegionOptions) -> Result<Report, OpenError> {
-    let link = init::find(options, memory)?;
-    init::channels(&link, options)?;
+    let link = channels::find(options, memory)?;
+    channels::channels(&link, options)?;
     Ok(inspect_link(&link, memory, options, None))
 }
 
@@ -206,7 +206,7 @@ const GENERIC_ONLY: &[&str] =
     &["e1000", "e1000e", "8139cp", "8139too", "bonding", "802.1Q VLAN Support", "macvlan"];
 
 fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
-    let used = obtained.map(|obtained| obtained.queues).or_else(|| init::channels(link, options).ok())?;
+    let used = obtained.map(|obtained| obtained.queues).or_else(|| channels::channels(link, options).ok())?;
     let (Channels { receive, transmit }, name) = (used.channels, &link.name);
     if !used.known {
         let (all_receive, all_transmit) = (link.receive_queues, link.transmit_queues);

@@ -3,7 +3,6 @@
 //! All hand it to the AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
 //! `action` decides: to the kernel, or nowhere.
 
-use super::hook::Counting;
 use crate::bpf::assembler::{Assembler, Helper, Register, Width};
 use crate::bpf::classify::Target;
 use Register::{R0, R1, R2, R3, R6};
@@ -17,6 +16,23 @@ pub(super) enum Action {
     Drop = 1,
     /// The kernel receives it.
     Pass = 2,
+}
+
+/// The XDP hook of an interface whose program counts what goes to its sockets, and may carry flows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting<'a> {
+    /// The interface's number.
+    pub(super) interface: u32,
+    /// Its link-layer address.
+    pub(super) mac: [u8; 6],
+    /// Its queues that have sockets.
+    pub(super) queues: u32,
+    /// Windows of those.
+    pub(super) windows: BorrowedFd<'a>,
+    /// Bytes of each.
+    pub(super) window_bytes: u32,
+    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
+    pub(super) local_senders: bool,
 }
 
 /// The XDP hook of an interface, with the sockets of its queues.

@@ -10,14 +10,13 @@
 mod control;
 mod discard;
 pub(super) mod guard;
-mod local;
 mod open;
 mod parts;
 
-pub(super) use open::Wants;
 
-use super::drive::{BUDGET, Driver};
-use super::port::Statistics;
+use crate::Receiving;
+use super::drive::{BUDGET, Driver, QueueIdentity, SoftirqPause};
+use super::socket::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
@@ -29,6 +28,32 @@ use polder_datapath::scheduler::Ageing;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+/// Parameters of receiving from a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wants {
+    /// Identity of the queue.
+    pub(super) place: QueueIdentity,
+    /// Frames to keep posted.
+    pub(super) target: u32,
+    /// True if the socket drives the device when it is asked and nothing is there.
+    pub(super) busy_poll: bool,
+    /// True if the worker may drive the kernel's half by the arrivals.
+    pub(super) adapts: bool,
+    /// Pause between two polls in softirq, if the kernel receives where senders are, and the program drops what the worker
+    /// has no use for.
+    pub(super) softirq: Option<SoftirqPause>,
+    /// True if a packet longer than a slot comes in parts.
+    pub(super) multi_buffer: bool,
+    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
+    pub(super) local_senders: bool,
+    /// True if the program gives packets numbers, so that each that the kernel has lost is to be known before sleeping.
+    pub(super) numbered: bool,
+    /// The link's longest packet, where the device itself writes into the slots.
+    pub(super) longest: Option<u32>,
+    /// Refill threshold of the ring, and treatment of small packets.
+    pub(super) receiving: Receiving,
+}
 
 /// The receiving end of one queue of an interface; with `COPIES`, small packets move into fragments.
 #[derive(Debug)]

@@ -1,30 +1,17 @@
 //! One AF_XDP socket: its making, its binding, and its end.
 
+use super::bind::{SMALLEST_RING, Transfer, bind, register};
 use super::close::{self, End};
-use super::port::Statistics;
 use super::ring::RingMemory;
 use super::sys;
 use super::watch::Watch;
-use core::time::Duration;
 use polder_buffers::{Frame, Region};
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpRingOffset, XdpUmemReg,
-    XdpUmemRegFlags,
-};
+use rustix::net::xdp::XdpRingOffset;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-
-/// Method of moving packets between the device and the region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Transfer {
-    /// The device reads and writes the region itself.
-    pub(super) zero_copy: bool,
-    /// A packet may have several descriptors.
-    pub(super) multi_buffer: bool,
-}
 
 /// Entries of the rings, each a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +44,21 @@ fn bound(region: &Region, transfer: Transfer) -> Option<Arc<Core>> {
 
 fn remember(transfer: Transfer, core: &Arc<Core>) {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner).push((transfer, Arc::downgrade(core)));
+}
+
+/// Counters of the kernel at the sockets of an interface (`struct xdp_statistics`).
+///
+/// Packets that were lost are in the queues' own counters too, by reason, a moment later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets lost because no frame was posted or because they were longer than a slot.
+    pub dropped: u64,
+    /// Packets lost because the receive ring was full.
+    pub receive_ring_full: u64,
+    /// Times that the kernel found no frame posted. Not packets: those are in `dropped`.
+    pub fill_ring_empty: u64,
+    /// Descriptors of ours that the kernel refused, in either direction.
+    pub invalid: u64,
 }
 
 /// State shared by both directions of one queue: the socket, and the frames that outlive its rings.
@@ -131,7 +133,7 @@ pub(super) fn open(
     // 4. The rings, into our memory: Linux before 6.4 maps none of a bound socket.
     let rings = map(&socket, sizes).map_err(at("map the rings"))?;
     // 5. The binding, which the kernel refuses for a while after another socket has gone.
-    bind(&socket, interface, queue, transfer, sharing.as_deref()).map_err(at("bind to the queue"))?;
+    bind(&socket, interface, queue, transfer, sharing.as_deref().and_then(Core::socket)).map_err(at("bind to the queue"))?;
     drop(sharing);
     let zero_copy = transfer.zero_copy;
     let ingress = Ingress::Kernel { socket, watch, interface, queue, zero_copy };
@@ -141,19 +143,6 @@ pub(super) fn open(
     Ok((core, rings))
 }
 
-pub(super) fn register(socket: &OwnedFd, region: &Region) -> Result<(), Errno> {
-    let slot = region.slot_bytes();
-    let value = XdpUmemReg {
-        addr: region.base_address().expose_provenance() as u64,
-        len: u64::from(region.slots()) * u64::from(slot),
-        chunk_size: slot,
-        headroom: 0,
-        flags: XdpUmemRegFlags::empty(),
-        tx_metadata_len: 0,
-    };
-    sockopt::set_xdp_umem_reg(socket, value)
-}
-
 /// Lets one system call send the whole ring, and lets as much be on its way in the device.
 ///
 /// Kernels that do not know an option keep their limit; then a call sends less and is repeated.
@@ -161,44 +150,6 @@ fn raise_limits(socket: &OwnedFd, entries: u32) {
     let _ = sys::set_option(socket.as_fd(), libc::SOL_XDP, MAX_TX_SKB_BUDGET, entries);
     let bytes = entries.saturating_mul(SOCKET_BYTES_A_PACKET).min(u32::MAX >> 2);
     let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes);
-}
-
-pub(super) fn bind(
-    socket: &OwnedFd,
-    interface: u32,
-    queue: u32,
-    transfer: Transfer,
-    sharing: Option<&Core>,
-) -> Result<(), Errno> {
-    let mut wait = Duration::from_millis(1);
-    for _ in 0..BUSY_RETRIES {
-        let result = bind_once(socket, interface, queue, transfer, sharing);
-        if result != Err(Errno::BUSY) {
-            return result;
-        }
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(BUSY_LONGEST_WAIT);
-    }
-    Err(Errno::BUSY)
-}
-
-fn bind_once(
-    socket: &OwnedFd,
-    interface: u32,
-    queue: u32,
-    transfer: Transfer,
-    sharing: Option<&Core>,
-) -> Result<(), Errno> {
-    if let Some(shared_umem_fd) = sharing.and_then(Core::socket) {
-        // The other flags are those of the first socket; the kernel refuses them here.
-        let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
-        return rustix::net::bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd });
-    }
-    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-    flags.set(SocketAddrXdpFlags::XDP_ZEROCOPY, transfer.zero_copy);
-    flags.set(SocketAddrXdpFlags::XDP_COPY, !transfer.zero_copy);
-    flags.set(SocketAddrXdpFlags::XDP_USE_SG, transfer.multi_buffer);
-    rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
 }
 
 fn map(socket: &OwnedFd, sizes: RingSizes) -> Result<Rings, Errno> {
@@ -335,12 +286,7 @@ impl Drop for Core {
     }
 }
 
-/// Entries of a ring that is made because the kernel wants one.
-pub(super) const SMALLEST_RING: u32 = 2;
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: packets that one system call sends in copy mode.
 const MAX_TX_SKB_BUDGET: i32 = 9;
 /// Charge of a packet of two kilobytes to a socket's buffer, with room to spare.
 const SOCKET_BYTES_A_PACKET: u32 = 4096;
-/// Number of retries of a busy queue, and the pause between them: about one second in total.
-const BUSY_RETRIES: u32 = 25;
-const BUSY_LONGEST_WAIT: Duration = Duration::from_millis(50);

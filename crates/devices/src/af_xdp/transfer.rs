@@ -5,7 +5,8 @@ use super::link::LinkInfo;
 use super::netdev::{self, Features};
 use super::options::{Hook, Mode};
 use super::rx::guard::whole_at_most;
-use super::socket::{Refused, Transfer};
+use super::bind::Transfer;
+use super::socket::{Refused};
 use rustix::io::Errno;
 
 /// Binds in the first of `transfers` that all queues take; what the others were refused for goes to `reasons`.

@@ -9,22 +9,32 @@
 //! Cost: one system call a batch where the kernel asks for it (always, in copy mode); none per packet.
 
 mod chain;
-mod mute;
 mod open;
 
-pub(super) use mute::Mute;
-pub(super) use open::Limits;
 
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Turn, TxQueue};
 use rustix::io::Errno;
 use std::sync::Arc;
+
+/// Limits of the link.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// The link's MTU, which may change while the port is open.
+    pub(super) mtu: Arc<AtomicU32>,
+    /// Parts that a packet may have.
+    pub(super) segments: u32,
+    /// Frames that may be out, so that neither ring can overflow.
+    pub(super) capacity: u32,
+    /// True if the kernel copies packets when it is called.
+    pub(super) copies: bool,
+}
 
 /// The sending end of one queue of an interface.
 #[derive(Debug)]
@@ -256,3 +266,25 @@ const TAG: usize = 4;
 const KICKS: u32 = 64;
 /// Frames that one call takes back at most.
 const RECLAIM: u32 = 256;
+
+/// The sending end of a queue that has none.
+#[derive(Debug, Default)]
+pub(super) struct Mute {
+    counters: Arc<QueueCounters>,
+}
+
+impl TxQueue for Mute {
+    fn transmit(&mut self, _batch: &mut Batch, _pool: &mut Pool) {}
+
+    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+        Turn::Drained
+    }
+
+    fn held(&self) -> u32 {
+        0
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}

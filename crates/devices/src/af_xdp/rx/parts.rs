@@ -5,6 +5,7 @@ use super::guard::Judged;
 use crate::af_xdp::ring::Descriptor;
 use polder_buffers::{Packet, Pool, Segment};
 use polder_datapath::drops::DropReason;
+use polder_datapath::offload::{Recognised, recognise};
 
 impl<const COPIES: bool> Receiver<COPIES> {
     /// Adds a part to the packet that is being received; returns it when that was the last part, and believed.
@@ -69,3 +70,18 @@ fn has_room(packet: &Packet, part: &Segment) -> bool {
 
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;
+
+impl<const COPIES: bool> Receiver<COPIES> {
+    /// Does what a sender on this machine may have left to the device. `false` for what cannot be mended.
+    pub(super) fn finish(&mut self, packet: &mut Packet) -> bool {
+        match recognise(packet) {
+            Recognised::Complete => {}
+            Recognised::Partial => self.counters.partial_checksums.add(1),
+            Recognised::MissingCrc => {
+                self.counters.drops.count(DropReason::SctpNoChecksum, 1);
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,26 +1,12 @@
 //! Opening and closing of a transmitter.
 
-use super::Transmitter;
+use super::{Limits, Transmitter};
 use crate::af_xdp::posted::Posted;
 use crate::af_xdp::ring::{Consumer, Descriptor, Producer};
 use crate::af_xdp::socket::Core;
-use core::sync::atomic::AtomicU32;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use std::sync::Arc;
-
-/// Limits of the link.
-#[derive(Clone, Debug)]
-pub(in crate::af_xdp) struct Limits {
-    /// The link's MTU, which may change while the port is open.
-    pub(in crate::af_xdp) mtu: Arc<AtomicU32>,
-    /// Parts that a packet may have.
-    pub(in crate::af_xdp) segments: u32,
-    /// Frames that may be out, so that neither ring can overflow.
-    pub(in crate::af_xdp) capacity: u32,
-    /// True if the kernel copies packets when it is called.
-    pub(in crate::af_xdp) copies: bool,
-}
 
 impl Transmitter {
     pub(in crate::af_xdp) fn new(
