@@ -7,7 +7,7 @@
 use super::control::{ControlError, Pipe};
 use super::descriptor::Endpoints;
 use super::status::PortStatus;
-use super::transport::{Speed, UrbBuffer};
+use super::transport::{Completion, Speed, UrbBuffer};
 use crate::{Link, Receiving};
 use core::fmt::Debug;
 use core::future::Future;
@@ -163,3 +163,21 @@ pub(crate) trait Writer: Send {
 pub(crate) fn copy_plain(bytes: &[u8], receiving: &Receiving, pool: &mut Pool) -> Option<Packet> {
     receiving.copy(bytes, pool).or_else(|| Packet::copy_from(bytes, pool))
 }
+
+/// A received transfer and how far it has been read.
+#[derive(Debug)]
+pub(super) struct Filled<R: Reader> {
+    pub(super) done: Completion,
+    pub(super) cursor: R::Cursor,
+}
+
+impl<R: Reader> Filled<R> {
+    pub(super) fn new(done: Completion) -> Self {
+        Self { done, cursor: R::Cursor::default() }
+    }
+
+    pub(super) fn into_buffer(self) -> UrbBuffer {
+        self.done.urb.buffer
+    }
+}
+

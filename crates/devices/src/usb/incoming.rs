@@ -1,9 +1,9 @@
 //! Bulk-in transfers: asked for, ended, and what is lost with those that fail.
 
-use super::function::Function;
-use super::port::{Core, Kind};
-use super::rx::Filled;
+use super::function::{Filled, Function};
+use super::port::Core;
 use super::transport::{Completion, Setup, Status, Urb, UrbBuffer};
+use super::urbs::Kind;
 use polder_datapath::drops::DropReason;
 
 /// Received transfers that wait for a turn, at most, before URBs that complete are not resubmitted (A4 off).

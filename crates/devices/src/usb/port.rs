@@ -6,14 +6,13 @@
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
 use super::descriptor::Endpoints;
-use super::function::{Function, Transfers};
-use super::rx::Filled;
+use super::function::{Filled, Function, Transfers};
+use super::sending::Sending;
+use super::settings::{OpenError, Settings, Techniques};
 use super::status::PortStatus;
-use super::tasks::{BRING_UP, Outcome, Task, TaskError};
+use super::task::{BRING_UP, Outcome, Task, TaskError};
 use super::transport::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
-use super::tx::Sending;
-use super::urbs::Buffers;
-use super::{OpenError, Settings, Techniques};
+use super::urbs::{Buffers, Kind};
 use crate::Link;
 use core::time::Duration;
 use polder_buffers::Pool;
@@ -23,6 +22,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Between two looks at the link that no interrupt asks for.
+pub(super) const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
 /// Time for which putting the device to rest may take.
 pub(super) const REST: Nanos = Nanos::from_millis(300);
 /// Transfers in a row that may fail before the port is given up.
@@ -35,50 +36,6 @@ const FIRST_LOOK: Nanos = Nanos::from_millis(500);
 const SPARE_BUFFERS: usize = 2;
 /// Bytes of an interrupt transfer: a packet of its endpoint, within these bounds.
 const INTERRUPT_BYTES: (u16, u16) = (8, 64);
-
-/// First bit of a URB's place in its name.
-const PLACE_SHIFT: u32 = 2;
-/// Bits of a URB's kind in its name.
-const KIND_MASK: u32 = (1 << PLACE_SHIFT) - 1;
-
-/// The kind of a URB, in the lower bits of its name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Control,
-    Interrupt,
-    Receive,
-    Send,
-}
-
-impl Kind {
-    pub(super) const fn id(self) -> u32 {
-        match self {
-            Self::Control => 0,
-            Self::Interrupt => 1,
-            Self::Receive => 2,
-            Self::Send => 3,
-        }
-    }
-
-    /// The name of the URB in `place`.
-    pub(super) fn at(self, place: usize) -> u32 {
-        self.id() | u32::try_from(place).unwrap_or(0) << PLACE_SHIFT
-    }
-
-    /// The place of a URB.
-    pub(super) const fn place(id: u32) -> usize {
-        (id >> PLACE_SHIFT) as usize
-    }
-
-    const fn of(id: u32) -> Self {
-        match id & KIND_MASK {
-            0 => Self::Control,
-            1 => Self::Interrupt,
-            2 => Self::Receive,
-            _ => Self::Send,
-        }
-    }
-}
 
 /// Both ends' common state.
 pub(super) struct Core<F: Function> {

@@ -5,10 +5,8 @@
 //! back to the bus at once. Frames are copied out of the URB: a URB of 32 KiB holds more frames than
 //! any of them ought to keep waiting. Small ones are copied into fragments, several to a page.
 
-use super::function::{Function, Malformed, Reader};
-use super::port::Core;
-use super::tasks::LINK_PERIOD;
-use super::transport::{Completion, UrbBuffer};
+use super::function::{Filled, Function, Malformed, Reader};
+use super::port::{Core, LINK_PERIOD};
 use super::tx::SharedCore;
 use crate::Receiving;
 use polder_buffers::{Batch, Packet, Pool};
@@ -22,23 +20,6 @@ use std::sync::Arc;
 
 /// Frames that a transfer of 32 KiB can hold, and one more.
 const OVERFLOW: usize = 32 * 1024 / 28 + 1;
-
-/// A received transfer and how far it has been read.
-#[derive(Debug)]
-pub(super) struct Filled<R: Reader> {
-    done: Completion,
-    cursor: R::Cursor,
-}
-
-impl<R: Reader> Filled<R> {
-    pub(super) fn new(done: Completion) -> Self {
-        Self { done, cursor: R::Cursor::default() }
-    }
-
-    pub(super) fn into_buffer(self) -> UrbBuffer {
-        self.done.urb.buffer
-    }
-}
 
 /// Result of reading a frame.
 enum Read {

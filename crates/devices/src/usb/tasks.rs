@@ -3,40 +3,16 @@
 
 use super::control::{CONTROL_BYTES, ControlError};
 use super::function::Function;
-use super::port::{Core, Kind, REST};
+use super::port::{Core, LINK_PERIOD, REST};
+use super::task::{Ended, Outcome, Task, TaskError};
 use super::transport::Urb;
-use core::future::Future;
-use core::pin::Pin;
+use super::urbs::Kind;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 
-/// Time for which bringing a device up may take in all. The some 200 requests of a LAN78xx may each take 50 ms, as
-/// behind a distant server, and longer when filters are set.
-pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 /// Time for which a control request may take on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
-/// Between two looks at the link that no interrupt asks for.
-pub(super) const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
-
-/// Result of a task.
-pub(super) enum Outcome<F: Function> {
-    Found(Box<F::Found>),
-    Report(F::Report),
-    Cleared(u8),
-    AtRest,
-}
-
-/// Reason why a task has failed.
-#[derive(Debug)]
-pub(super) enum TaskError<E> {
-    Init(E),
-    Control(ControlError),
-}
-
-type Ended<F> = Result<Outcome<F>, TaskError<<F as Function>::Error>>;
-
-pub(super) type Task<F> = Pin<Box<dyn Future<Output = Ended<F>> + Send>>;
 
 impl<F: Function> Core<F> {
     /// Waits until the task that is under way has ended, the time is over, or it is `cancelled`.

@@ -106,3 +106,49 @@ impl Buffers {
         self.bytes
     }
 }
+
+/// First bit of a URB's place in its name.
+const PLACE_SHIFT: u32 = 2;
+
+/// Bits of a URB's kind in its name.
+const KIND_MASK: u32 = (1 << PLACE_SHIFT) - 1;
+
+/// The kind of a URB, in the lower bits of its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Control,
+    Interrupt,
+    Receive,
+    Send,
+}
+
+impl Kind {
+    pub(super) const fn id(self) -> u32 {
+        match self {
+            Self::Control => 0,
+            Self::Interrupt => 1,
+            Self::Receive => 2,
+            Self::Send => 3,
+        }
+    }
+
+    /// The name of the URB in `place`.
+    pub(super) fn at(self, place: usize) -> u32 {
+        self.id() | u32::try_from(place).unwrap_or(0) << PLACE_SHIFT
+    }
+
+    /// The place of a URB.
+    pub(super) const fn place(id: u32) -> usize {
+        (id >> PLACE_SHIFT) as usize
+    }
+
+    pub(super) const fn of(id: u32) -> Self {
+        match id & KIND_MASK {
+            0 => Self::Control,
+            1 => Self::Interrupt,
+            2 => Self::Receive,
+            _ => Self::Send,
+        }
+    }
+}
+
