@@ -3,7 +3,7 @@
 //! A message to be sent is cut into fragments of what the function takes; received fragments are put together by
 //! an [`Assembler`]. Lengths and counts are checked before they are used, and a message has a bound.
 
-use super::service::ServiceId;
+use super::service::{ServiceId, word};
 
 /// Bytes of the header of every message.
 const HEADER: usize = 12;
@@ -223,11 +223,6 @@ fn head(kind: u32, bytes: usize, transaction: u32) -> Vec<u8> {
 
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-/// The word at `at`.
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
 }
 
 /// A message of which fragments have come.

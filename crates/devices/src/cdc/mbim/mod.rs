@@ -15,9 +15,11 @@
 //!
 //! Source: MBIM 1.0 with errata 1.
 
+mod ip;
 pub mod message;
 pub mod service;
 pub mod session;
+mod state;
 
 mod frames;
 mod function;

@@ -1,39 +1,10 @@
 //! Permanent faults of a broken function. Each of them is caught by the kernel's driver in a guest.
 
-use super::Device;
+use super::{Device, FaultyDevice};
 use crate::cdc::Subclass;
 
 /// Transfers to the host of which one is lost.
 const LOST_EVERY: u64 = 50;
-
-/// Permanent fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultyDevice {
-    /// Blocks to the host have another signature.
-    Signature,
-    /// Headers of blocks to the host name a place in front of their table.
-    TablePlace,
-    /// Tables of blocks to the host have another signature.
-    TableSignature,
-    /// The first datagram of a block to the host is a byte longer than its table says.
-    ShortDatagram,
-    /// The first datagram of a block to the host begins two bytes in front of where its table says.
-    LateDatagram,
-    /// A byte of the first frame of a transfer to the host is changed.
-    ChangedByte,
-    /// A transfer to the host is lost, time and again.
-    LostTransfers,
-    /// Transfers to the host end a byte early.
-    CutTransfers,
-    /// A byte of each frame from the host is changed.
-    ChangedFrames,
-    /// The string with the MAC address has another one.
-    OtherAddress,
-    /// Notifications say that there is no link.
-    NoConnection,
-    /// Notifications say half of the speed.
-    HalfSpeed,
-}
 
 impl Device {
     /// A transfer to the host, as the device makes it; `None` when it loses it.

@@ -6,25 +6,26 @@
 //! | `decode` | blocks from the host; what is against the specification or the device's wishes is noted |
 //! | `describe` | descriptors |
 //! | `control` | endpoint 0 |
-//! | `faulty` | permanent faults |
+//! | `bus` | transfers in and out |
+//! | `options` `faulty` | properties, permanent faults |
 //!
 //! Neither `encode` nor `decode` uses code of the driver. [`Device`] has no clock and no threads.
 
+mod bus;
 mod control;
 mod decode;
 mod describe;
 mod encode;
 mod faulty;
+mod options;
 
 pub use decode::{Expected, Violation, decode};
 pub use encode::{Style, encode};
-pub use faulty::FaultyDevice;
+pub use options::{Fault, FaultyDevice, Options};
 
-use super::descriptor::{Subclass, capability};
-use super::mbim::model::{Modem, ModemOptions};
-use super::request::NtbParameters;
-use crate::usb::model::{Identity, Model};
-use crate::usb::{Completion, Speed, Status, Urb};
+use super::descriptor::Subclass;
+use super::mbim::model::Modem;
+use crate::usb::{Completion, Status, Urb};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
@@ -36,110 +37,6 @@ pub const BULK_IN: u8 = 0x81;
 pub const BULK_OUT: u8 = 0x01;
 /// Frames that wait for the host at most; more are lost.
 const QUEUE: usize = 4096;
-
-/// Properties of the imitated function.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Its subclass.
-    pub subclass: Subclass,
-    /// The bus it is on.
-    pub speed: Speed,
-    /// Vendor and product of the device.
-    pub identity: (u16, u16),
-    /// The MAC address in its string.
-    pub mac: [u8; 6],
-    /// Longest frame, Ethernet header included, FCS excluded.
-    pub longest: u16,
-    /// Optional requests that it knows.
-    pub capabilities: u8,
-    /// Its wishes for blocks.
-    pub parameters: NtbParameters,
-    /// Shape of the blocks that it makes.
-    pub style: Style,
-    /// Frames that it puts into a block at most.
-    pub frames_per_block: usize,
-    /// True if it has a link from the start.
-    pub link: bool,
-    /// Its speed in bits a second.
-    pub bits_per_second: u32,
-    /// True if the data of a notification come in a transfer of their own.
-    pub splits_notifications: bool,
-    /// True if it sends no notifications.
-    pub is_silent: bool,
-    /// Interval at which it repeats them, if it does.
-    pub repeats: Option<Nanos>,
-    /// Modem of an MBIM function.
-    pub modem: ModemOptions,
-    /// Permanent fault, if it is broken.
-    pub faulty: Option<FaultyDevice>,
-}
-
-impl Default for Options {
-    /// NCM at high speed with blocks of 16 KiB, as the gadget of Linux has it.
-    fn default() -> Self {
-        Self {
-            subclass: Subclass::Ncm,
-            speed: Speed::High,
-            identity: (0x0525, 0xa4a1),
-            mac: [0x02, 0x0c, 0xdc, 0, 0, 1],
-            longest: 1518,
-            capabilities: capability::PACKET_FILTER | capability::CRC_MODE,
-            parameters: NtbParameters {
-                formats: 3,
-                in_bytes: 16 * 1024,
-                in_divisor: 4,
-                in_remainder: 0,
-                in_alignment: 4,
-                out_bytes: 16 * 1024,
-                out_divisor: 4,
-                out_remainder: 0,
-                out_alignment: 4,
-                out_datagrams: 0,
-            },
-            style: Style::default(),
-            frames_per_block: 32,
-            link: true,
-            bits_per_second: 425_984_000,
-            splits_notifications: false,
-            is_silent: false,
-            repeats: None,
-            modem: ModemOptions::default(),
-            faulty: None,
-        }
-    }
-}
-
-/// Fault that occurs once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The next transfer to the host has these bytes.
-    Replace(Vec<u8>),
-    /// The next transfer to the host has this byte changed.
-    Corrupt {
-        /// Position of the byte, modulo the length.
-        at: usize,
-        /// Its bits that change.
-        bits: u8,
-    },
-    /// The next transfer to the host is cut to this number of bytes.
-    Cut(usize),
-    /// The next transfer to the host says that it is longer than was asked for.
-    Oversized,
-    /// The next transfer to the host ends with STALL.
-    StallIn,
-    /// The next transfer to the device ends with STALL.
-    StallOut,
-    /// The next transfer to the device ends with an error of the bus, after so many bytes.
-    ErrorOut(usize),
-    /// The next transfer to the device ends well, after so many bytes.
-    ShortOut(usize),
-    /// The next control request ends with STALL.
-    StallControl,
-    /// The next answer to GET_NTB_PARAMETERS.
-    Parameters(Vec<u8>),
-    /// The next notification has these bytes.
-    Notification(Vec<u8>),
-}
 
 /// One device.
 #[derive(Debug)]
@@ -558,117 +455,4 @@ fn is_of_bulk_in(fault: &Fault) -> bool {
         fault,
         Fault::Replace(_) | Fault::Corrupt { .. } | Fault::Cut(_) | Fault::Oversized | Fault::StallIn
     )
-}
-
-impl Model for Device {
-    fn identity(&self) -> Identity {
-        let (vendor, product) = self.options.identity;
-        let interfaces: &'static [[u8; 3]] = match self.options.subclass {
-            Subclass::Mbim if self.options.modem.is_dual => &[[2, 13, 0], [10, 0, 1]],
-            Subclass::Mbim => &[[2, 14, 0], [10, 0, 2]],
-            Subclass::Ncm => &[[2, 13, 0], [10, 0, 1]],
-            Subclass::Ecm => &[[2, 6, 0], [10, 0, 0]],
-        };
-        let speed = self.options.speed;
-        Identity { vendor, product, speed, class: [2, 0, 0], interfaces, interrupt: NOTIFY }
-    }
-
-    fn submit(&mut self, urb: Urb) {
-        if !self.plugged {
-            return self.finish(urb, Status::Gone, 0);
-        }
-        match urb.endpoint {
-            0 => self.control(urb),
-            BULK_IN if self.has_data() => self.receiving.push_back(urb),
-            BULK_OUT if self.has_data() => self.take(urb),
-            NOTIFY if self.configured => self.interrupts.push_back(urb),
-            _ => self.finish(urb, Status::Stall, 0),
-        }
-    }
-
-    fn cancel(&mut self, id: u32) -> bool {
-        let found = [&mut self.receiving, &mut self.interrupts].into_iter().find_map(|queue| {
-            let at = queue.iter().position(|urb| urb.id == id)?;
-            queue.remove(at)
-        });
-        let Some(urb) = found else { return false };
-        self.finish(urb, Status::Cancelled, 0);
-        true
-    }
-
-    fn cancel_endpoint(&mut self, endpoint: u8) {
-        let queues = [&self.receiving, &self.interrupts];
-        let pending = queues.into_iter().flatten().filter(|urb| urb.endpoint == endpoint);
-        let ids: Vec<u32> = pending.map(|urb| urb.id).collect();
-        for id in ids {
-            self.cancel(id);
-        }
-    }
-
-    fn complete(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
-    }
-
-    fn advance(&mut self, now: Nanos) {
-        if self.plugged {
-            self.repeat(now);
-            self.announce();
-            self.run_interrupts();
-            self.run_bulk_in();
-        }
-    }
-
-    fn next_event(&self) -> Option<Nanos> {
-        self.options.repeats.map(|_| self.repeats_at)
-    }
-
-    fn is_plugged(&self) -> bool {
-        self.plugged
-    }
-
-    fn plug(&mut self) {
-        let completions = core::mem::take(&mut self.completions);
-        *self = Self { completions, ..Self::new(self.options.clone()) };
-    }
-
-    fn unplug(&mut self) {
-        self.plugged = false;
-        let queues = [&mut self.receiving, &mut self.interrupts];
-        let pending: Vec<Urb> = queues.into_iter().flat_map(core::mem::take).collect();
-        pending.into_iter().for_each(|urb| self.finish(urb, Status::Gone, 0));
-    }
-
-    fn is_paced(&self) -> bool {
-        false
-    }
-
-    fn wire_free_at(&self) -> Nanos {
-        Nanos(0)
-    }
-
-    fn holds_partner(&self) -> bool {
-        self.to_host.len() >= QUEUE
-    }
-
-    fn wire_in(&mut self, frame: &[u8], _start: Nanos) -> bool {
-        if !self.link || !self.plugged || !self.has_data() || self.to_host.len() >= QUEUE {
-            self.lost += 1;
-            return false;
-        }
-        let is_short = if self.is_mbim() {
-            let packet = packet_in(frame).filter(|&(session, _)| self.modem.is_active(session));
-            packet.is_some_and(|(_, packet)| packet.len() <= usize::from(self.options.longest))
-        } else {
-            frame.len() <= usize::from(self.options.longest)
-        };
-        if !is_short {
-            return false;
-        }
-        self.to_host.push_back(frame.to_vec());
-        true
-    }
-
-    fn wire_out(&mut self) -> Option<Vec<u8>> {
-        self.to_wire.pop_front()
-    }
 }

@@ -1,6 +1,7 @@
 //! Information of answers, and the state behind it.
 
-use super::{BASIC_CONNECT, ModemOptions, bytes_of, narrow, word};
+use super::message::{BASIC_CONNECT, bytes_of, narrow, word};
+use super::options::ModemOptions;
 use std::collections::BTreeMap;
 
 /// Context type of the Internet.

@@ -1,58 +1,8 @@
 //! Answers that are wrong on purpose.
 
 use super::answers::Answer;
-use super::{COMMAND, DONE, Modem, bytes_of, narrow};
-
-/// A way in which the modem lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// OPEN fails.
-    OpenFails,
-    /// Each command is answered as if the function were not open.
-    Forgets,
-    /// Commands are not answered.
-    Silent,
-    /// Answers are not announced.
-    NoNotification,
-    /// Answers have another transaction number.
-    OtherTransaction,
-    /// Answers have another service.
-    OtherService,
-    /// Answers have the number of another command.
-    OtherCommand,
-    /// The length of a message is too large.
-    LongerThanItIs,
-    /// A message ends early.
-    Cut,
-    /// The information is said to be longer than it is.
-    InformationBeyond,
-    /// The last fragment is missing.
-    FragmentMissing,
-    /// Two fragments are swapped.
-    FragmentsSwapped,
-    /// Fragments are said to be more than they are.
-    FragmentCount,
-    /// Each answer comes twice.
-    Twice,
-    /// Strings and lists stand outside of the information.
-    Outside,
-    /// Strings are no UTF-16.
-    NotText,
-    /// More addresses than there are.
-    ManyAddresses,
-    /// A network of more bits than an address has.
-    LongPrefix,
-    /// CONNECT answers for another session.
-    OtherSession,
-    /// CONNECT fails.
-    NoConnection,
-    /// CONNECT succeeds, and the session is not active.
-    NotActive,
-    /// The registration is denied.
-    Denied,
-    /// An MTU with which nothing can be sent.
-    TinyMtu,
-}
+use super::message::{COMMAND, DONE, bytes_of, narrow};
+use super::{Lie, Modem};
 
 impl Lie {
     /// All of them.

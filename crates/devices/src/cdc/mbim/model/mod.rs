@@ -2,6 +2,8 @@
 //!
 //! | file | what it imitates |
 //! |---|---|
+//! | `message` | words of messages |
+//! | `options` | properties of the modem |
 //! | `answers` | information of answers |
 //! | `lies` | answers that are wrong on purpose |
 //!
@@ -9,69 +11,17 @@
 
 mod answers;
 mod lies;
+mod message;
+mod options;
 
-pub use lies::Lie;
+pub use options::{Lie, ModemOptions};
 
 use answers::{Answer, Sessions};
+use message::{
+    BASIC_CONNECT, CLOSE, COMMAND, DONE, FRAGMENT, FUNCTION_ERROR, HEADER, HOST_ERROR, INDICATE_STATUS,
+    LENGTH_MISMATCH, NOT_OPENED, OPEN, OUT_OF_SEQUENCE, bytes_of, narrow, word,
+};
 use std::collections::VecDeque;
-
-/// Types of messages.
-const OPEN: u32 = 1;
-const CLOSE: u32 = 2;
-const COMMAND: u32 = 3;
-const HOST_ERROR: u32 = 4;
-/// Difference between the type of a request and that of its answer.
-const DONE: u32 = 0x8000_0000;
-const FUNCTION_ERROR: u32 = 0x8000_0004;
-const INDICATE_STATUS: u32 = 0x8000_0007;
-/// Errors that the function tells.
-const NOT_OPENED: u32 = 5;
-const OUT_OF_SEQUENCE: u32 = 2;
-const LENGTH_MISMATCH: u32 = 3;
-/// Bytes of the headers of a message and of a fragment.
-const HEADER: usize = 12;
-const FRAGMENT: usize = 20;
-/// The service Basic Connect.
-const BASIC_CONNECT: [u8; 16] = *b"\xa2\x89\xcc\x33\xbc\xbb\x8b\x4f\xb6\xb0\x13\x3e\xc2\xaa\xe6\xdf";
-
-/// Properties of a modem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModemOptions {
-    /// Longest control message, in bytes.
-    pub message_bytes: u16,
-    /// True if the function is NCM, too.
-    pub is_dual: bool,
-    /// PIN that the SIM wants.
-    pub pin: Option<String>,
-    /// Access point names that the network has; any if there are none.
-    pub apns: Vec<String>,
-    /// User and password that the network wants.
-    pub login: Option<(String, String)>,
-    /// Number of questions for the registration that are answered with "searching".
-    pub searches: u32,
-    /// True if the radio is switched off at the start.
-    pub radio_off: bool,
-    /// MTU that the network tells.
-    pub mtu: u32,
-    /// Destination and source of frames to the wire.
-    pub wire: [[u8; 6]; 2],
-}
-
-impl Default for ModemOptions {
-    fn default() -> Self {
-        Self {
-            message_bytes: 4096,
-            is_dual: false,
-            pin: None,
-            apns: Vec::new(),
-            login: None,
-            searches: 1,
-            radio_off: true,
-            mtu: 1420,
-            wire: [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]],
-        }
-    }
-}
 
 /// A message of the host of which fragments have come.
 #[derive(Clone, Debug, Default)]
@@ -96,18 +46,6 @@ pub struct Modem {
     violations: Vec<&'static str>,
     commands: Vec<(u32, bool)>,
     host_errors: u32,
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-}
-
-fn bytes_of(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn narrow(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 impl Modem {
