@@ -1,12 +1,12 @@
 //! Bringing the device up: the manual's chapter 14, step by step.
 
-use super::Options;
 use super::access::{Access, AccessError};
 use super::desc::DESCRIPTOR_BYTES;
 use super::layout::Layout;
+use super::options::{LAYER_2_MTU, OVERHEAD, Options, ReceiveFilter};
 use super::regs::{
     ADDRESS_VALID, ADDRESSES, CTRL, FCAH, FCAL, FCRTH, FCRTL, FCT, FCTTV, IMC, MTA, PBA, RADV, RAH, RAL,
-    RCTL, RCTL_SIZE_SHIFT, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS,
+    RCTL, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS,
     TADV, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, TIDV, TIPG, TIPG_COPPER, TXDCTL, TXDCTL_AT_ONCE, VET, VFTA,
     ctrl, phy, rctl, rxcsum, tctl,
 };
@@ -28,17 +28,6 @@ const PAUSE_TYPE: u32 = 0x8808;
 /// Sends begin at the pause levels with a frame on the way from either side.
 const PAUSE_SPARE: u32 = 2 * 1024;
 const TAG_TYPE: u32 = 0x8100;
-
-/// Frames that a port receives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ReceiveFilter {
-    /// All of them, as a bridge needs it.
-    #[default]
-    All,
-    /// Frames to its own address, to broadcast, and to these addresses and groups. Groups pass by a hash of 12
-    /// bits, so some others pass too; more than 15 unicast addresses let all unicast pass.
-    Addresses(Vec<[u8; 6]>),
-}
 
 /// Source of a port's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,14 +168,14 @@ fn find_address(
 }
 
 fn set_flow_control(access: &Access, options: &Options) {
-    let kib = if options.mtu > super::LAYER_2_MTU { RECEIVE_KIB_LONG } else { RECEIVE_KIB };
+    let kib = if options.mtu > LAYER_2_MTU { RECEIVE_KIB_LONG } else { RECEIVE_KIB };
     access.write(PBA, kib);
     access.write(FCAL, PAUSE_ADDRESS[0]);
     access.write(FCAH, PAUSE_ADDRESS[1]);
     access.write(FCT, PAUSE_TYPE);
     access.write(FCTTV, PAUSE_TIME);
     // A frame that is being received and one that the partner had begun have room above the upper level.
-    let longest = u32::from(options.mtu) + super::OVERHEAD;
+    let longest = u32::from(options.mtu) + OVERHEAD;
     let high = (kib * 1024).saturating_sub(2 * longest + PAUSE_SPARE) & !7;
     access.write(FCRTH, if options.flow_control { high } else { 0 });
     access.write(FCRTL, if options.flow_control { (high / 2) & !7 } else { 0 });
@@ -249,24 +238,9 @@ fn bytes(ring: &Ring) -> u32 {
     u32::try_from(ring.len() * DESCRIPTOR_BYTES).unwrap_or(0)
 }
 
-/// Size field of a receive buffer of `bytes` bytes, a power of two from 256 to 16 384 (13.4.22).
-pub(super) fn size_field(bytes: u16) -> u32 {
-    let (extension, bytes) = if bytes >= 4096 { (rctl::SIZE_EXTENSION, bytes / 16) } else { (0, bytes) };
-    // 2048 is 0, 1024 is 1, 512 is 2, 256 is 3; with the extension, reserved, 16 384, 8192, 4096.
-    extension | (11_u32.saturating_sub(bytes.trailing_zeros()) & 3) << RCTL_SIZE_SHIFT
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_as_the_manual_codes_them() {
-        let sizes = [2048, 1024, 512, 256, 16_384, 8192, 4096].map(size_field);
-        let extension = rctl::SIZE_EXTENSION;
-        let long = [extension | 0x1_0000, extension | 0x2_0000, extension | 0x3_0000];
-        assert_eq!(sizes, [[0, 0x1_0000, 0x2_0000, 0x3_0000].as_slice(), &long].concat()[..]);
-    }
 
     #[test]
     fn addresses_are_believed_when_the_eeprom_is_right() {

@@ -1,7 +1,7 @@
 //! Place of received bytes in a frame, by the frame's size and the link's MTU.
 
-use super::init::size_field;
-use super::regs::rctl;
+use super::options::LAYER_2_MTU;
+use super::regs::{RCTL_SIZE_SHIFT, rctl};
 
 /// Place and size of the receive buffer in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Layout {
     /// A device that accepts no frame above 1522 bytes writes no more than that, so that it may be told 2048 where
     /// 1522 fit. Otherwise a frame has as many buffers as it takes.
     pub(super) fn new(slot_bytes: u32, headroom: u16, mtu: u16) -> Option<Self> {
-        let is_long = mtu > super::LAYER_2_MTU;
+        let is_long = mtu > LAYER_2_MTU;
         let room = u16::try_from(slot_bytes.checked_sub(u32::from(headroom))?).ok()?;
         if !is_long && room >= SHORT {
             return Some(Self { offset: headroom, size: 2048, room: room.min(2048), is_long });
@@ -36,6 +36,13 @@ impl Layout {
     pub(super) fn control(self) -> u32 {
         size_field(self.size) | if self.is_long { rctl::LONG } else { 0 }
     }
+}
+
+/// Size field of a receive buffer of `bytes` bytes, a power of two from 256 to 16 384 (13.4.22).
+fn size_field(bytes: u16) -> u32 {
+    let (extension, bytes) = if bytes >= 4096 { (rctl::SIZE_EXTENSION, bytes / 16) } else { (0, bytes) };
+    // 2048 is 0, 1024 is 1, 512 is 2, 256 is 3; with the extension, reserved, 16 384, 8192, 4096.
+    extension | (11_u32.saturating_sub(bytes.trailing_zeros()) & 3) << RCTL_SIZE_SHIFT
 }
 
 /// Longest frame with FCS of a device that accepts no long ones.
@@ -55,5 +62,13 @@ mod tests {
         assert_eq!(layout(1024, 1500), Some((512, 512)));
         assert_eq!(layout(512, 1500), Some((256, 256)));
         assert_eq!(layout(256, 1500), None);
+    }
+
+    #[test]
+    fn sizes_are_as_the_manual_codes_them() {
+        let sizes = [2048, 1024, 512, 256, 16_384, 8192, 4096].map(size_field);
+        let extension = rctl::SIZE_EXTENSION;
+        let long = [extension | 0x1_0000, extension | 0x2_0000, extension | 0x3_0000];
+        assert_eq!(sizes, [[0, 0x1_0000, 0x2_0000, 0x3_0000].as_slice(), &long].concat()[..]);
     }
 }

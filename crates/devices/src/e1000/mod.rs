@@ -29,6 +29,7 @@ mod init;
 mod layout;
 mod link;
 mod offload;
+mod options;
 mod port;
 mod posting;
 mod ring;
@@ -41,72 +42,30 @@ mod tx;
 pub mod model;
 
 pub use access::AccessError;
-pub use init::{Found, InitError, MacSource, ReceiveFilter};
+pub use init::{Found, InitError, MacSource};
+pub use options::{LARGEST_MTU, Options, ReceiveFilter};
 pub use rx::E1000Rx;
 pub use status::{End, Facts, PortStatus};
 pub use tx::E1000Tx;
 
 use crate::pci::{Device, Dma, DmaError};
-use crate::{Abilities, Queue, Receiving};
+use crate::{Abilities, Queue};
 use access::Access;
 use desc::DESCRIPTOR_BYTES;
 use layout::Layout;
-use polder_buffers::{HEADROOM, Region};
+use polder_buffers::Region;
 use polder_datapath::units::Nanos;
 use port::Core;
 use ring::Ring;
 use std::sync::Arc;
 
-/// Bytes of a frame beside its network packet: Ethernet header, a tag, FCS.
-const OVERHEAD: u32 = 14 + 4 + 4;
 /// Vendor, device and name of the chips that the driver knows: 82540EM (also on main boards), 82545EM (copper).
 pub const CHIPS: &[((u16, u16), &str)] =
     &[((0x8086, 0x100e), "82540EM"), ((0x8086, 0x1015), "82540EM"), ((0x8086, 0x100f), "82545EM")];
-/// Largest MTU of a device that accepts no frames above 1522 bytes.
-const LAYER_2_MTU: u16 = 1500;
-/// The largest MTU: frames of 16 128 bytes, FCS included (8254x SDM, 13.4.22).
-pub const LARGEST_MTU: u16 = 16_128 - 22;
 /// Descriptors of a ring, at most (13.4.27: 4096 on these chips).
 const LARGEST_RING: u16 = 4096;
 /// Time between two looks at a PHY that was asked.
 const LOOK: Nanos = Nanos(20_000);
-
-/// Options of opening a port.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Longest network packet, at most [`LARGEST_MTU`].
-    pub mtu: u16,
-    /// The address to use in place of the device's own.
-    pub mac: Option<[u8; 6]>,
-    /// Frames that are received.
-    pub receive: ReceiveFilter,
-    /// True if pause frames are offered to the partner.
-    pub flow_control: bool,
-    /// True if the device takes tags out of received frames; the driver puts them back where the wire has them.
-    pub vlan_offload: bool,
-    /// Descriptors of the receive ring: a power of two from 8 to 4096. One of them always stays free.
-    pub receive_ring: u16,
-    /// Descriptors of the transmit ring.
-    pub transmit_ring: u16,
-    /// Threshold for posting frames, treatment of small packets, and room in front of packets.
-    pub receiving: Receiving,
-}
-
-impl Default for Options {
-    /// MTU 1500, all frames, pause frames, rings of 256.
-    fn default() -> Self {
-        Self {
-            mtu: 1500,
-            mac: None,
-            receive: ReceiveFilter::All,
-            flow_control: true,
-            vlan_offload: false,
-            receive_ring: 256,
-            transmit_ring: 256,
-            receiving: Receiving { headroom: HEADROOM, ..Receiving::default() },
-        }
-    }
-}
 
 /// Reason why a device could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -222,9 +181,4 @@ pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000,
     let tx = E1000Tx::new(core, transmit, options);
     let port = Port { status, access, dma };
     Ok(E1000 { mac: found.mac, mtu: options.mtu, port, queue: Queue { rx, tx } })
-}
-
-/// The longest frame of a link, in bytes, a tag included, FCS excluded.
-fn longest(mtu: u16) -> usize {
-    usize::from(mtu) + 14 + 4
 }

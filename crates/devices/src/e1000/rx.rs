@@ -9,10 +9,12 @@
 //!
 //! Cost: one write to the device a turn that posts frames; four accesses before sleeping, four after.
 
-use super::Options;
+mod control;
+
 use super::desc::{RxWord, rx_error, rx_status};
 use super::layout::Layout;
 use super::link::LinkWatch;
+use super::options::{Options, longest};
 use super::port::Core;
 use super::posting::Posting;
 use super::regs::{ICR, IMC, IMS, ITR, RDT, icr};
@@ -25,7 +27,7 @@ use crate::pci::ALL_ONES;
 use polder_buffers::{Batch, ChecksumState, Frame, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Armed, Budget, Drive, Driven, RxControl, RxQueue, Turn};
+use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -95,7 +97,7 @@ impl core::fmt::Debug for E1000Rx {
 impl E1000Rx {
     pub(super) fn new(core: Arc<Core>, ring: Ring, layout: Layout, options: &Options) -> Self {
         let totals = Totals::begin(&core.access);
-        let (longest, descriptors) = (super::longest(options.mtu), ring.len());
+        let (longest, descriptors) = (longest(options.mtu), ring.len());
         Self {
             frames: (0..descriptors).map(|_| None).collect(),
             ring,
@@ -488,42 +490,5 @@ impl RxQueue for E1000Rx {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
-    }
-}
-
-impl RxControl for E1000Rx {
-    /// Interrupts are off except while the worker sleeps, so that a polled queue needs nothing more.
-    fn set_mode(&mut self, drive: Drive) -> Driven {
-        match drive {
-            Drive::Interrupts(least) => self.throttle.set_floor(least),
-            Drive::Polled => {}
-        }
-        Driven::Yes
-    }
-
-    /// Frames for which none is posted die in the device.
-    fn set_posted_limit(&mut self, frames: u32) {
-        self.posting.set_consumers(frames);
-    }
-
-    fn set_waiting_limit(&mut self, packets: Option<u32>) {
-        self.posting.set_workers(packets);
-    }
-
-    fn has_backlog(&mut self) -> bool {
-        self.posting.take_run_out()
-    }
-}
-
-impl Drop for E1000Rx {
-    fn drop(&mut self) {
-        if !self.core.is_closed() {
-            self.core.access.write(IMC, ALL_ONES);
-            self.core.access.write(super::regs::RCTL, 0);
-            self.read_statistics();
-        }
-        let unfinished = self.unfinished.take().into_iter().flat_map(Packet::into_segments);
-        self.core.leave(unfinished.map(|segment| segment.frame));
-        self.core.leave(self.frames.iter_mut().filter_map(Option::take));
     }
 }

@@ -10,9 +10,9 @@
 //!
 //! Cost: one write to the device a batch, none for taking frames back.
 
-use super::Options;
 use super::desc::{Context, LONGEST_BUFFER, TX_DATA, TX_DONE, tx_command};
 use super::offload::{Treatment, prepare};
+use super::options::{Options, longest};
 use super::port::Core;
 use super::regs::TDT;
 use super::ring::Ring;
@@ -82,7 +82,7 @@ impl E1000Tx {
             reports: VecDeque::with_capacity(ring.len()),
             held: 0,
             context: None,
-            longest: super::longest(options.mtu),
+            longest: longest(options.mtu),
             fruitless: 0,
             counters: Arc::default(),
             ring,

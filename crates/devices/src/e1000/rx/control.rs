@@ -1,0 +1,44 @@
+//! Mode of receiving, and the end of it.
+
+use super::E1000Rx;
+use crate::e1000::regs::{IMC, RCTL};
+use crate::pci::ALL_ONES;
+use polder_buffers::Packet;
+use polder_datapath::port::{Drive, Driven, RxControl};
+
+impl RxControl for E1000Rx {
+    /// Interrupts are off except while the worker sleeps, so that a polled queue needs nothing more.
+    fn set_mode(&mut self, drive: Drive) -> Driven {
+        match drive {
+            Drive::Interrupts(least) => self.throttle.set_floor(least),
+            Drive::Polled => {}
+        }
+        Driven::Yes
+    }
+
+    /// Frames for which none is posted die in the device.
+    fn set_posted_limit(&mut self, frames: u32) {
+        self.posting.set_consumers(frames);
+    }
+
+    fn set_waiting_limit(&mut self, packets: Option<u32>) {
+        self.posting.set_workers(packets);
+    }
+
+    fn has_backlog(&mut self) -> bool {
+        self.posting.take_run_out()
+    }
+}
+
+impl Drop for E1000Rx {
+    fn drop(&mut self) {
+        if !self.core.is_closed() {
+            self.core.access.write(IMC, ALL_ONES);
+            self.core.access.write(RCTL, 0);
+            self.read_statistics();
+        }
+        let unfinished = self.unfinished.take().into_iter().flat_map(Packet::into_segments);
+        self.core.leave(unfinished.map(|segment| segment.frame));
+        self.core.leave(self.frames.iter_mut().filter_map(Option::take));
+    }
+}
