@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `slot` | what the kernel says of a device: driver, IOMMU group, obstacles; giving it back |
+//! | `error` | reasons why a device cannot be had |
 //! | `sys` | requests, and registers as a mapping |
 //! | `detour` | faults between driver and device, for judges; behind the feature `models` |
 //!
@@ -13,23 +14,23 @@
 
 #[cfg(feature = "models")]
 pub mod detour;
+mod error;
 mod slot;
 mod sys;
 
+use error::open_file;
+pub use error::{DIRECTORY, VfioError};
 pub use slot::{Member, Released, Slot, release};
 
 use super::{ALL_ONES, Address, Coherent, Device, Dma, DmaError, Interrupt, Registers, SharedMemory};
 use polder_buffers::Region;
 use rustix::event::EventfdFlags;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Directory of VFIO's files.
-pub const DIRECTORY: &str = "/dev/vfio";
 /// I/O address of the first piece for descriptors: above what firmware and interrupts use at the bottom.
 const COHERENT: u64 = 0x1000_0000;
 /// I/O address of the packet memory: above the addresses of interrupts; the smallest IOMMUs have 39 bits.
@@ -44,94 +45,6 @@ const INTERRUPT_OFF: u16 = 0x400;
 /// writes a one clears a bit (PCI Local Bus 3.0, 6.2.3).
 const STATUS: u64 = 6;
 const ABORTS: u16 = 0x3000;
-
-/// Reason why a device cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VfioError {
-    /// There is none at that address.
-    #[error("there is no PCI device {0}; `lspci -D` lists those that there are")]
-    Missing(Address),
-    /// Another driver has it, or none.
-    #[error(
-        "{address} is bound to {}, and has to be vfio-pci's: {}",
-        driver.as_ref().map_or("no driver".to_owned(), |driver| format!("the driver {driver}")),
-        slot::commands(*address)
-    )]
-    Bound {
-        /// The device.
-        address: Address,
-        /// Driver that has it.
-        driver: Option<String>,
-    },
-    /// No IOMMU keeps it from other memory.
-    #[error(
-        "{0} has no IOMMU group, so no IOMMU could keep it to its memory: switch the IOMMU (VT-d, AMD-Vi, SMMU) on in \
-         the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
-    )]
-    NoIommu(Address),
-    /// VFIO's mode without an IOMMU.
-    #[error(
-        "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the machine; Polder does not use \
-         that: switch the IOMMU on in the firmware and on the kernel's command line"
-    )]
-    WithoutIommu(Address),
-    /// Its group has devices that others drive.
-    #[error(
-        "IOMMU group {group} of {address} has other devices that drivers of the kernel have: {}; bind these to vfio-pci \
-         too, in the same way, or put the card into another slot",
-        others.join(", ")
-    )]
-    Shared {
-        /// The device.
-        address: Address,
-        /// Number of its group.
-        group: u32,
-        /// The others, with their drivers.
-        others: Vec<String>,
-    },
-    /// Somebody has the group open.
-    #[error(
-        "IOMMU group {group} of {address} is in use by another program, or another port: `fuser -v {DIRECTORY}/{group}` \
-         names it; stop it"
-    )]
-    InUse {
-        /// The device.
-        address: Address,
-        /// Number of its group.
-        group: u32,
-    },
-    /// A file must not be opened.
-    #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
-    Permission(PathBuf),
-    /// VFIO is not there.
-    #[error("{} is missing: `modprobe vfio-pci`; in a container pass it in, as with `--device`", .0.display())]
-    NoVfio(PathBuf),
-    /// The kernel's VFIO is another one.
-    #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
-    OldVfio,
-    /// Interrupts could be forged.
-    #[error(
-        "the IOMMU does not remap interrupts, so the device could forge them, and the kernel refuses: switch interrupt \
-         remapping on in the firmware (x2APIC), and remove `intremap=off` from the kernel's command line"
-    )]
-    Remapping,
-    /// It has no registers or no interrupt that VFIO shows.
-    #[error("{address} has no {what} that VFIO shows; see `lspci -vs {address}`")]
-    Lacks {
-        /// The device.
-        address: Address,
-        /// Missing part.
-        what: &'static str,
-    },
-    /// A request failed.
-    #[error("VFIO cannot {what}: {errno}; see the kernel's log (`dmesg`)")]
-    Request {
-        /// Request, in the words that follow "cannot".
-        what: &'static str,
-        /// Error of the system.
-        errno: Errno,
-    },
-}
 
 fn cannot(what: &'static str) -> impl Fn(Errno) -> VfioError {
     move |errno| VfioError::Request { what, errno }
@@ -196,15 +109,6 @@ pub fn open(address: Address) -> Result<Device, VfioError> {
     #[cfg(feature = "models")]
     let device = detour::through(device);
     Ok(device)
-}
-
-fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<OwnedFd, VfioError> {
-    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NODEV | Errno::NXIO => VfioError::NoVfio(path.to_owned()),
-        Errno::ACCESS | Errno::PERM => VfioError::Permission(path.to_owned()),
-        Errno::BUSY => busy(),
-        errno => VfioError::Request { what: "open a file", errno },
-    })
 }
 
 impl Vfio {

@@ -1,15 +1,11 @@
 //! A PCI device as the kernel shows it (sysfs): its driver, its IOMMU group, and the other devices of that.
 
-use super::{DIRECTORY, VfioError, open_file};
+use super::error::{BUS, DIRECTORY, DRIVER, VfioError, open_file};
 use crate::pci::Address;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The driver that gives devices to processes.
-const DRIVER: &str = "vfio-pci";
-/// Directory of the PCI buses.
-const BUS: &str = "/sys/bus/pci";
 /// Class of bridges between buses, of the two upper bytes.
 const BRIDGES: u32 = 0x0604;
 /// Name of groups without an IOMMU.
@@ -111,15 +107,6 @@ impl Slot {
         };
         others.map(name).collect()
     }
-}
-
-/// Commands that give a device to VFIO.
-pub(super) fn commands(address: Address) -> String {
-    format!(
-        "`modprobe vfio-pci && driverctl set-override {address} {DRIVER}`, or without driverctl, until the next boot: \
-         `modprobe vfio-pci; cd {BUS}/devices/{address}; echo {DRIVER} > driver_override; \
-         echo {address} > driver/unbind; echo {address} > {BUS}/drivers_probe`; its interface goes"
-    )
 }
 
 /// The file of a device's group.

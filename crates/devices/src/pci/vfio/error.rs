@@ -1,0 +1,121 @@
+//! Reasons why a device cannot be had, and VFIO's files.
+
+use crate::pci::Address;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The driver that gives devices to processes.
+pub(super) const DRIVER: &str = "vfio-pci";
+
+/// Directory of the PCI buses.
+pub(super) const BUS: &str = "/sys/bus/pci";
+/// Directory of VFIO's files.
+pub const DIRECTORY: &str = "/dev/vfio";
+
+/// Reason why a device cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VfioError {
+    /// There is none at that address.
+    #[error("there is no PCI device {0}; `lspci -D` lists those that there are")]
+    Missing(Address),
+    /// Another driver has it, or none.
+    #[error(
+        "{address} is bound to {}, and has to be vfio-pci's: {}",
+        driver.as_ref().map_or("no driver".to_owned(), |driver| format!("the driver {driver}")),
+        commands(*address)
+    )]
+    Bound {
+        /// The device.
+        address: Address,
+        /// Driver that has it.
+        driver: Option<String>,
+    },
+    /// No IOMMU keeps it from other memory.
+    #[error(
+        "{0} has no IOMMU group, so no IOMMU could keep it to its memory: switch the IOMMU (VT-d, AMD-Vi, SMMU) on in \
+         the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
+    )]
+    NoIommu(Address),
+    /// VFIO's mode without an IOMMU.
+    #[error(
+        "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the machine; Polder does not use \
+         that: switch the IOMMU on in the firmware and on the kernel's command line"
+    )]
+    WithoutIommu(Address),
+    /// Its group has devices that others drive.
+    #[error(
+        "IOMMU group {group} of {address} has other devices that drivers of the kernel have: {}; bind these to vfio-pci \
+         too, in the same way, or put the card into another slot",
+        others.join(", ")
+    )]
+    Shared {
+        /// The device.
+        address: Address,
+        /// Number of its group.
+        group: u32,
+        /// The others, with their drivers.
+        others: Vec<String>,
+    },
+    /// Somebody has the group open.
+    #[error(
+        "IOMMU group {group} of {address} is in use by another program, or another port: `fuser -v {DIRECTORY}/{group}` \
+         names it; stop it"
+    )]
+    InUse {
+        /// The device.
+        address: Address,
+        /// Number of its group.
+        group: u32,
+    },
+    /// A file must not be opened.
+    #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
+    Permission(PathBuf),
+    /// VFIO is not there.
+    #[error("{} is missing: `modprobe vfio-pci`; in a container pass it in, as with `--device`", .0.display())]
+    NoVfio(PathBuf),
+    /// The kernel's VFIO is another one.
+    #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
+    OldVfio,
+    /// Interrupts could be forged.
+    #[error(
+        "the IOMMU does not remap interrupts, so the device could forge them, and the kernel refuses: switch interrupt \
+         remapping on in the firmware (x2APIC), and remove `intremap=off` from the kernel's command line"
+    )]
+    Remapping,
+    /// It has no registers or no interrupt that VFIO shows.
+    #[error("{address} has no {what} that VFIO shows; see `lspci -vs {address}`")]
+    Lacks {
+        /// The device.
+        address: Address,
+        /// Missing part.
+        what: &'static str,
+    },
+    /// A request failed.
+    #[error("VFIO cannot {what}: {errno}; see the kernel's log (`dmesg`)")]
+    Request {
+        /// Request, in the words that follow "cannot".
+        what: &'static str,
+        /// Error of the system.
+        errno: Errno,
+    },
+}
+
+pub(super) fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<OwnedFd, VfioError> {
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => VfioError::NoVfio(path.to_owned()),
+        Errno::ACCESS | Errno::PERM => VfioError::Permission(path.to_owned()),
+        Errno::BUSY => busy(),
+        errno => VfioError::Request { what: "open a file", errno },
+    })
+}
+
+/// Commands that give a device to VFIO.
+fn commands(address: Address) -> String {
+    format!(
+        "`modprobe vfio-pci && driverctl set-override {address} {DRIVER}`, or without driverctl, until the next boot: \
+         `modprobe vfio-pci; cd {BUS}/devices/{address}; echo {DRIVER} > driver_override; \
+         echo {address} > driver/unbind; echo {address} > {BUS}/drivers_probe`; its interface goes"
+    )
+}
