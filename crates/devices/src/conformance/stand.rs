@@ -1,6 +1,6 @@
 //! A port, its wire and its memory, with an account of the packets.
 
-use super::{Limits, Wire};
+use super::contract::{Fault, Limits, Wire};
 use crate::AnyQueue;
 use core::time::Duration;
 use polder_buffers::{Batch, Packet, Pool, Region};
@@ -9,6 +9,9 @@ use std::time::Instant;
 
 /// Polling interval of conditions that take a while.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// One check: what it is called, and what it does with a fresh port.
+pub(super) type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
 
 /// A port under test.
 pub struct Stand {
