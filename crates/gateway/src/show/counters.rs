@@ -183,6 +183,13 @@ impl Counters {
     }
 }
 
+/// Counters by name.
+pub(super) fn subtract_all(counters: &mut BTreeMap<String, u64>, earlier: &BTreeMap<String, u64>) {
+    for (name, count) in counters {
+        *count = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

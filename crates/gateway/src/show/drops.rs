@@ -1,7 +1,7 @@
 //! `polder show drops`: every early end of a journey, by reason.
 
-use super::look::Look;
-use super::table::{Align, Table, wrap};
+use super::look::{Look, wrap};
+use super::table::{Align, Table};
 use polder_datapath::drops::DropReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

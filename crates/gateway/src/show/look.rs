@@ -74,7 +74,7 @@ impl Look {
         const WIDTH: usize = 84;
         let mut entry = String::new();
         let width = self.text_width(WIDTH, TOPIC + 3);
-        for (number, line) in super::table::wrap(text, width).into_iter().enumerate() {
+        for (number, line) in wrap(text, width).into_iter().enumerate() {
             let (mark, topic) = if number == 0 { (mark, topic) } else { (" ", "") };
             entry.push_str(&format!("{mark} {topic:<TOPIC$} {line}\n"));
         }
@@ -223,6 +223,28 @@ fn scaled(value: f64) -> String {
         _ => 0,
     };
     format!("{value:.digits$} {}", PREFIXES[prefix])
+}
+
+/// Columns on a terminal: every character that we print takes one.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `text` broken at spaces into lines of at most `width` characters, where words allow it.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().expect("there is a first line");
+        if !line.is_empty() && self::width(line) + 1 + self::width(word) > width {
+            lines.push(String::new());
+        }
+        let line = lines.last_mut().expect("there is a first line");
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines
 }
 
 #[cfg(test)]

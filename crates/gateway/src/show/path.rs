@@ -14,7 +14,7 @@
 
 use super::counters::Law;
 use super::look::{Look, duration, mean, percent, ratio};
-use super::table::width;
+use super::look::width;
 use polder_datapath::counters::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ impl StageRow {
         self.batches = self.batches.saturating_sub(then.batches);
         self.timed_packets = self.timed_packets.saturating_sub(then.timed_packets);
         self.timed_nanos = self.timed_nanos.saturating_sub(then.timed_nanos);
-        super::ports::subtract_all(&mut self.drops, &then.drops);
+        super::counters::subtract_all(&mut self.drops, &then.drops);
         *self = std::mem::take(self).finish();
     }
 

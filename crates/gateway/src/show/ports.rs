@@ -1,6 +1,7 @@
 //! `polder show ports`.
 
 use super::adapter::AdapterRow;
+use super::counters::subtract_all;
 use super::fdb::of_limit;
 use super::look::{Look, duration, grouped};
 use super::modem::ModemRow;
@@ -158,13 +159,6 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         if let (Some(nic), Some(then)) = (&mut row.nic, &then.nic) {
             nic.subtract(then);
         }
-    }
-}
-
-/// Counters by name.
-pub(super) fn subtract_all(counters: &mut BTreeMap<String, u64>, earlier: &BTreeMap<String, u64>) {
-    for (name, count) in counters {
-        *count = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows in columns.
 
-use super::look::Look;
+use super::look::{Look, width, wrap};
 
 /// Side on which a column is even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,28 +149,6 @@ pub(super) fn pad(text: &str, width: usize, align: Align) -> String {
         Align::Left => format!("{text:<width$}"),
         Align::Right => format!("{text:>width$}"),
     }
-}
-
-/// Columns on a terminal: every character that we print takes one.
-pub(super) fn width(text: &str) -> usize {
-    text.chars().count()
-}
-
-/// `text` broken at spaces into lines of at most `width` characters, where words allow it.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last().expect("there is a first line");
-        if !line.is_empty() && self::width(line) + 1 + self::width(word) > width {
-            lines.push(String::new());
-        }
-        let line = lines.last_mut().expect("there is a first line");
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `polder show tunnels`.
 
 use super::look::{Look, duration};
-use super::ports::subtract_all;
+use super::counters::subtract_all;
 use super::table::{Align, Table, pad};
 use crate::bfd::Diagnostic;
 use polder_datapath::tunnel::TunnelCounters;

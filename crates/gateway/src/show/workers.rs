@@ -1,7 +1,7 @@
 //! `polder show workers`.
 
-use super::look::{Look, mean, percent, ratio};
-use super::table::{Align, pad, width};
+use super::look::{Look, mean, percent, ratio, width};
+use super::table::{Align, pad};
 use serde::{Deserialize, Serialize};
 use std::iter::once;
 
