@@ -1,6 +1,6 @@
 //! Changes inside a port, tunnel or bridge, key by key.
 
-use super::difference::{Changes, Difference, Restart};
+use super::changes::{Changes, Difference, Restart};
 use super::keys::Keyed;
 use super::model::{Configuration, Port};
 use serde::{Deserialize, Serialize};

@@ -17,6 +17,7 @@ mod each_key;
 pub mod added;
 pub(crate) mod bridge;
 pub mod buffers;
+mod changes;
 mod check;
 pub mod detail;
 pub mod device;
@@ -48,7 +49,8 @@ pub mod vxlan;
 
 pub use buffers::Buffers;
 pub use diagnostics::{Diagnostic, Report, Severity};
-pub use difference::{Difference, difference};
+pub use changes::{Change, Changes, Difference, Restart};
+pub use difference::difference;
 pub use directory::directory_of;
 pub use gateway::default_control;
 pub use lab::Lab;
