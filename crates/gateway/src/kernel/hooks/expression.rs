@@ -1,6 +1,5 @@
 //! Expressions of nf_tables, as far as they decide about packets (linux/netfilter/nf_tables.h).
 
-use super::nft::{DATA_VALUE, DATA_VERDICT, big};
 use super::ruleset::{Effect, Field, Step, Test, Value};
 use polder_devices::netlink::{attributes, find, text};
 use std::collections::HashMap;
@@ -236,3 +235,14 @@ const NETWORK_HEADER: u32 = 1;
 const VERDICT_REGISTER: u32 = 0;
 /// `NFT_OBJECT_SYNPROXY`.
 const OBJECT_SYNPROXY: u32 = 10;
+
+/// A number of 32 bits in network order.
+pub(super) fn big(value: Option<&[u8]>) -> Option<u32> {
+    Some(u32::from_be_bytes(*value?.first_chunk()?))
+}
+
+/// `NFTA_DATA_*`.
+pub(super) const DATA_VALUE: u16 = 1;
+
+pub(super) const DATA_VERDICT: u16 = 2;
+

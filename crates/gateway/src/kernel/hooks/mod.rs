@@ -19,6 +19,7 @@ pub mod nft;
 mod notices;
 mod passage;
 pub mod policy;
+mod port;
 mod precedence;
 pub mod ruleset;
 mod sys;
@@ -27,6 +28,7 @@ pub mod tc;
 mod tests;
 pub mod walk;
 
+pub use port::{Answer, Port, Takes, Tunnel};
 pub use notices::{Noticed, Subscription};
 pub use precedence::{Precedence, run_first};
 
@@ -39,68 +41,7 @@ use ruleset::{Chain, Ruleset, Tool};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 use walk::{Chains, Would};
-
-/// A port whose packets are taken from the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// Its name.
-    pub name: String,
-    /// Its interface.
-    pub interface: String,
-    /// The packets that are taken.
-    pub takes: Takes,
-    /// True if packets that leave by the interface meet the tc filters at its egress.
-    pub meets_egress: bool,
-    /// Answer of the port when a hook appears.
-    pub answer: Answer,
-}
-
-/// Answer of a port when a hook appears that its packets do not reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// They go round it, as the file says.
-    Bypass,
-    /// They are left to the kernel.
-    Yield,
-    /// They go on, because the kernel cannot forward them: the reason.
-    GoOn(&'static str),
-    /// They are dropped, because the kernel cannot forward them: the reason.
-    Stop(&'static str),
-}
-
-/// The packets that a port takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// All, for a bridge.
-    Bridge {
-        /// The name of the bridge.
-        bridge: String,
-        /// The interfaces of its members.
-        members: Vec<String>,
-    },
-    /// Packets of these tunnels.
-    Tunnels(Vec<Tunnel>),
-    /// Packets that are routed, and those of these tunnels.
-    Router {
-        /// The tunnels.
-        tunnels: Vec<Tunnel>,
-        /// All interfaces of the router.
-        interfaces: Vec<String>,
-    },
-}
-
-/// A tunnel, by its outer addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tunnel {
-    /// This machine's.
-    pub local: IpAddr,
-    /// Outer address of the other end.
-    pub remote: IpAddr,
-    /// Protocol of the outer IP header.
-    pub protocol: u8,
-}
 
 /// A hook that packets of a port do not reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

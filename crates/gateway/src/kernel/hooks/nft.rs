@@ -1,6 +1,6 @@
 //! Rulesets of nf_tables, from NFNETLINK messages (linux/netfilter/nf_tables.h).
 
-use super::expression::{Lookup, Part, parts, verdict};
+use super::expression::{DATA_VALUE, DATA_VERDICT, Lookup, Part, big, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};
 use polder_devices::netlink::{attributes, find, put, text};
 use std::collections::{HashMap, HashSet};
@@ -167,11 +167,6 @@ pub(super) fn of_set((family, table, set): &Key) -> Vec<u8> {
     body
 }
 
-/// A number of 32 bits in network order.
-pub(super) fn big(value: Option<&[u8]>) -> Option<u32> {
-    Some(u32::from_be_bytes(*value?.first_chunk()?))
-}
-
 fn name(body: &[u8], kind: u16) -> String {
     find(body, kind).map(text).unwrap_or_default()
 }
@@ -200,6 +195,3 @@ const INTERVAL: u32 = 4;
 /// `NFTA_DEVICE_NAME`, and of Linux 6.17 `NFTA_DEVICE_PREFIX`.
 const DEVICE_NAME: u16 = 1;
 const DEVICE_PREFIX: u16 = 2;
-/// `NFTA_DATA_*`.
-pub(super) const DATA_VALUE: u16 = 1;
-pub(super) const DATA_VERDICT: u16 = 2;

@@ -2,9 +2,9 @@
 
 use super::links::Links;
 use super::policy::{Direction, Interface, Policy};
+use super::port::{Port, Takes, Tunnel};
 use super::ruleset::{Base, Family, Field, Hook, NAME_BYTES};
 use super::walk::Packet;
-use super::{Port, Takes, Tunnel};
 use std::net::{IpAddr, UdpSocket};
 
 /// Packets at a hook.

@@ -1,6 +1,6 @@
 //! The bodies of messages: a fixed header of each kind, then attributes.
 
-use super::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
+use super::item::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
 use polder_devices::netlink::{self, attributes, find, number, number16};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
