@@ -3,7 +3,7 @@
 use super::family::Value::{Count, Nanos};
 use super::family::{BYTES, Family, Labels, NONE, SECONDS, Value};
 use super::workers::lost;
-use super::{GatewayState, Rows};
+use super::rows::{GatewayState, Rows};
 use crate::show::buffers::{Buffers, PoolRow, TransferRow};
 use crate::show::routes::Routes;
 

@@ -1,5 +1,17 @@
 mod prometheus;
 
+use crate::show::buffers::Buffers;
+use crate::show::counters::Counters;
+use crate::show::drops::Drops;
+use crate::show::fdb::BridgeRow;
+use crate::show::filters::Filters;
+use crate::show::flows::FastPathRow;
+use crate::show::path::WorkerPath;
+use crate::show::ports::PortRow;
+use crate::show::queues::QueueRow;
+use crate::show::steering::SteeringRow;
+use crate::show::tunnels::TunnelRow;
+use crate::show::workers::WorkerRow;
 use super::server::{Collected, Server};
 use super::*;
 use crate::clock::Clock;
