@@ -8,6 +8,7 @@ mod build;
 mod describe;
 mod error;
 mod layer;
+mod layers;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ pub use build::{BuildError, Defaults};
 pub use describe::describe;
 pub use error::SpecError;
 pub use layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
-pub use read::LAYERS;
+pub use layers::LAYERS;
 
 /// A packet in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

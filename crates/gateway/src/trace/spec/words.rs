@@ -1,7 +1,7 @@
 //! Words one after the other, and the values that they are.
 
 use super::error::SpecError;
-use super::read::LAYERS;
+use super::layers::LAYERS;
 use super::tokens::Token;
 use polder_datapath::wire::MacAddress;
 use std::net::IpAddr;
