@@ -1,6 +1,6 @@
 //! Rings, interrupts, offloads and NAPI threads of an interface.
 
-use super::{Finding, Host, State};
+use super::finding::{Finding, Host, State};
 use polder_devices::af_xdp::{Settings, XdpSupport, settings, xdp_support};
 
 /// Descriptors of a receive ring that are enough for a worker's rest.

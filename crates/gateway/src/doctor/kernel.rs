@@ -1,6 +1,6 @@
 //! Version, options, and settings of the network stack.
 
-use super::{Finding, Host};
+use super::finding::{Finding, Host};
 
 const OF: &str = "kernel";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";

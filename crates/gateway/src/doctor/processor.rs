@@ -1,6 +1,7 @@
 //! Frequency, idle states, clock, timers, system calls, hypervisor.
 
-use super::{Finding, Host, Measured};
+use super::finding::{Finding, Host};
+use super::measure::Measured;
 
 const OF: &str = "processor";
 const CPUS: &str = "sys/devices/system/cpu";
