@@ -4,7 +4,7 @@
 //! `packaging/polder.service` where a test says so. Calls whose arguments are looked at cost some
 //! nanoseconds more each time, so the calls of the packet path have no condition.
 
-use super::Role;
+use super::role::Role;
 
 /// A system call that may be made.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! The table of calls as a program of the kernel's (seccomp).
 
-use super::Role;
+use super::role::Role;
 use super::calls::{When, calls};
 use super::sys::install;
 use seccompiler::{

@@ -1,6 +1,6 @@
 //! Files and directories that control threads may open (landlock), with reasons. Other roles open none.
 
-use super::Role;
+use super::role::Role;
 use crate::device;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, PathFdError,

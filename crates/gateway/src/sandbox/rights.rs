@@ -1,6 +1,6 @@
 //! Capabilities that each role of a thread keeps, with reasons.
 
-use super::Role;
+use super::role::Role;
 use caps::{CapSet, Capability, CapsHashSet};
 use std::fs::File;
 use std::path::Path;
