@@ -1,12 +1,23 @@
 //! Command-line arguments.
 
+mod port;
+mod which;
+
+pub(super) use which::Which;
+#[cfg(test)]
+pub(super) use port::PortName;
+pub(super) use port::{ModemAction, ModemCommand, PortAction, PortCommand, PortKeys};
 use super::baseline::Since;
-use crate::control::client::{ClientError, DIRECTORY, gateways, only_gateway};
+use crate::control::client::ClientError;
 use crate::show::What;
 use crate::trace::spec::LAYERS;
+use polder_datapath::wire::MacAddress;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// The station that packets come from which do not say it.
+pub(super) const SOURCE: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);
 
 /// Forwards packets between Linux interfaces, TAPs and tunnels, in user space.
 #[derive(Debug, Parser)]
@@ -261,123 +272,6 @@ pub(super) struct Drain {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ModemCommand {
-    #[command(subcommand)]
-    pub(super) action: ModemAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ModemAction {
-    /// Shows SIM, network, signal, sessions and addresses.
-    Status(ModemPort),
-    /// Connects the sessions of the configuration, and waits for them.
-    Connect(ModemPort),
-    /// Disconnects the sessions, and waits for their end.
-    Disconnect(ModemPort),
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ModemPort {
-    /// The port.
-    #[arg(value_name = "PORT")]
-    pub(super) port: String,
-    /// Print JSON.
-    #[arg(long)]
-    pub(super) json: bool,
-    #[command(flatten)]
-    pub(super) gateway: Which,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PortCommand {
-    #[command(subcommand)]
-    pub(super) action: PortAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum PortAction {
-    /// Adds a port.
-    Add {
-        #[command(flatten)]
-        keys: PortKeys,
-        /// Write it to conf.d/NAME.toml, too, so that it is there after a restart.
-        #[arg(long)]
-        persist: bool,
-    },
-    /// Changes keys of a port that was added so; of one with --persist in its file, too.
-    Set {
-        #[command(flatten)]
-        keys: PortKeys,
-    },
-    /// Takes away a port that was added so; of one with --persist its file, too.
-    Del {
-        #[command(flatten)]
-        which: PortName,
-    },
-}
-
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct PortName {
-    /// Name of the port.
-    pub(super) name: String,
-    /// Only say what would change.
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Apply it even if this host loses its own addresses, its default route or your login.
-    #[arg(long)]
-    pub(super) yes: bool,
-    #[command(flatten)]
-    pub(super) gateway: Which,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PortKeys {
-    #[command(flatten)]
-    pub(super) which: PortName,
-    /// Interface that becomes the port.
-    #[arg(long)]
-    pub(super) interface: Option<String>,
-    /// Bridge of which it becomes a member.
-    #[arg(long)]
-    pub(super) bridge: Option<String>,
-    /// VLAN of an access port.
-    #[arg(long, value_name = "VLAN", requires = "bridge", conflicts_with = "trunk")]
-    pub(super) vlan: Option<u16>,
-    /// VLANs of a trunk.
-    #[arg(long, value_name = "VLAN,…", requires = "bridge", value_delimiter = ',')]
-    pub(super) trunk: Vec<u16>,
-    /// VLAN of a trunk that has no tag.
-    #[arg(long, value_name = "VLAN", requires = "trunk")]
-    pub(super) native: Option<u16>,
-    /// Keep it apart from other isolated members, or no more.
-    #[arg(long, value_name = "BOOLEAN", requires = "bridge", num_args = 0..=1, default_missing_value = "true")]
-    pub(super) isolated: Option<bool>,
-    /// Way of attaching the interface.
-    #[arg(long)]
-    pub(super) mode: Option<String>,
-    /// Another key of the port, as in a file; may be given several times.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) key: Vec<String>,
-}
-
-impl PortKeys {
-    /// A port and none of its keys.
-    pub(super) fn none(which: PortName) -> Self {
-        Self {
-            which,
-            interface: None,
-            bridge: None,
-            vlan: None,
-            trunk: Vec::new(),
-            native: None,
-            isolated: None,
-            mode: None,
-            key: Vec::new(),
-        }
-    }
-}
-
-#[derive(Debug, Args)]
 pub(super) struct Reload {
     /// Only say what would change.
     #[arg(long)]
@@ -460,7 +354,7 @@ fn trace_words() -> String {
          Others: ttl 64, udp from port 40000 to 9, tcp SYN from 40000 to 80, icmp an echo request, \
          ip from 198.51.100.1 or 2001:db8::1.",
         layers.collect::<String>(),
-        super::trace::SOURCE
+        SOURCE
     )
 }
 
@@ -483,17 +377,6 @@ pub(super) enum Stage {
     Drops,
 }
 
-/// Gateway to ask; the one that runs if none is named.
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct Which {
-    /// The gateway's name; needed when several run.
-    #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
-    gateway: Option<String>,
-    /// The gateway's control socket, when it is at another place than usual.
-    #[arg(long, short, value_name = "PATH")]
-    socket: Option<PathBuf>,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct Release {
     /// The interfaces, or addresses of PCI devices.
@@ -505,25 +388,6 @@ pub(super) struct Release {
     /// Also when a running gateway uses them: it receives nothing there until it is restarted.
     #[arg(long)]
     pub(super) force: bool,
-}
-
-impl Which {
-    /// The control socket of the gateway that is meant.
-    pub(super) fn socket(&self) -> Result<PathBuf, ClientError> {
-        match (&self.socket, &self.gateway) {
-            (Some(path), _) => Ok(path.clone()),
-            (None, Some(name)) => Ok(PathBuf::from(DIRECTORY).join(format!("{name}.sock"))),
-            (None, None) => only_gateway(),
-        }
-    }
-
-    /// Control sockets of the gateways that are meant: of all that run if none is named.
-    pub(super) fn sockets(&self) -> Vec<PathBuf> {
-        if self.socket.is_none() && self.gateway.is_none() {
-            return gateways(Path::new(DIRECTORY));
-        }
-        self.socket().into_iter().collect()
-    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

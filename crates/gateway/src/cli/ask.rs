@@ -3,7 +3,8 @@
 use super::arguments::Show;
 use super::baseline::{Difference, Since};
 use super::screen::Screen;
-use super::{Failure, baseline};
+use super::baseline;
+use super::failure::Failure;
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
 use crate::show::look::duration;

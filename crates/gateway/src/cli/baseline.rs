@@ -1,6 +1,6 @@
 //! Totals that were put aside, by name: what others are compared with.
 
-use super::Failure;
+use super::failure::Failure;
 use crate::show::{Shown, What};
 use anyhow::{Context as _, anyhow, ensure};
 use clap::ValueEnum as _;

@@ -5,7 +5,7 @@ use super::ask::odd;
 use super::output;
 use super::pcap::{ExpressionError, compile_apart};
 use super::screen::Screen;
-use super::{FAILED, Failure, WRONG};
+use super::failure::{FAILED, Failure, WRONG};
 use crate::capture::pcapng::{self, Totals};
 use crate::capture::{CaptureRequest, to_digits};
 use crate::control::client::{Client, ClientError};

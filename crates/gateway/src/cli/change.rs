@@ -3,7 +3,7 @@
 use super::arguments::{Diff, Reload, Which};
 use super::ask::odd;
 use super::screen::Screen;
-use super::{Failure, WRONG, complain};
+use super::failure::{Failure, WRONG, complain};
 use crate::control::client::Client;
 use crate::control::{Answer, Ask, Compared, Confirmed, ReloadRequest, Reloaded};
 use crate::show::Look;

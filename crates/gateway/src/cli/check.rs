@@ -3,7 +3,7 @@
 
 use super::arguments::Check;
 use super::screen::Screen;
-use super::{FAILED, Failure, WRONG};
+use super::failure::{FAILED, Failure, WRONG};
 use crate::config::model::Configuration;
 use crate::config::{LoadError, Report, load};
 use crate::runtime::preflight::{self, PreflightFinding, Severity};

@@ -1,6 +1,6 @@
 //! `polder doctor`: what this host costs a datapath.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::Doctor;
 use super::screen::Screen;
 use crate::config::device::Device;

@@ -1,6 +1,6 @@
 //! `polder drain`: others are to send their packets elsewhere; when they do, the gateway ends.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::Drain;
 use super::ask::odd;
 use super::screen::Screen;

@@ -1,6 +1,6 @@
 //! `polder events` and `polder log`.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::{Follow, Log};
 use super::ask::{is_passing, odd};
 use super::screen::Screen;

@@ -17,6 +17,7 @@ mod completions;
 mod doctor;
 mod drain;
 mod events;
+mod failure;
 mod manual;
 mod modem;
 mod output;
@@ -40,28 +41,10 @@ use crate::runtime::run::Consent;
 use crate::supervise::LostThread;
 use arguments::Command;
 use clap::Parser as _;
+use failure::{FAILED, Failure, WRONG, complain};
 use screen::Screen;
 use std::path::Path;
 use std::process::ExitCode;
-
-/// Reason why a command has failed.
-enum Failure {
-    /// Everything has been said on the way.
-    Told(u8),
-    /// An error to be printed.
-    Error(anyhow::Error),
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Error(error.into())
-    }
-}
-
-/// Exit code for a command that failed.
-const FAILED: u8 = 1;
-/// Exit code for a mistake in the arguments or the configuration.
-const WRONG: u8 = 2;
 
 /// Carries out the command line of the process.
 pub fn main() -> ExitCode {
@@ -141,29 +124,6 @@ fn take_over(file: &Path, socket: &Path, dry_run: bool) -> Result<(), Failure> {
         let _: std::io::Result<()> = Screen::stdout().write(&format!("{report}\n"));
         error.into()
     })
-}
-
-/// Prints an error. A report about a file speaks for itself.
-fn complain(error: &anyhow::Error) {
-    let screen = Screen::stderr();
-    let text = match error.downcast_ref() {
-        Some(LoadError::Invalid(report)) => {
-            let count = match report.errors() {
-                1 => "1 error".to_owned(),
-                several => format!("{several} errors"),
-            };
-            format!("{}\n{}: {count}\n", report.render(screen.look().colour), screen.look().bad("error"))
-        }
-        Some(LoadError::Unreadable { .. }) | None => match error.downcast_ref() {
-            // The gateway's report about its file, which speaks for itself, too.
-            Some(ClientError::Refused { kind: Fault::Input, message }) if message.contains('\n') => {
-                format!("{message}\n")
-            }
-            _ => format!("{}: {error:#}\n", screen.look().bad("error")),
-        },
-    };
-    // There is nobody left to tell when this fails.
-    let _: std::io::Result<()> = screen.write(&text);
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {

@@ -1,6 +1,6 @@
 //! `polder modem`: the modem behind a port, and whether it is connected.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::{ModemAction, ModemCommand};
 use super::ask::odd;
 use super::screen::Screen;

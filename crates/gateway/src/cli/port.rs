@@ -1,6 +1,6 @@
 //! `polder port`: a port comes, changes or goes while the gateway runs, and with `--persist` in a file of its own.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::{PortAction, PortCommand, PortKeys};
 use super::ask::odd;
 use super::change::say;

@@ -1,6 +1,6 @@
 //! `polder demo`, `polder lab` and `polder top`: programs of their own, found as git finds its commands.
 
-use super::{FAILED, Failure};
+use super::failure::{FAILED, Failure};
 use anyhow::anyhow;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -24,7 +24,7 @@ pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
         );
         return Err(Failure::Error(anyhow!(message)));
     }
-    super::complain(&anyhow!("cannot start {name}: {error}"));
+    super::failure::complain(&anyhow!("cannot start {name}: {error}"));
     Err(Failure::Told(FAILED))
 }
 

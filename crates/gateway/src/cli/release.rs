@@ -1,6 +1,6 @@
 //! `polder release`: opens interfaces that were left closed, and gives PCI devices back to their drivers.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::Release;
 use super::screen::Screen;
 use crate::control::client::{Client, DIRECTORY};

@@ -1,9 +1,9 @@
 //! `polder trace`: what a running gateway would do with a packet.
 
-use super::arguments::Trace as Arguments;
+use super::arguments::{SOURCE, Trace as Arguments};
 use super::ask::odd;
 use super::screen::Screen;
-use super::{Failure, WRONG};
+use super::failure::{Failure, WRONG};
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};
 use crate::show::ports::PortRow;
@@ -11,13 +11,9 @@ use crate::show::{View, What};
 use crate::trace::spec::{Defaults, Spec};
 use crate::trace::{TraceRequest, pcap, to_digits};
 use anyhow::{Context as _, bail};
-use polder_datapath::wire::MacAddress;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-
-/// The station that packets come from which do not say it.
-pub(super) const SOURCE: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);
 
 pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
     // What can be wrong without a gateway is said without one.

@@ -3,7 +3,7 @@
 //! The program is started here and not by the gateway, whose confinement it would inherit. It gets the gateway's
 //! environment, log, network namespace and control group.
 
-use super::Failure;
+use super::failure::Failure;
 use super::arguments::Upgrade;
 use super::ask::odd;
 use super::screen::Screen;
