@@ -1,20 +1,17 @@
 //! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
 
+use super::network::{absent, endpoints, found_by, link_facts};
+use super::contract::{AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, forward_groups, frames, receiving};
+use super::skb;
 use super::skb::Spares;
-use super::{
-    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, forward_groups, frames,
-    receiving, skb,
-};
 use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
-use polder_datapath::tunnel::{Encapsulation, Ends, VxlanOptions};
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
-    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, TunnelFields,
-    XdpVerdict, YieldWord,
+    self, Ingress, Level, LocalPrefixes, OpenError, XdpVerdict, YieldWord,
 };
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
@@ -181,43 +178,6 @@ fn inspect(
     found_by(af_xdp::inspect(&options, RegionOptions { slots: frames(configuration), slot_bytes }))
 }
 
-/// Findings of an interface's driver.
-pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
-    match found {
-        Err(OpenError::NoInterface(name)) => {
-            let text = format!("{}; the port waits for it", absent(&name));
-            vec![Finding::new(Severity::Warning, "interface", text)]
-        }
-        Err(error) => vec![Finding::new(Severity::Problem, "interface", error.to_string())],
-        Ok(report) => {
-            let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
-            let name = format!("{}{driver}", report.interface);
-            let first = Finding::new(Severity::Fine, "interface", name);
-            std::iter::once(first).chain(report.findings.into_iter().map(finding)).collect()
-        }
-    }
-}
-
-/// Takes name, address and MTU of an interface over into `facts`; answers the state of its link.
-pub(super) fn link_facts(link: LinkState, facts: &mut Facts, most_mtu: Option<u32>) -> Link {
-    let LinkState { name, mac, mtu, up, carrier } = link;
-    facts.interface = name;
-    facts.mac = MacAddress(mac);
-    facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
-    Link::new(up, carrier)
-}
-
-fn finding(finding: af_xdp::Finding) -> Finding {
-    let severity = match finding.level {
-        Level::Fine => Severity::Fine,
-        Level::Warning => Severity::Warning,
-        Level::Problem => Severity::Problem,
-    };
-    let found = Finding::new(severity, finding.topic, finding.text);
-    // An interface that is down is opened all the same, and carries when it is up.
-    Finding { opens: found.opens || found.topic == STATE, ..found }
-}
-
 impl Handle for af_xdp::Port {
     /// A generic program runs again on a packet that has returned, and would take it again.
     fn punt_interface(&self) -> Option<u32> {
@@ -300,20 +260,6 @@ pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     }
 }
 
-/// The tunnels whose packets are taken on `port`.
-pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint> {
-    let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
-    over.filter_map(|tunnel| {
-        let ends = Ends::of(tunnel.local, tunnel.remote)?;
-        let fields = match tunnel.encapsulation() {
-            Encapsulation::Gre => TunnelFields::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key },
-            Encapsulation::Vxlan(VxlanOptions { vni, port, .. }) => TunnelFields::Vxlan { port, vni },
-        };
-        Some(TunnelEndpoint { ends, fields })
-    })
-    .collect()
-}
-
 /// Options with which the driver opens `interface` as `port`.
 fn options(
     interface: &str,
@@ -376,43 +322,3 @@ const BATCH_PACKETS: u32 = 64;
 const BUSY_POLL_TIMER: u32 = 200;
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
 const EMPTY_POLLS: u32 = 2;
-
-/// Message about an interface that is not there, with names that look like it.
-fn absent(name: &str) -> String {
-    let known = interfaces();
-    let like = similar(name, known.iter().map(String::as_str));
-    let like = if like.is_empty() { String::new() } else { format!("; similar: {}", like.join(", ")) };
-    format!("there is no interface {name} in this network namespace{like} (`ip link` lists all)")
-}
-
-/// The interfaces of the calling thread's network namespace.
-fn interfaces() -> Vec<String> {
-    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-    let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
-    names.map(|(name, _)| name.trim().to_owned()).collect()
-}
-
-/// Names that `name` may be a slip of the pen for.
-fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let most = if name.len() < 4 { 1 } else { 2 };
-    let mut near = known.map(|other| (strsim::damerau_levenshtein(name, other), other)).collect::<Vec<_>>();
-    near.retain(|(distance, _)| *distance <= most);
-    near.sort_unstable();
-    near.into_iter().map(|(_, other)| other).take(MOST_NAMES).collect()
-}
-
-/// Similar names that are told at most.
-const MOST_NAMES: usize = 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_of_the_pen_is_told_the_nearest_names_first() {
-        let known = ["lo", "eth0", "eth1", "radio0", "enp1s0"];
-        assert_eq!(similar("eht0", known.into_iter()), ["eth0", "eth1"]);
-        assert_eq!(similar("l0", known.into_iter()), ["lo"]);
-        assert!(similar("wlan0", known.into_iter()).is_empty());
-    }
-}

@@ -1,6 +1,6 @@
 //! USB adapters: opening them, what a machine lacks for them, what is shown of them.
 
-use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
 use crate::config::model::{Configuration, Port};
 use crate::ends::ends;

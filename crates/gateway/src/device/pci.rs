@@ -1,6 +1,6 @@
 //! PCI devices: opening them by VFIO, what a machine lacks for them, what is shown of them.
 
-use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, receiving};
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, receiving};
 use crate::config::model::{Configuration, Port};
 use crate::show::nic::NicRow;
 use anyhow::{Result, ensure};

@@ -1,6 +1,7 @@
 //! The punt path: packets of router ports return to the kernel, at the interface by which they came in.
 
-use super::{Driver, Facts, Finding, Handle, Link, OpenPort, receiving, tap};
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, receiving};
+use super::tap;
 use crate::config::model::{Configuration, Port};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};

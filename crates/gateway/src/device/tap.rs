@@ -1,6 +1,6 @@
 //! TAPs: the kernel's own stack at the other end.
 
-use super::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
 use crate::config::model::{Configuration, Port, Queues, Role};
 use crate::config::router::InterfaceAddress;
 use anyhow::{Context as _, Result};

@@ -1,13 +1,14 @@
 //! USB network functions: the driver that follows from the descriptors, and what is plugged in.
 
+use super::function::{blocks, numbers};
 use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
 use super::modem;
-use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::AdapterLocation;
 use crate::config::model::{Configuration, Port};
 use crate::config::usb::UsbPlace;
 use crate::ends::ends;
-use crate::show::adapter::{AdapterRow, BlockRow};
+use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result, bail};
 use polder_buffers::Region;
@@ -15,8 +16,7 @@ use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::Receiving;
-use polder_devices::cdc::ntb::Fault;
-use polder_devices::cdc::{self, BlockCounters, Cdc, Ntb, PortStatus, Subclass, network_function};
+use polder_devices::cdc::{self, Cdc, PortStatus, Subclass, network_function};
 use polder_devices::lan78xx::Options;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::usb::usbfs::{self, Access, UsbError};
@@ -168,26 +168,6 @@ fn row(status: &PortStatus, sent: &QueueCounters) -> AdapterRow {
     let chip = function.map(|function| numbers(function.identity));
     let class = function.map(|function| function.subclass.name().to_owned());
     AdapterRow { chip, class, blocks, ..common_row(status) }
-}
-
-/// Blocks of a function.
-pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) -> BlockRow {
-    let faults = Fault::ALL.into_iter().map(|fault| (fault.name().to_owned(), counters.faults(fault)));
-    BlockRow {
-        format: ntb.format.name().to_owned(),
-        crc: ntb.has_crc,
-        in_bytes: ntb.in_bytes,
-        out_bytes: ntb.out_bytes,
-        received_frames: counters.datagrams.get(),
-        sent_frames: sent.transmitted.get(),
-        wrong_crc: counters.wrong_crc.get(),
-        faults: faults.filter(|(_, count)| *count > 0).collect(),
-    }
-}
-
-/// Vendor and product, as tools write them.
-pub(super) fn numbers((vendor, product): (u16, u16)) -> String {
-    format!("{vendor:04x}:{product:04x}")
 }
 
 /// The driver that would take a device with these numbers and interfaces.
