@@ -1,12 +1,11 @@
 //! Commands to workers, their reports, and the rings between them.
 
-use super::Outlet;
+use super::outlet::{NewQueue, Outlet};
 use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::capture::Tap;
 use polder_datapath::port::{RxQueue, TxQueue};
-use polder_datapath::queue::{EgressCounters, EgressQueue};
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::steer::Order;
 use std::sync::Arc;
@@ -31,14 +30,6 @@ pub enum Command {
     Stop,
     /// End at once, with everything that there is: somebody else goes on with it.
     Leave,
-}
-
-/// A queue to be put in front of a sending queue of a device. Its memory is taken by the control thread.
-pub struct NewQueue {
-    /// The queue, empty.
-    pub queue: EgressQueue,
-    /// Counters of the queue.
-    pub counters: Arc<EgressCounters>,
 }
 
 /// A port as one worker sees it.

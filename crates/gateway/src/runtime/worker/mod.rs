@@ -13,11 +13,12 @@ mod outlet;
 mod rest;
 mod round;
 mod schedule;
+mod share;
 mod senders;
 
 pub use hand_over::HandOver;
-pub use messages::{Attachment, Command, Mesh, NewQueue, Report, SendPath};
-pub use outlet::Outlet;
+pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+pub use outlet::{NewQueue, Outlet};
 pub use schedule::Schedule;
 
 use self::senders::Senders;

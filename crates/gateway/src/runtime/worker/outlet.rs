@@ -3,7 +3,6 @@
 //! A device takes what it is given, far more than it sends in the time that a packet may wait. So it is
 //! given little at a time, and the rest waits here, where the discipline sees it.
 
-use super::NewQueue;
 use polder_buffers::{BATCH, Batch, Packet, Pool, wire_packets};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::{DropReason, mark};
@@ -22,6 +21,14 @@ const LOOK_AGAIN: Nanos = Nanos(200_000);
 
 /// Dropped packets that wait for a capture at most; a look comes several times a turn.
 const MOST_DROPPED: usize = 8 * BATCH;
+
+/// A queue to be put in front of a sending queue of a device. Its memory is taken by the control thread.
+pub struct NewQueue {
+    /// The queue, empty.
+    pub queue: EgressQueue,
+    /// Counters of the queue.
+    pub counters: Arc<EgressCounters>,
+}
 
 /// Both together.
 pub struct Outlet {

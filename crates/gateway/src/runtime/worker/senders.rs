@@ -1,14 +1,14 @@
 //! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
-mod others;
 mod ports;
 mod waiting;
 
-use super::{Outlet, SendPath};
+use super::SendPath;
 use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::Producer;
-use polder_buffers::{Batch, Packet, Pool, PortId};
+use polder_buffers::{Batch, Packet, Pool, PortId, wire_packets};
 use polder_datapath::counters::{Stage, WorkerCounters};
+use polder_datapath::drops::DropReason;
 use polder_datapath::port::Turn;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::transmit::Egress;
@@ -128,6 +128,30 @@ impl Egress for Senders {
             if let Some(SendPath::Queued(outlet)) = sender {
                 outlet.show_dropped(pool, |packets| look(port, packets));
             }
+        }
+    }
+}
+
+impl Senders {
+    /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before
+    /// any more work is spent on it.
+    pub(super) fn hand_over(&mut self, owner: usize, batch: &mut Batch, pool: &mut Pool) {
+        self.push_to(owner, batch);
+        if !batch.is_empty() {
+            self.counters.drops.count(DropReason::NoCore, wire_packets(batch));
+            pool.release(batch);
+        }
+    }
+
+    /// Hands packets over to worker `owner` while its ring has room.
+    pub(super) fn push_to(&mut self, owner: usize, batch: &mut Batch) {
+        let Some(Some((ring, wakeup))) = self.outgoing.get_mut(owner) else { return };
+        let room = ring.room(batch.len());
+        let counted = wire_packets(&batch[..room.min(batch.len())]);
+        let handed = ring.push_all(room, batch.drain_front(room));
+        if handed > 0 {
+            self.counters.handed_over.add(counted);
+            wakeup.wake();
         }
     }
 }

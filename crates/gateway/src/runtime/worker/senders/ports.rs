@@ -1,6 +1,7 @@
 //! Ports that a worker sends on: attached, given another queue, detached.
 
-use super::{Consumer, Outlet, SendPath, Senders, Way};
+use super::{Consumer, SendPath, Senders, Way};
+use crate::runtime::worker::outlet::Outlet;
 use crate::runtime::worker::NewQueue;
 use polder_buffers::{Pool, PortId};
 use polder_datapath::counters::WorkerCounters;

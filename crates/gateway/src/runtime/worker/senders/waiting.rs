@@ -1,6 +1,7 @@
 //! Packets that wait in queues and devices, and those that consumers want.
 
-use super::{Outlet, SendPath, Senders, backlog_of};
+use super::{SendPath, Senders, backlog_of};
+use crate::runtime::worker::outlet::Outlet;
 use polder_buffers::PortId;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
