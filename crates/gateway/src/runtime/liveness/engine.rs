@@ -3,18 +3,17 @@
 //! A round takes what has arrived before it looks whether anything is missed: a thread that had no core for a while
 //! does not take its own absence for a dead tunnel.
 
-use super::handed::HandedSession;
-use super::keepalives::{KeepaliveStatus, Keepalives};
+use super::handed::{Counts, HandedSession};
+use super::keepalives::{KeepaliveStatus, Keepalives, RETRY};
 use super::keys::WantedKeys;
 use super::socket::{Datagram, Place, Receiver, sender};
 use super::sys::Arrival;
-use super::{Accepts, SessionKey, Wanted};
+use super::wanted::{Accepts, SessionKey, Wanted};
 use crate::bfd::{Authentication, Diagnostic, Packet, SequenceNumbers, Session, State};
 use crate::config::model::Configuration;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, UdpSocket};
@@ -22,8 +21,6 @@ use std::sync::Arc;
 
 /// Datagrams of one socket that a round takes.
 const AT_ONCE: usize = 256;
-/// Time after which a socket that could not be opened is tried again.
-pub(super) const RETRY: Nanos = Nanos::SECOND;
 /// Time for which a session that begins may be silent before its tunnels are taken to be dead.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
 /// Packets by which the other end is told that a session ends.
@@ -73,26 +70,6 @@ struct Entry {
 struct Listening {
     receiver: Result<Arc<Receiver>, String>,
     retry_at: Nanos,
-}
-
-/// Packets of one session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Counts {
-    /// Packets sent.
-    pub sent: u64,
-    /// Packets accepted.
-    pub received: u64,
-    /// Packets that came over more hops than they may.
-    pub far: u64,
-    /// TTL of the last of those.
-    pub far_ttl: u8,
-    /// Packets that came in by another interface than that of the tunnel's port.
-    pub elsewhere: u64,
-    /// Packets whose authentication failed, or that have one and should not, or the other way round.
-    pub not_authentic: u64,
-    /// Packets that were no control packets of the session.
-    pub refused: u64,
 }
 
 /// A session as others see it.

@@ -1,6 +1,5 @@
 //! Tunnels with keepalives: sockets that send, and looks for answers, whose time the packet path notes.
 
-use super::engine::RETRY;
 use super::probe::{NoKeepalive, keepalive};
 use crate::config::model::{Configuration, Tunnel};
 use crate::config::tunnel::Ttl;
@@ -17,6 +16,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Time after which a socket that could not be opened is tried again.
+pub(super) const RETRY: Nanos = Nanos::SECOND;
 
 /// Class selector 6, network control (RFC 2474).
 const CONTROL_CLASS: u8 = 0xc0;

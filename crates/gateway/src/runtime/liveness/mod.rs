@@ -8,6 +8,7 @@
 //! engine      sessions, sockets, one round of work; no clock
 //! keys        keys of the sessions, in files
 //! handed      a session for another process
+//! wanted      sessions that tunnels ask for
 //! socket      UDP sockets
 //! sys         TTL of what arrives
 //! keepalives  tunnels with keepalives, and their sockets
@@ -24,28 +25,28 @@ mod keys;
 mod probe;
 mod socket;
 mod sys;
+mod wanted;
 
-pub use engine::{Counts, SessionStatus};
-pub use handed::HandedSession;
+pub use engine::SessionStatus;
+pub use handed::{Counts, HandedSession};
 pub use keepalives::KeepaliveStatus;
 pub use keys::check_keys;
 pub(in crate::runtime) use keys::look_at_keys;
+pub use wanted::SessionKey;
 
-use crate::bfd::Settings;
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Tunnel};
 use crate::supervise::{Loss, Thread, Threads};
 use engine::{Ending, Engine};
 use keys::WantedKeys;
+use wanted::{Accepts, Wanted};
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{read, write};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,50 +54,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
 /// Weight of the thread: a late control packet looks like a dead tunnel.
 const NICE: i32 = -15;
-
-/// Both ends of a session, ours first, and how far apart they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SessionKey {
-    /// Our address.
-    pub local: IpAddr,
-    /// That of the other end.
-    pub remote: IpAddr,
-    /// True if routers may lie between.
-    pub multihop: bool,
-}
-
-impl SessionKey {
-    /// The session that a tunnel asks for, if it does.
-    pub fn of(tunnel: &Tunnel) -> Option<Self> {
-        let Tunnel { local, remote, bfd, .. } = tunnel;
-        Some(Self { local: *local, remote: *remote, multihop: bfd.as_ref()?.is_multihop() })
-    }
-}
-
-/// A session that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
-    settings: Settings,
-    accepts: Accepts,
-    /// Authentication, if there is to be any.
-    keys: Option<WantedKeys>,
-}
-
-/// Packets that a session accepts: without authentication, nothing else beside their addresses shows that they are the
-/// other end's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Accepts {
-    /// TTL below which they are refused (RFC 5082).
-    least_ttl: u8,
-    /// Interfaces by which they come; none for any, as over several hops (RFC 5881, 3).
-    interfaces: Vec<u32>,
-}
-
-impl Accepts {
-    fn is_from(&self, interface: Option<u32>) -> bool {
-        self.interfaces.is_empty() || interface.is_some_and(|interface| self.interfaces.contains(&interface))
-    }
-}
 
 /// Numbers of the kernel's interfaces of ports.
 pub type Interfaces = HashMap<PortId, u32>;

@@ -1,7 +1,7 @@
 //! Sockets of BFD: one for each of our addresses that listens, one for each session that sends.
 
-use super::SessionKey;
 use super::sys::{self, Arrival};
+use super::wanted::SessionKey;
 use crate::bfd::{MULTIHOP_PORT, SINGLE_HOP_PORT, SOURCE_PORTS, TTL};
 use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass, set_ipv6_unicast_hops};
 use std::io;
