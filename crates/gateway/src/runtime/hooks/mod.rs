@@ -4,6 +4,7 @@
 //! `docs/adr/0059-yield.md` has the reasons.
 
 mod eligible;
+mod answers;
 mod hold;
 mod listener;
 mod remedy;

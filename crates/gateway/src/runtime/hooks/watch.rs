@@ -1,7 +1,8 @@
 //! A thread that notices hooks which appear or go while the gateway runs, and decides which ports yield.
 
+use super::answers::{Answers, answer, appeared, concerns, event};
 use super::announce;
-use super::hold::{Hold, Turn};
+use super::hold::Hold;
 use super::listener::listen;
 use super::yields::{YieldingPort, Yields};
 use crate::clock::Clock;
@@ -9,7 +10,7 @@ use crate::events::EventKind;
 use crate::kernel::hooks::{self, Answer, Bypassed, Inspection, Noticed, Port, Subscription};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp::{Families, YieldCause};
+use polder_devices::af_xdp::YieldCause;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -401,21 +402,6 @@ fn look(shared: &Shared) -> Option<Nanos> {
     decide(&mut state, &shared.yields, (&answers, generation), now)
 }
 
-/// Answer of a port, and the families of which the kernel forwards packets at present.
-fn answer(port: &Port) -> (Answer, Families) {
-    let families = match port.answer {
-        Answer::Yield => hooks::forwarded(&port.interface),
-        Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => Families::default(),
-    };
-    match port.answer {
-        Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
-        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_)) => (answer, families),
-    }
-}
-
-/// A port, and what becomes of its packets.
-type Answers<'a> = [(&'a Port, (Answer, Families))];
-
 /// Has ports yield or take their packets again.
 fn decide(
     state: &mut State,
@@ -450,29 +436,6 @@ fn decide(
     if is_late { Some(Nanos(0)) } else { due }
 }
 
-/// True if a port yields to a hook: its packets would meet it where they come in, or where they leave by another port.
-fn concerns(bypassed: &Bypassed, port: &str, answers: &Answers<'_>) -> bool {
-    let yields =
-        |of: &str| answers.iter().any(|(port, (answer, _))| port.name == of && *answer == Answer::Yield);
-    bypassed.port == port || bypassed.name.contains(" at egress") && yields(&bypassed.port)
-}
-
-/// Logs a port that yields, or takes its packets again.
-fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventKind> {
-    let port = port.to_owned();
-    let event = match turn {
-        Turn::Stays => return None,
-        Turn::Begins => EventKind::Yielded { port, hooks },
-        Turn::Ends(nanos) => EventKind::TakenBack { port, nanos: nanos.0 },
-    };
-    let text = event.text();
-    match turn {
-        Turn::Begins => tracing::warn!("{text}"),
-        Turn::Ends(_) | Turn::Stays => tracing::info!("{text}"),
-    }
-    Some(event)
-}
-
 impl State {
     /// Takes over what was found, and logs changes.
     fn note(&mut self, found: Inspection, answers: &Answers<'_>) {
@@ -495,19 +458,4 @@ impl State {
         self.appeared.extend(new);
         self.known = found;
     }
-}
-
-/// Logs a hook that has appeared at a port, unless the port yields, which is logged by itself.
-fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
-    let (port, text) = (bypassed.port.clone(), bypassed.text());
-    let (fate, why) = match answer {
-        Some(Answer::Yield) => return None,
-        Some(Answer::GoOn(why)) => ("is bypassed", format!("everything goes on ({why})")),
-        Some(Answer::Stop(why)) => ("stops the port", format!("packets are dropped as kernel-hook ({why})")),
-        Some(Answer::Bypass) | None => ("is bypassed", "everything goes on".to_owned()),
-    };
-    tracing::warn!(
-        "port {port}: a kernel hook has appeared and {fate}: {text}; {why}, and `polder check` says what to do"
-    );
-    Some(EventKind::HookAppeared { port, hook: text })
 }

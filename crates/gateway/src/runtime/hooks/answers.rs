@@ -1,0 +1,59 @@
+//! Answers of ports to hooks, and what is told of hooks that come and go.
+
+use super::hold::Turn;
+use crate::events::EventKind;
+use crate::kernel::hooks::{self, Answer, Bypassed, Port};
+use polder_devices::af_xdp::Families;
+
+/// Answer of a port, and the families of which the kernel forwards packets at present.
+pub(super) fn answer(port: &Port) -> (Answer, Families) {
+    let families = match port.answer {
+        Answer::Yield => hooks::forwarded(&port.interface),
+        Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => Families::default(),
+    };
+    match port.answer {
+        Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
+        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_)) => (answer, families),
+    }
+}
+
+/// A port, and what becomes of its packets.
+pub(super) type Answers<'a> = [(&'a Port, (Answer, Families))];
+
+/// True if a port yields to a hook: its packets would meet it where they come in, or where they leave by another port.
+pub(super) fn concerns(bypassed: &Bypassed, port: &str, answers: &Answers<'_>) -> bool {
+    let yields =
+        |of: &str| answers.iter().any(|(port, (answer, _))| port.name == of && *answer == Answer::Yield);
+    bypassed.port == port || bypassed.name.contains(" at egress") && yields(&bypassed.port)
+}
+
+/// Logs a port that yields, or takes its packets again.
+pub(super) fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventKind> {
+    let port = port.to_owned();
+    let event = match turn {
+        Turn::Stays => return None,
+        Turn::Begins => EventKind::Yielded { port, hooks },
+        Turn::Ends(nanos) => EventKind::TakenBack { port, nanos: nanos.0 },
+    };
+    let text = event.text();
+    match turn {
+        Turn::Begins => tracing::warn!("{text}"),
+        Turn::Ends(_) | Turn::Stays => tracing::info!("{text}"),
+    }
+    Some(event)
+}
+
+/// Logs a hook that has appeared at a port, unless the port yields, which is logged by itself.
+pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
+    let (port, text) = (bypassed.port.clone(), bypassed.text());
+    let (fate, why) = match answer {
+        Some(Answer::Yield) => return None,
+        Some(Answer::GoOn(why)) => ("is bypassed", format!("everything goes on ({why})")),
+        Some(Answer::Stop(why)) => ("stops the port", format!("packets are dropped as kernel-hook ({why})")),
+        Some(Answer::Bypass) | None => ("is bypassed", "everything goes on".to_owned()),
+    };
+    tracing::warn!(
+        "port {port}: a kernel hook has appeared and {fate}: {text}; {why}, and `polder check` says what to do"
+    );
+    Some(EventKind::HookAppeared { port, hook: text })
+}
