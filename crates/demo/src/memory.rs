@@ -4,7 +4,7 @@ use super::Forwarder;
 use super::cables::{Cables, Until, WINDOW};
 use super::print::{self, Rate};
 use anyhow::ensure;
-use polder::runtime::run::lock;
+use polder::runtime::shared::lock;
 use polder::runtime::show::show;
 use polder::show::{Look, What};
 use polder_testbed::clock;

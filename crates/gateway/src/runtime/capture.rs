@@ -2,7 +2,7 @@
 
 use super::copies::CopyReader;
 use super::gateway::Gateway;
-use super::run::{SharedGateway, lock};
+use super::shared::{SharedGateway, lock};
 use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
 use crate::capture::{CaptureRequest, from_digits};
 use crate::clock::Clock;

@@ -9,7 +9,7 @@
 
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
-use super::run::{SharedGateway, WeakGateway};
+use super::shared::{SharedGateway, WeakGateway};
 use crate::control::last_words::LastWords;
 use crate::control::socket::Place;
 use crate::supervise::LostThread;

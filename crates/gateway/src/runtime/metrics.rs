@@ -1,7 +1,7 @@
 //! Rows and verdicts of the metrics.
 
 use super::gateway::{Gateway, PortState};
-use super::run::{SharedGateway, lock};
+use super::shared::{SharedGateway, lock};
 use super::show::rows;
 use crate::metrics::server::Collected;
 use polder_datapath::units::Nanos;

@@ -12,14 +12,17 @@
 //! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
 //! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
+use super::links::wait_for_links;
+use super::signals::{Signal, Signals, timespec};
 use super::announce::{announce, farewell};
 use super::confirmation::{Back, Pending};
 use super::ending::{self, Ending};
-use super::gateway::{Gateway, Opener, PortState};
+use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::metrics;
 use super::preflight::tags;
+use super::shared::{SharedGateway, lock};
 use super::service::{Service, closing, named, open as open_again};
 use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
@@ -29,8 +32,7 @@ use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
-use crate::device::{self, AwaitedLink};
-use crate::ends::ends;
+use crate::device;
 use crate::events::EventKind;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::metrics::listen::Bound;
@@ -40,25 +42,10 @@ use crate::supervise::{Loss, LostThread, Supervisor, Threads};
 use anyhow::{Context as _, Result, anyhow};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::{self, FailedRedirects, TraceError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A gateway that the control thread and the socket's thread share.
-pub type SharedGateway = Arc<Mutex<Gateway>>;
-/// The same where the gateway is not kept.
-pub type WeakGateway = std::sync::Weak<Mutex<Gateway>>;
-
-/// The gateway, for one change or one look at it.
-pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
-    gateway.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex};
 
 /// Consent of the caller of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -378,75 +365,6 @@ fn serve_metrics(
     server.map(Some).context("cannot start the metrics' threads")
 }
 
-/// Waits until the links of all ports are up that were so before their program was attached, and, because a
-/// predecessor's end resets them too, of all that are hardware. `false` when a signal has ended the wait.
-fn wait_for_links(
-    gateway: &Mutex<Gateway>,
-    signals: &mut Signals,
-    supervisor: &Supervisor,
-) -> Result<bool, LostThread> {
-    let clock = lock(gateway).clock;
-    let begun = clock.now();
-    wait_while_down(
-        || clock.now().since(begun),
-        |waited| links_down(&lock(gateway), waited),
-        || {
-            supervisor.check()?;
-            // The file has just been read: a signal to read it again says nothing new.
-            let signal = signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None, None]);
-            Ok(!matches!(signal, Some(Signal::End)))
-        },
-    )
-}
-
-/// Waits until nothing is `down`, or for the longest time. `pause` answers `false` to end it.
-fn wait_while_down(
-    waited: impl Fn() -> Nanos,
-    down: impl Fn(Nanos) -> Vec<String>,
-    mut pause: impl FnMut() -> Result<bool, LostThread>,
-) -> Result<bool, LostThread> {
-    loop {
-        let waited = waited();
-        let down = down(waited);
-        if down.is_empty() {
-            return Ok(true);
-        }
-        if waited >= CARRIER_WAIT {
-            let seconds = CARRIER_WAIT.0 / Nanos::SECOND.0;
-            tracing::warn!("no carrier {seconds} s after the start: {}", down.join(", "));
-            return Ok(true);
-        }
-        if !pause()? {
-            return Ok(false);
-        }
-    }
-}
-
-/// Ports whose links are waited for, after as long a wait.
-fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
-    let is_awaited = |link: AwaitedLink| is_awaited(link.had_carrier, link.is_hardware, waited);
-    let is_down = |state: &&PortState| {
-        let link = state.handle().and_then(|handle| handle.awaited_link());
-        link.is_some_and(is_awaited)
-    };
-    let name = |state: &PortState| {
-        let port = &state.configuration;
-        format!("port {} ({})", port.name, port.device.name())
-    };
-    gateway.ports.iter().filter(is_down).map(name).collect()
-}
-
-/// True for a port whose link was up before, and, for a shorter time, for hardware.
-fn is_awaited(had_carrier: bool, is_hardware: bool, waited: Nanos) -> bool {
-    had_carrier || (is_hardware && waited < UNPLUGGED_WAIT)
-}
-
-/// The longest wait for links that were up before, and for others, which may not be plugged in.
-const CARRIER_WAIT: Nanos = Nanos(10 * Nanos::SECOND.0);
-const UNPLUGGED_WAIT: Nanos = Nanos(5 * Nanos::SECOND.0);
-/// Between two looks.
-const CARRIER_PAUSE: Nanos = Nanos(20_000_000);
-
 /// Gives up privileges that no thread of the gateway needs, and logs them.
 fn confine(configuration: &Configuration, path: &Path) {
     if configuration.gateway.sandbox == Sandbox::Off {
@@ -503,103 +421,5 @@ fn attend(
             Some(Signal::Reload) => service.reload_by_signal(),
             Some(Signal::News) | None => {}
         }
-    }
-}
-
-/// The signals that a gateway obeys, each a byte in a pipe.
-struct Signals {
-    end: UnixStream,
-    /// Written to end the gateway without a signal.
-    ender: UnixStream,
-    reload: UnixStream,
-}
-
-enum Signal {
-    End,
-    Reload,
-    /// There is work for [`Gateway::take_news`], or the supervisor has ended.
-    News,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        let (end, end_writer) = UnixStream::pair()?;
-        let (reload, reload_writer) = UnixStream::pair()?;
-        let impatient = ends();
-        for signal in [SIGTERM, SIGINT] {
-            // The second one ends the process at once; in this order, so that the first one does not.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
-            signal_hook::flag::register(signal, Arc::clone(&impatient))?;
-            pipe::register(signal, end_writer.try_clone()?)?;
-        }
-        pipe::register(SIGHUP, reload_writer)?;
-        reload.set_nonblocking(true)?;
-        Ok(Self { end, ender: end_writer, reload })
-    }
-
-    /// Waits for a signal. `None` when `timeout` has passed without one.
-    fn wait(&mut self, timeout: Timespec, events: [Option<&OwnedFd>; 3]) -> Option<Signal> {
-        let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
-        files.extend(events.into_iter().flatten().map(|event| PollFd::new(event, PollFlags::IN)));
-        // An interrupted wait is a wait that ended early; the next one sees the byte.
-        poll(&mut files, Some(&timeout)).ok()?;
-        let is_readable =
-            |at: usize| files.get(at).is_some_and(|file| file.revents().contains(PollFlags::IN));
-        if is_readable(0) {
-            return Some(Signal::End);
-        }
-        if !is_readable(1) {
-            return (2..files.len()).any(is_readable).then_some(Signal::News);
-        }
-        Some({
-            let mut bytes = [0; 16];
-            // Several hang-ups before we looked are one.
-            let _: std::io::Result<usize> = self.reload.read(&mut bytes);
-            Signal::Reload
-        })
-    }
-}
-
-fn timespec(pause: Nanos) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
-        tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    /// Time at which the wait ends, where a port has one property or the other and its link comes at `up`.
-    fn ends_at(had_carrier: bool, is_hardware: bool, up: Nanos) -> Nanos {
-        let now = Cell::new(Nanos(0));
-        let down = |waited| {
-            let is_down = waited < up && is_awaited(had_carrier, is_hardware, waited);
-            if is_down { vec!["port lan (eth0)".to_owned()] } else { Vec::new() }
-        };
-        let pause = || {
-            now.set(Nanos(now.get().0 + CARRIER_PAUSE.0));
-            Ok(true)
-        };
-        assert!(wait_while_down(|| now.get(), down, pause).is_ok_and(|ready| ready));
-        now.get()
-    }
-
-    #[test]
-    fn a_start_waits_for_carrier_for_a_bounded_time() {
-        let never = Nanos::from_seconds(3600);
-        assert_eq!(ends_at(true, true, never), CARRIER_WAIT);
-        assert_eq!(ends_at(true, false, never), Nanos::from_seconds(10));
-        assert_eq!(ends_at(false, true, never), Nanos::from_seconds(5), "perhaps not plugged in");
-        assert_eq!(ends_at(false, false, never), Nanos(0), "nothing is awaited");
-        assert_eq!(
-            ends_at(true, true, Nanos::from_seconds(2)),
-            Nanos::from_seconds(2),
-            "no longer than needed"
-        );
-        let ended = wait_while_down(|| Nanos(0), |_| vec![String::new()], || Ok(false));
-        assert!(ended.is_ok_and(|ready| !ready), "a signal ends it");
     }
 }

@@ -4,10 +4,12 @@ use super::capture::Captures;
 use super::confirmation::{self, Confirmation, Pending};
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
-use super::run::{SharedGateway, lock};
+use super::patterns::{Notices, Skipped};
+use super::shared::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
 use super::upgrade::Giver;
+use crate::config::patterns::Pattern;
 use crate::control::{
     Answer, Ask, Compared, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile,
     Refusal, ReloadRequest, Reloaded, Request, Response,
@@ -17,6 +19,7 @@ use crate::journal::{self, FilterError};
 use crate::show::look::duration;
 use crate::show::modem::ModemRow;
 use polder_datapath::units::Nanos;
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +28,17 @@ mod change;
 mod patterns;
 
 pub(super) use change::{closing, named, open};
-use patterns::Seen;
+
+/// Interfaces of patterns, as they were found last.
+#[derive(Debug, Default)]
+struct Seen {
+    notices: Option<Notices>,
+    patterns: Vec<Pattern>,
+    /// Interfaces that became no port, each of which has been told.
+    skipped: BTreeSet<Skipped>,
+    /// Next look, whether or not anything changes.
+    retry_at: Option<Nanos>,
+}
 
 /// A gateway and the file that describes it.
 pub(super) struct Service {

@@ -2,14 +2,17 @@
 //!
 //! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
 
+mod bridges;
+mod tunnels;
+
+use bridges::{bridge_row, places};
+use tunnels::tunnels;
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
-use super::liveness::{Counts, KeepaliveStatus, SessionStatus};
-use super::run::lock;
+use super::shared::lock;
 use super::threads::{self, asleep};
 use super::views;
-use crate::config::bridge::ranges;
-use crate::config::model::{Bridge, Configuration, Member, MemberVlan, OnExit, Tunnel};
+use crate::config::model::{Configuration, OnExit};
 use crate::device::Link;
 use crate::events::program_in_front;
 use crate::kernel::hooks::Bypassed;
@@ -17,21 +20,17 @@ use crate::metrics::{GatewayState, Rows};
 use crate::show::configuration::Written;
 use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
-use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
 use crate::show::ports::{BypassedRow, PortRow, SegmentRow, YieldRow};
 use crate::show::routes::Routes;
-use crate::show::tunnels::{BfdRow, KeepaliveRow, TunnelRow};
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
-use polder_buffers::PortId;
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
-use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime, PortLearning};
+use polder_datapath::forward::{BridgeCounters, FdbTime};
 use polder_datapath::offload::OutletState;
 use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::{Mode, Pace};
-use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -443,100 +442,6 @@ fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
     }
 }
 
-fn tunnels(gateway: &Gateway) -> Vec<TunnelRow> {
-    gateway.configuration.tunnels.iter().map(|tunnel| tunnel_row(tunnel, gateway)).collect()
-}
-
-fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
-    let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
-    let state = gateway.lasting.tunnels.get(&tunnel.name);
-    let last = state.and_then(|state| state.last_received());
-    // All blocks have the same rows in the same order.
-    let mut sums = Vec::<(&str, u64)>::new();
-    for block in state.iter().flat_map(|state| state.blocks()) {
-        for (place, (name, _, count)) in TunnelCounters::rows(block).enumerate() {
-            match sums.get_mut(place) {
-                Some((_, sum)) => *sum += count,
-                None => sums.push((name, count)),
-            }
-        }
-    }
-    // A moment is no count.
-    let counts = sums.into_iter().filter(|(name, _)| !matches!(*name, "last_received" | "last_keepalive"));
-    let counters = counts.map(|(name, count)| (name.to_owned(), count)).collect::<BTreeMap<_, _>>();
-    let path_mtu = state.and_then(|state| state.next_hop.path_mtu());
-    let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
-    TunnelRow {
-        name: tunnel.name.clone(),
-        kind: tunnel.kind.word().to_owned(),
-        addresses: tunnel.addresses.iter().map(ToString::to_string).collect(),
-        local: tunnel.local.to_string(),
-        remote: tunnel.remote.to_string(),
-        port: gateway.configuration.name_of(tunnel.port).unwrap_or_default().to_owned(),
-        port_open: port.is_some_and(|state| state.open),
-        next_hop: gateway.next_hops.of(tunnel).to_string(),
-        next_hop_mac: state.and_then(|state| state.next_hop.address()).map(|mac| mac.to_string()),
-        key: tunnel.key,
-        vni: tunnel.vxlan.map(|vxlan| vxlan.vni),
-        udp_port: tunnel.vxlan.map(|vxlan| vxlan.udp_port),
-        mtu: tunnel.mtu.or_else(|| {
-            let carried = path_mtu.map_or(underlay_mtu?, u32::from).min(underlay_mtu?);
-            let room = carried.checked_sub(u32::from(tunnel.overhead_bytes()))?;
-            Some(u16::try_from(room).unwrap_or(u16::MAX))
-        }),
-        path_mtu: path_mtu.filter(|&path_mtu| underlay_mtu.is_some_and(|mtu| u32::from(path_mtu) < mtu)),
-        overhead_bytes: tunnel.overhead_bytes(),
-        silent_nanos: last.map(|last| gateway.clock.now().since(last).0),
-        bfd: gateway.session(tunnel).map(|session| bfd_row(tunnel, session, gateway.clock.now())),
-        keepalive: gateway.keepalive(tunnel).and_then(|own| keepalive_row(tunnel, own, gateway.clock.now())),
-        counters,
-    }
-}
-
-fn bfd_row(tunnel: &Tunnel, session: SessionStatus, now: Nanos) -> BfdRow {
-    let age = |at: Nanos| now.since(at).0;
-    let (local_discriminator, remote_discriminator) = session.discriminators;
-    let Counts { sent, received, far, far_ttl, elsewhere, not_authentic, refused } = session.counts;
-    BfdRow {
-        carries: session.carries,
-        state: session.state.name().to_owned(),
-        since_nanos: age(session.changed_at),
-        diagnostic: session.diagnostic.to_string(),
-        remote_state: session.remote_state.name().to_owned(),
-        remote_diagnostic: session.remote_diagnostic.to_string(),
-        heard_nanos: session.heard_at.map(age),
-        detection_nanos: session.detection_time.map(|time| time.0),
-        multihop: tunnel.bfd.as_ref().is_some_and(|bfd| bfd.is_multihop()),
-        local_discriminator,
-        remote_discriminator,
-        sent,
-        received,
-        far,
-        far_ttl: far_ttl.into(),
-        elsewhere,
-        not_authentic,
-        refused,
-        trouble: session.trouble,
-    }
-}
-
-fn keepalive_row(tunnel: &Tunnel, status: KeepaliveStatus, now: Nanos) -> Option<KeepaliveRow> {
-    let keepalive = tunnel.keepalive?;
-    let age = |at: Nanos| now.since(at).0;
-    Some(KeepaliveRow {
-        carries: status.carries(),
-        state: status.state.name().to_owned(),
-        since_nanos: age(status.changed_at),
-        heard_nanos: status.heard_at.map(age),
-        interval_nanos: keepalive.settings().interval.0,
-        retries: keepalive.retries.into(),
-        unanswered: status.unanswered.into(),
-        address: keepalive.address.map(|address| address.to_string()),
-        sent: status.sent,
-        trouble: status.trouble,
-    })
-}
-
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
     let uptime = uptime(gateway);
     let times = threads::times("worker-");
@@ -577,81 +482,4 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
 fn configuration(configuration: &Configuration) -> Written {
     let values = serde_json::to_value(configuration).unwrap_or_default();
     Written { toml: configuration.to_toml(), values }
-}
-
-/// Port or tunnel, and its remote, by number.
-fn places(configuration: &Configuration) -> BTreeMap<u16, (String, Option<String>)> {
-    let place = |(id, name): (PortId, &str)| {
-        let tunnel = configuration.tunnel(id);
-        let name = tunnel.map_or(name, |tunnel| &tunnel.table).to_owned();
-        (id.0, (name, tunnel.map(|tunnel| tunnel.remote.to_string())))
-    };
-    configuration.names().map(place).collect()
-}
-
-/// A bridge whose addresses are not read.
-struct Unread {
-    row: BridgeRow,
-    fdb: Option<Arc<Fdb>>,
-    has_vlans: bool,
-}
-
-fn bridge_row(bridge: &Bridge, gateway: &Gateway) -> Unread {
-    let fdb = gateway.lasting.fdbs.get(&bridge.name).map(Arc::clone);
-    let row = BridgeRow {
-        name: bridge.name.clone(),
-        members: bridge.members.iter().map(|member| member_row(member, fdb.as_deref(), gateway)).collect(),
-        ageing_seconds: bridge.ageing_seconds,
-        capacity: fdb.as_ref().map_or(0, |fdb| fdb.capacity()),
-        occupied: fdb.as_ref().map_or(0, |fdb| fdb.occupied()),
-        entries: Vec::new(),
-    };
-    Unread { row, fdb, has_vlans: bridge.is_vlan_aware() }
-}
-
-fn member_row(member: &Member, fdb: Option<&Fdb>, gateway: &Gateway) -> MemberRow {
-    let PortLearning { learned, evicted, limited } = fdb.map(|fdb| fdb.port(member.port)).unwrap_or_default();
-    // A tunnel is open when the port is that carries it.
-    let device = gateway.configuration.tunnel(member.port).map_or(member.port, |tunnel| tunnel.port);
-    let vlans = member.vlan.as_ref().map(|vlan| match vlan {
-        MemberVlan::Access(vlan) => format!("access {vlan}"),
-        MemberVlan::Trunk { allowed, native } => {
-            let native = native.map(|native| format!(", native {native}")).unwrap_or_default();
-            format!("trunk {}{native}", ranges(allowed).replace('"', ""))
-        }
-    });
-    MemberRow {
-        name: gateway.configuration.name_of(member.port).unwrap_or_default().to_owned(),
-        vlans,
-        isolated: member.isolated,
-        open: gateway.ports.iter().any(|state| state.configuration.id == device && state.open),
-        learned,
-        fdb_max_learned: member.fdb_max_learned,
-        evicted,
-        limited,
-    }
-}
-
-impl Unread {
-    fn fill(self, places: &BTreeMap<u16, (String, Option<String>)>, second: u32) -> BridgeRow {
-        let Self { mut row, fdb, has_vlans } = self;
-        let Some(fdb) = fdb else { return row };
-        let ageing = row.ageing_seconds;
-        let is_young = |entry: &FdbEntry| entry.is_static || second.saturating_sub(entry.seen) <= ageing;
-        let mut entries = fdb.entries().filter(is_young).collect::<Vec<_>>();
-        entries.sort_unstable_by_key(|entry| (entry.vlan, entry.port.0, entry.address.0));
-        entries.truncate(MOST);
-        let entry = |entry: FdbEntry| {
-            let (port, remote) = places.get(&entry.port.0).cloned().unwrap_or_default();
-            FdbRow {
-                vlan: has_vlans.then_some(entry.vlan),
-                address: entry.address.to_string(),
-                port,
-                remote,
-                age_seconds: (!entry.is_static).then(|| second.saturating_sub(entry.seen)),
-            }
-        };
-        row.entries = entries.into_iter().map(entry).collect();
-        row
-    }
 }

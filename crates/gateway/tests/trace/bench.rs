@@ -5,7 +5,7 @@ use polder::config;
 use polder::device::{Facts, OpenPort};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::run::lock;
+use polder::runtime::shared::lock;
 use polder::runtime::trace::follow;
 use polder::trace::Trace;
 use polder::trace::spec::{Defaults, Spec};

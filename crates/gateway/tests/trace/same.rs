@@ -1,7 +1,7 @@
 //! A trace agrees with the gateway's handling of the same packet, byte by byte, and leaves no mark.
 
 use crate::bench::{Bench, R, S};
-use polder::runtime::run::lock;
+use polder::runtime::shared::lock;
 use polder::runtime::show::show;
 use polder::show::What;
 use polder::trace::{Trace, from_digits};

@@ -1,7 +1,7 @@
 //! The walk of a dozen packets, as it is printed.
 
 use crate::bench::{Bench, R};
-use polder::runtime::run::lock;
+use polder::runtime::shared::lock;
 use polder::show::Look;
 
 /// Ages and times that are left to a station depend on when the test ran.

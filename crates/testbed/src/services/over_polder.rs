@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use polder::config;
 use polder::device::{self, Facts, OpenPort, Spares};
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::run::lock;
+use polder::runtime::shared::lock;
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;

@@ -3,11 +3,10 @@
 use super::fast_path::FlowUpkeep;
 use super::punts::PuntWatch;
 use super::share::{divide, with_queue};
-use super::upkeep::retry_after;
 use super::worker_lifecycle::{Waiting, begin};
 use super::{AddedPorts, Gateway, Opener, PortState, Reloads};
 use crate::clock::Clock;
-use crate::config::model::Configuration;
+use crate::config::model::{Configuration, Port};
 use crate::device::OpenPort;
 use crate::events::{EventKind, Events};
 use crate::runtime::devices::{Devices, Opening};
@@ -229,6 +228,16 @@ pub(super) fn bind_static(tables: &Tables, now: Nanos) {
     if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
         tracing::error!(%error, "not all static addresses of bridges are bound");
     }
+}
+
+/// Time after which a closed port is tried again.
+pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
+/// The same of the punt path, which lacks a part of the kernel then.
+const RETRY_PUNT: Nanos = Nanos::from_seconds(60);
+
+/// Time after which a closed port is tried again.
+pub(super) fn retry_after(port: &Port) -> Nanos {
+    if port.device.is_punt_path() { RETRY_PUNT } else { RETRY_PORT }
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
 
-use super::start::bind_static;
+use super::start::{RETRY_PORT, bind_static, retry_after};
 use super::{Gateway, PortState};
-use crate::config::model::Port;
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
@@ -23,10 +22,6 @@ use std::sync::Arc;
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
 /// Time between two looks for memory that is not needed any more.
 const LOOK_AT_MEMORY: Nanos = Nanos::SECOND;
-/// Time after which a closed port is tried again.
-const RETRY_PORT: Nanos = Nanos::from_millis(250);
-/// The same of the punt path, which lacks a part of the kernel then.
-const RETRY_PUNT: Nanos = Nanos::from_seconds(60);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
 
@@ -376,11 +371,6 @@ impl Gateway {
     pub(super) fn set_link(&self, port: PortId, up: bool) -> bool {
         note_link(&self.links, &self.lasting, port, up)
     }
-}
-
-/// Time after which a closed port is tried again.
-pub(super) fn retry_after(port: &Port) -> Nanos {
-    if port.device.is_punt_path() { RETRY_PUNT } else { RETRY_PORT }
 }
 
 /// Properties of a port from which tables are built.

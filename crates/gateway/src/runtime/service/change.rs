@@ -12,7 +12,7 @@ use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{AddedPort, AddedPorts, Gateway, Plan};
 use crate::runtime::hooks;
 use crate::runtime::preflight::tags;
-use crate::runtime::run::lock;
+use crate::runtime::shared::lock;
 use crate::runtime::silence;
 use anyhow::{Result, ensure};
 use polder_datapath::units::Nanos;

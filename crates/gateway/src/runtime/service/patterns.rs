@@ -1,13 +1,13 @@
 //! Ports of patterns, which come and go with their interfaces.
 
-use super::Service;
+use super::{Seen, Service};
 use super::change::{named, with_ports};
 use crate::config::patterns::Pattern;
 use crate::control::{Refusal, ReloadRequest, Reloaded};
 use crate::events::EventKind;
 use crate::runtime::gateway::AddedPort;
 use crate::runtime::patterns::{Notices, Skipped, sort};
-use crate::runtime::run::lock;
+use crate::runtime::shared::lock;
 use crate::runtime::silence::Machine;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeSet;
@@ -15,17 +15,6 @@ use std::sync::PoisonError;
 
 /// Time after which what failed is tried again: rules of the kernel go without a notice.
 const RETRY: Nanos = Nanos::from_seconds(10);
-
-/// Interfaces of patterns, as they were found last.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    notices: Option<Notices>,
-    patterns: Vec<Pattern>,
-    /// Interfaces that became no port, each of which has been told.
-    skipped: BTreeSet<Skipped>,
-    /// Next look, whether or not anything changes.
-    retry_at: Option<Nanos>,
-}
 
 impl Seen {
     /// True if there is something to do.

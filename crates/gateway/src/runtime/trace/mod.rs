@@ -8,12 +8,12 @@ mod teller;
 mod tunnelling;
 
 use super::gateway::Gateway;
-use super::run::lock;
+use super::shared::lock;
 use crate::control::{Fault, Refusal};
 use crate::show::FORMAT;
 use crate::trace::draw::brief;
 use crate::trace::spec::LONGEST;
-use crate::trace::{Ended, SentRow, Trace, TraceRequest, from_digits, to_digits};
+use crate::trace::{Ended, SentRow, Trace, TraceRequest, from_digits};
 use polder_buffers::{Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::trace::{Walk, walk};
@@ -115,9 +115,4 @@ fn fate(walked: &Walk, sent: &[SentRow]) -> &'static str {
     } else {
         "dropped"
     }
-}
-
-/// A packet that would leave, as a row.
-fn sent_row(port: &str, is_answer: bool, bytes: &[u8]) -> SentRow {
-    SentRow { port: port.to_owned(), is_answer, packet: brief(bytes), frame: to_digits(bytes) }
 }

@@ -1,8 +1,8 @@
 //! Description of the stages' verdicts, one after the other.
 
-use super::sent_row;
 use crate::runtime::gateway::Gateway;
-use crate::trace::{SentRow, Step};
+use crate::trace::draw::brief;
+use crate::trace::{SentRow, Step, to_digits};
 use polder_buffers::{Packet, Pool, PortId};
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
@@ -208,3 +208,9 @@ impl<'a> Teller<'a> {
         Some(result)
     }
 }
+
+/// A packet that would leave, as a row.
+fn sent_row(port: &str, is_answer: bool, bytes: &[u8]) -> SentRow {
+    SentRow { port: port.to_owned(), is_answer, packet: brief(bytes), frame: to_digits(bytes) }
+}
+

@@ -8,7 +8,7 @@ use crate::events::EventKind;
 use crate::metrics::listen::Shared;
 use crate::runtime::gateway::Gateway;
 use crate::runtime::manager::{Manager, NotifyState};
-use crate::runtime::run::{SharedGateway, lock};
+use crate::runtime::shared::{SharedGateway, lock};
 use crate::supervise::Loss;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use polder_datapath::units::Nanos;
