@@ -36,7 +36,11 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "links", about: "links between documents lead somewhere", run: links },
     Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
-    Step { name: "circles", about: "no circle among the top-level modules of a crate", run: circles },
+    Step {
+        name: "circles",
+        about: "no circle among the top-level modules of a crate, few among its files",
+        run: circles,
+    },
     Step { name: "devices", about: "few files of the gateway tell kinds of device apart", run: devices },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
     Step { name: "size", about: "lines of code of each crate (a report)", run: size },
@@ -109,7 +113,17 @@ fn direction(run: &mut Run) -> Result<()> {
 }
 
 fn circles(run: &mut Run) -> Result<()> {
-    nothing_found(&circles::check(&sources::all(run.root())?))
+    let tree = sources::all(run.root())?;
+    nothing_found(&circles::check(&tree))?;
+    let circles = circles::among_files(&tree).map_err(anyhow::Error::msg)?;
+    for circle in &circles {
+        let circles::Circle { crate_name, files, .. } = circle;
+        say::line(&format!("{:>5} files in crates/{crate_name}/src: {}", files.len(), files.join(", ")));
+        let reason = circle.accepted().map(|accepted| format!("      accepted: {}", accepted.reason));
+        reason.iter().for_each(|text| say::line(text));
+    }
+    say::line(&format!("{:>5} circles of files", circles.len()));
+    nothing_found(&circles::unaccepted(&circles))
 }
 
 fn devices(run: &mut Run) -> Result<()> {
