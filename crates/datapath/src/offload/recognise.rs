@@ -5,13 +5,13 @@
 //! value by chance stays as it is when it is completed; a wrong one that has it, one of 65 535, is made right. So this
 //! is for ports whose senders may be on this machine alone: no wire has damaged what they send.
 //!
-//! Looked at are the innermost headers that Polder's tunnels may have in front (GRE, VXLAN at its usual port). SCTP
+//! Looked at are the innermost headers that Polder's tunnels may have in front (GRE, IP in IP, VXLAN at its usual port). SCTP
 //! leaves zero in the field of its CRC.
 //!
 //! Cost: the headers of each packet; of a partial checksum in a tunnel, the payload.
 
 use super::complete_checksum;
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6, Link, Tcp, Udp, Vxlan};
+use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, Link, Tcp, Udp, Vxlan};
 use polder_buffers::{ChecksumState, Packet};
 
 /// State of a packet's checksum field.
@@ -110,18 +110,17 @@ fn network(kind: EtherType, bytes: &[u8], (at, depth): (usize, usize)) -> Option
     match protocol {
         IpProtocol::TCP => partial(Tcp::CHECKSUM_OFFSET),
         IpProtocol::UDP => partial(Udp::CHECKSUM_OFFSET).or_else(|| vxlan(message)),
-        IpProtocol::GRE => {
-            let gre = Gre::parse(message).ok()?;
-            Some(match gre.protocol() {
-                EtherType::TRANSPARENT_ETHERNET => Next::Frame(gre.payload()),
-                inner => Next::Network(inner, gre.payload()),
-            })
-        }
         SCTP => {
             let crc = message.get(SCTP_CRC..)?.first_chunk::<4>()?;
             (*crc == [0; 4]).then_some(Next::Found(Found::MissingCrc))
         }
-        _ => None,
+        other => {
+            let inside = Inside::of(other, message)?;
+            Some(match inside.protocol {
+                EtherType::TRANSPARENT_ETHERNET => Next::Frame(inside.payload),
+                inner => Next::Network(inner, inside.payload),
+            })
+        }
     }
 }
 

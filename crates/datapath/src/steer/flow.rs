@@ -8,18 +8,18 @@
 //! |---|---|
 //! | TCP, UDP, SCTP | addresses, protocol, ports |
 //! | any fragment, and other protocols over IP | addresses, protocol |
-//! | GRE and gretap | the same of the packet inside, so that one tunnel is many flows |
+//! | GRE and gretap, IP in IP | the same of the packet inside, so that one tunnel is many flows |
 //! | anything else | Ethernet addresses and type |
 //!
 //! Fragments of one datagram stay together, because no fragment is hashed by ports that only the first
-//! one has. On an *underlay*, whose GRE packets end here, what has to stay in order before reordering is
+//! one has. On an *underlay*, whose tunnels end here, what has to stay in order before reordering is
 //! *pinned*: outer fragments, which are reassembled, and packets with sequence numbers, which are
 //! checked. Those are hashed by their outer addresses.
 
 use super::flow_name::{Ends, FlowName};
 use super::toeplitz::Toeplitz;
 use crate::parse::{Addresses, HeaderSummary, Network, PlainV4};
-use crate::wire::{EtherType, Gre, IpProtocol, Link};
+use crate::wire::{EtherType, Inside, IpProtocol, Link};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
@@ -38,15 +38,14 @@ pub struct Flow {
 pub(super) fn name(packet: &Packet) -> Option<FlowName> {
     let link = Link::parse(packet.bytes()).ok()?;
     let outer = Key::of(packet.bytes(), HeaderSummary::read(packet));
-    let carried = outer.as_ref().filter(|key| key.protocol == IpProtocol::GRE && !key.fragment);
-    let inner = carried.and_then(|key| inner_ends(key.payload));
+    let inner = outer.as_ref().filter(|key| !key.fragment).and_then(inner_ends);
     let inside = inner.is_some();
     let ends = inner.or_else(|| outer.as_ref().map(Key::ends)).unwrap_or_else(|| link_ends(&link));
     Some(FlowName { ingress: packet.ingress, inside, ends })
 }
 
-fn inner_ends(bytes: &[u8]) -> Option<Ends> {
-    let inner = Inside::of(bytes)?;
+fn inner_ends(outer: &Key<'_>) -> Option<Ends> {
+    let inner = Inner::of(outer)?;
     match inner.key() {
         Some(key) => Some(key.ends()),
         None if inner.has_link => Link::parse(inner.bytes).ok().map(|link| link_ends(&link)),
@@ -99,7 +98,7 @@ impl Hasher {
     pub fn flow(&self, packet: &Packet, is_underlay: bool) -> Flow {
         let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
         match headers.plain_v4(bytes) {
-            Some(plain) if plain.protocol != IpProtocol::GRE => {
+            Some(plain) if !plain.protocol.is_encapsulation() => {
                 Flow { hash: self.hash(&Key::plain(plain)), pinned: false }
             }
             Some(_) | None => self.flow_closely(bytes, headers, is_underlay),
@@ -111,15 +110,15 @@ impl Hasher {
         let Some(key) = Key::of(bytes, headers) else {
             return Flow { hash: self.hash_link(bytes).unwrap_or(0), pinned: false };
         };
-        if key.protocol == IpProtocol::GRE && !key.fragment {
+        if key.protocol.is_encapsulation() && !key.fragment {
             return self.inside(&key, is_underlay);
         }
         Flow { hash: self.hash(&key), pinned: is_underlay && key.fragment }
     }
 
-    /// The flow of a GRE packet: that of the packet inside, unless the outer ones are to stay in order.
+    /// The flow of a packet of a tunnel: that of the packet inside, unless the outer ones are to stay in order.
     fn inside(&self, outer: &Key<'_>, is_underlay: bool) -> Flow {
-        let inner = Inside::of(outer.payload);
+        let inner = Inner::of(outer);
         let pinned = is_underlay && inner.as_ref().is_some_and(|inner| inner.is_sequenced);
         let hash = inner.filter(|_| !pinned).and_then(|inner| match inner.key() {
             Some(key) => Some(self.hash(&key)),
@@ -263,24 +262,24 @@ fn ports(protocol: IpProtocol, payload: &[u8]) -> Option<[u16; 2]> {
     Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
 }
 
-/// Payload of a GRE packet.
-struct Inside<'a> {
+/// Payload of a packet of a tunnel.
+struct Inner<'a> {
     bytes: &'a [u8],
     headers: HeaderSummary,
     has_link: bool,
     is_sequenced: bool,
 }
 
-impl<'a> Inside<'a> {
-    fn of(gre: &'a [u8]) -> Option<Self> {
-        let gre = Gre::parse(gre).ok()?;
-        let (bytes, has_link) = (gre.payload(), gre.protocol() == EtherType::TRANSPARENT_ETHERNET);
+impl<'a> Inner<'a> {
+    fn of(outer: &Key<'a>) -> Option<Self> {
+        let inside = Inside::of(outer.protocol, outer.payload)?;
+        let (bytes, has_link) = (inside.payload, inside.protocol == EtherType::TRANSPARENT_ETHERNET);
         // The outer length has been checked; how much of the packet is in the head does not matter.
         let headers = match has_link {
             true => HeaderSummary::parse(bytes, usize::MAX),
-            false => HeaderSummary::without_link(gre.protocol(), bytes, usize::MAX),
+            false => HeaderSummary::without_link(inside.protocol, bytes, usize::MAX),
         };
-        Some(Self { bytes, headers, has_link, is_sequenced: gre.sequence().is_some() })
+        Some(Self { bytes, headers, has_link, is_sequenced: inside.sequence.is_some() })
     }
 
     fn key(&self) -> Option<Key<'a>> {

@@ -40,6 +40,8 @@ mod tcp;
 mod udp;
 mod vxlan;
 
+mod inside;
+
 pub mod checksum;
 
 pub use arp::{Arp, ArpHeader, ArpOperation};
@@ -50,6 +52,7 @@ pub use extension::{Ipv6Extension, Ipv6Fragment, Ipv6Option, Ipv6Options};
 pub use gre::{Gre, GreHeader, GreMut};
 pub use icmp::{Icmp, IcmpHeader};
 pub use icmpv6::{Icmpv6, Icmpv6Header};
+pub use inside::Inside;
 pub use ip::{Dscp, IpProtocol, TrafficClass};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};
 pub use ipv6::{Ipv6, Ipv6Header, Ipv6Mut, Upper};
