@@ -8,45 +8,14 @@ use super::decapsulate::Lane;
 use super::inner::Inner;
 use super::keepalive::{self, Payload};
 use super::options::{Carries, Stations};
-use super::outer::{Opened, Refused};
 use super::{ETHERNET_BYTES, lane};
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Ecn, EtherType, Gre};
 use polder_buffers::Packet;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = ETHERNET_BYTES as usize;
-/// Offset of the protocol type in a GRE header.
-const PROTOCOL: usize = 2;
-
-/// Verdict on a packet whose protocol type is not that of frames. Its GRE header is from `start` on, and
-/// comes by value: what is lent would have to be in memory for frames, too.
-#[inline(never)]
-pub(super) fn accept(
-    packet: &Packet,
-    (start, end): (usize, usize),
-    (gre, ecn): (Gre<'_>, Ecn),
-    lane: &mut Lane<'_>,
-) -> Refused {
-    let options = lane.tunnel.options();
-    let Some(payload) = Payload::of(&gre, options).filter(|_| options.is_bare()) else {
-        return Refused::Drop(DropReason::TunnelBadProtocol);
-    };
-    let sequence = match lane.verify(packet, &gre, (start, end)) {
-        Ok(sequence) => sequence,
-        Err(refused) => return refused,
-    };
-    // The outer IP header alone is longer than an Ethernet header.
-    match u16::try_from(start + gre.header_bytes() - ETHERNET) {
-        Ok(strip) => {
-            lane.bare = Some((Opened { strip, end, ecn, sequence }, payload));
-            Refused::Bare
-        }
-        Err(_) => Refused::Drop(DropReason::GreTruncated),
-    }
-}
 
 impl Lane<'_> {
     /// Takes the outer headers off a packet, and puts an Ethernet header in their place.
@@ -89,6 +58,9 @@ impl lane::Lane<'_> {
         if headers.network() == Network::Other || headers.network_offset() != ETHERNET {
             return lane::TunnelVerdict::NotIp;
         }
+        if let Err(refused) = self.tunnel.options().admits(headers, packet.bytes()) {
+            return refused;
+        }
         if self.is_known && packet.len() <= self.fits_bare {
             return lane::TunnelVerdict::SendBare { split: false };
         }
@@ -124,14 +96,4 @@ impl lane::Lane<'_> {
 pub(super) fn uncover(packet: &mut Packet) -> bool {
     packet.checksum_start = packet.checksum_start.wrapping_sub(ETHERNET_BYTES);
     packet.trim_front(ETHERNET_BYTES).is_ok()
-}
-
-/// Writes the protocol of the payload into the GRE header at `gre`.
-#[inline(always)]
-pub(super) fn put_protocol(packet: &mut Packet, gre: usize, network: Network) {
-    let protocol = if network == Network::Ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
-    let rest = packet.bytes_mut().get_mut(gre + PROTOCOL..);
-    if let Some(field) = rest.and_then(|rest| rest.first_chunk_mut()) {
-        *field = protocol.0.to_be_bytes();
-    }
 }

@@ -3,7 +3,7 @@
 use super::Ends;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
-use crate::wire::{Ecn, Ipv4, Ipv6, Ipv6Extension};
+use crate::wire::{Ecn, IpProtocol, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::{Packet, wire_packets};
 use std::net::Ipv4Addr;
 
@@ -21,12 +21,13 @@ pub(super) struct FragmentHeader {
     pub(super) ecn: Ecn,
 }
 
-/// Key of a datagram, equal in all its fragments. The protocol is GRE, perhaps behind destination
-/// options.
+/// Key of a datagram, equal in all its fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// As this gateway sees them.
     pub(super) ends: Ends,
+    /// Protocol that is fragmented; of IPv6 it is GRE, perhaps behind destination options.
+    pub(super) protocol: IpProtocol,
     identification: u32,
 }
 
@@ -36,7 +37,7 @@ impl FragmentHeader {
         let header = ip.header_bytes();
         let length = usize::from(ip.total_length()).saturating_sub(header);
         Self {
-            key: Key { ends, identification: u32::from(ip.identification()) },
+            key: Key { ends, protocol: ip.protocol(), identification: u32::from(ip.identification()) },
             link,
             header,
             offset: ip.fragment_offset(),
@@ -52,7 +53,7 @@ impl FragmentHeader {
         let header = extension.end();
         let length = (Ipv6::HEADER_BYTES + usize::from(ip.payload_length())).saturating_sub(header);
         Some(Self {
-            key: Key { ends, identification: fragment.identification },
+            key: Key { ends, protocol: IpProtocol::GRE, identification: fragment.identification },
             link,
             header,
             offset: fragment.offset,
@@ -111,7 +112,7 @@ impl Datagram {
     /// Datagram without fragments, with memory for `fragments`.
     pub(super) fn with_capacity(fragments: usize) -> Self {
         Self {
-            key: Key { ends: NOWHERE, identification: 0 },
+            key: Key { ends: NOWHERE, protocol: IpProtocol::GRE, identification: 0 },
             deadline: Nanos::default(),
             packets: Vec::with_capacity(fragments),
             extents: Vec::with_capacity(fragments),

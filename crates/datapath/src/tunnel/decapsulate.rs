@@ -4,7 +4,7 @@
 //! whose ingress is the tunnel. They start with a complete Ethernet header, and nothing above it has
 //! been looked at; `network_offset` is behind that header, all other offsets are unknown.
 //! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6, GRE and VXLAN,
-//! `TunnelBadProtocol`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
+//! `TunnelBadProtocol`, `MartianSource`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
 //! `EcnNotCapable`, `NoBuffer`; of keepalives `TunnelNoNeighbour`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
 //! `FragmentTimeout`, `FragmentLimit`.
 //!
@@ -22,27 +22,22 @@ use super::encapsulate::LOOKED_AT;
 use super::inner::clamp_mss;
 use super::keepalive::{self, Payload};
 use super::outer::{
-    Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4,
-    network, place,
+    Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4, network, place,
 };
 use super::quick::{Quick, Station};
 use super::reassemble::{Reassembler, ReassemblyLimits};
-use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, vxlan};
+use super::{
+    Carrier, ETHERNET_BYTES, Ends, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, encapsulation, gre,
+    vxlan,
+};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
-use crate::wire::{Checksum, Ecn, EtherType, Gre, IpProtocol, Ipv6, MacAddress};
+use crate::wire::{Ecn, EtherType, IpProtocol, Ipv6, MacAddress};
 use polder_buffers::{
     BATCH, Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind,
 };
 
-/// After such a silence, a sequence number that looks old is taken for a new beginning: the other
-/// end has been started anew. RFC 2890 has no word for that; without it, the tunnel would stay dumb
-/// for up to 2³¹ packets.
-const RESYNCHRONISE_AFTER: Nanos = Nanos::SECOND;
-/// Numbers that count as old: the last one and those before it (RFC 2890, 2.2).
-const OLD: u32 = 0x7fff_ffff;
 /// [`Packet::flags`]: put together from fragments.
 pub(super) const REASSEMBLED: u8 = 1 << 7;
 
@@ -190,11 +185,7 @@ fn decide<'a>(
         && let Some(plain) = HeaderSummary::read_plain_v4(packet, bytes)
     {
         let envelope = envelope_plain(plain, bytes, underlay)?;
-        return match plain.protocol {
-            IpProtocol::GRE => accept(packet, &envelope, tunnels, lane, place),
-            IpProtocol::UDP => vxlan::decide(packet, &envelope, tunnels, lane, place),
-            _ => Err(NOT_FOR_US),
-        };
+        return encapsulation::decide(plain.protocol, packet, &envelope, tunnels, lane, place);
     }
     decide_closely((packet, bytes), underlay, tunnels, lane, place)
 }
@@ -215,54 +206,20 @@ fn decide_closely<'a>(
         if ip.next_header() == IpProtocol::UDP {
             return vxlan::decide(packet, &envelope, tunnels, lane, place);
         }
-        return accept(packet, &envelope, tunnels, lane, place);
+        return gre::decide(packet, &envelope, tunnels, lane, place);
     }
     let ip = header_v4(packet, (link, bytes))?;
-    match ip.protocol() {
-        IpProtocol::GRE if ip.is_fragment() => Err(Refused::Fragment),
-        IpProtocol::GRE => accept(packet, &envelope_v4(&ip, link), tunnels, lane, place),
-        IpProtocol::UDP if tunnels.takes_udp() && ip.is_fragment() => {
-            Err(Refused::Drop(DropReason::VxlanFragment))
-        }
-        IpProtocol::UDP => vxlan::decide(packet, &envelope_v4(&ip, link), tunnels, lane, place),
-        _ => Err(NOT_FOR_US),
+    if ip.is_fragment() {
+        return Err(encapsulation::fragment(ip.protocol(), tunnels));
     }
-}
-
-/// Reads the GRE header.
-#[inline(always)]
-fn accept<'a>(
-    packet: &Packet,
-    envelope: &Envelope<'_>,
-    tunnels: &'a Tunnels,
-    lane: &mut Option<Lane<'a>>,
-    (worker, now): (usize, Nanos),
-) -> Result<Opened, Refused> {
-    let &Envelope { ref ends, start, end, ecn, payload } = envelope;
-    let gre = Gre::parse(payload)?;
-    let id = TunnelId::gre(gre.key());
-    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, id)) {
-        let tunnel = tunnels.find(ends, id).ok_or(Refused::Drop(DropReason::NoTunnel))?;
-        *lane = Some(Lane::new(tunnel, worker, now));
-    }
-    let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
-    if u32::from(gre.protocol().0) != lane.protocol {
-        return Err(bare::accept(packet, (start, end), (gre, ecn), lane));
-    }
-    let strip = start + gre.header_bytes();
-    let sequence = lane.verify(packet, &gre, (start, end))?;
-    if end < strip + usize::from(ETHERNET_BYTES) {
-        return Err(Refused::Drop(DropReason::EthernetTruncated));
-    }
-    let strip = u16::try_from(strip).map_err(|_| Refused::Drop(DropReason::GreTruncated))?;
-    Ok(Opened { strip, end, ecn, sequence })
+    encapsulation::decide(ip.protocol(), packet, &envelope_v4(&ip, link), tunnels, lane, place)
 }
 
 /// A run of packets of one tunnel; its counters are written when it ends.
 pub(super) struct Lane<'a> {
     pub(super) tunnel: &'a Tunnel,
     /// The protocol type of frames; none for a tunnel of packets, which have several.
-    protocol: u32,
+    pub(super) protocol: u32,
     /// Outer headers of packets that are opened by comparison.
     quick: Option<Quick>,
     /// A packet that is about to be opened.
@@ -271,8 +228,8 @@ pub(super) struct Lane<'a> {
     probe: Option<MacAddress>,
     pub(super) counters: &'a TunnelCounters,
     /// The highest sequence number so far.
-    received: Option<u32>,
-    packets: u64,
+    pub(super) received: Option<u32>,
+    pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) now: Nanos,
 }
@@ -289,44 +246,19 @@ impl<'a> Lane<'a> {
         Self { tunnel, protocol, quick, bare: None, probe, counters, received, packets: 0, bytes: 0, now }
     }
 
-    /// Checks the GRE header beside its protocol type; it is from `start` to `end` in the packet.
+    /// The lane of the tunnel between these ends with that number: the current one, or a new one in its place.
     #[inline(always)]
-    pub(super) fn verify(
-        &self,
-        packet: &Packet,
-        gre: &Gre<'_>,
-        (start, end): (usize, usize),
-    ) -> Result<Option<u32>, Refused> {
-        if gre.checksum().is_some() {
-            if !sum_as_completed(Checksum::new(), packet, start, end - start).is_valid() {
-                return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
-            }
-        } else if self.tunnel.options.checksum {
-            return Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum));
+    pub(super) fn enter<'l>(
+        lane: &'l mut Option<Self>,
+        (ends, id): (&Ends, TunnelId),
+        tunnels: &'a Tunnels,
+        (worker, now): (usize, Nanos),
+    ) -> Result<&'l mut Self, Refused> {
+        if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, id)) {
+            let tunnel = tunnels.find(ends, id).ok_or(Refused::Drop(DropReason::NoTunnel))?;
+            *lane = Some(Self::new(tunnel, worker, now));
         }
-        if self.tunnel.options.sequence { self.check(gre.sequence()).map(Some) } else { Ok(None) }
-    }
-
-    /// Checks that a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
-    /// reason to wait: what is missing is lost or late, and late is dropped.
-    #[inline(always)]
-    fn check(&self, sequence: Option<u32>) -> Result<u32, Refused> {
-        let missing = Refused::OfTunnel(DropReason::TunnelMissingSequence);
-        let sequence = sequence.ok_or(missing)?;
-        let is_old = self.received.is_some_and(|received| received.wrapping_sub(sequence) <= OLD);
-        if is_old && !self.was_silent() {
-            return Err(Refused::OfTunnel(DropReason::TunnelOutOfSequence));
-        }
-        Ok(sequence)
-    }
-
-    /// True if no packet has been accepted for so long that the other end may have begun anew.
-    #[cold]
-    fn was_silent(&self) -> bool {
-        let last = if self.packets > 0 { Some(self.now) } else { self.tunnel.state().last_received() };
-        let silent = last.is_none_or(|last| self.now.since(last) >= RESYNCHRONISE_AFTER);
-        self.counters.resynchronised.add(u64::from(silent));
-        silent
+        lane.as_mut().ok_or(Refused::Drop(DropReason::NoTunnel))
     }
 
     /// Takes the outer headers off a packet if they are those prepared for this tunnel; false otherwise, and the packet is
@@ -475,9 +407,9 @@ fn reassemble(
     core::mem::swap(batch, &mut state.spare);
     for (position, mut packet) in state.spare.drain().enumerate() {
         let underlay = tunnels.underlay(packet.ingress).filter(|_| position >= from && !is_dropped(&packet));
-        let place = underlay.and_then(|underlay| place(&packet, underlay));
+        let place = underlay.and_then(|underlay| place(&packet, underlay, tunnels));
         let packet = match place {
-            Some(place) if tunnels.has(&place.key.ends, Carrier::Gre) => {
+            Some(place) if tunnels.has(&place.key.ends, Carrier::Ip(place.key.protocol)) => {
                 state.reassembler.insert(packet, &place, context)
             }
             Some(_) => {

@@ -1,20 +1,32 @@
 //! The encapsulation of a tunnel: the protocol between the outer IP header and the packet inside.
 //!
-//! The tables, the template of outer headers, the test for recursion, XDP programs, path MTU discovery, traces and
-//! `show` ask this file what an encapsulation is; all else about a tunnel is the same for all of them.
+//! An encapsulation is a file that implements [`Declaration`], a variant of [`Encapsulation`], and an arm of [`read`] and
+//! [`decide`], where a packet from outside does not say yet of which tunnel it is. Everything else about a tunnel is the
+//! same for all of them: the tables, the template of outer headers, the test for recursion, XDP programs, path MTU
+//! discovery, traces and `show` ask here.
 //!
 //! | question | type |
 //! |---|---|
 //! | by which outer field does a receiver know it? | [`Carrier`] |
 //! | which number tells tunnels between the same ends apart? | [`TunnelId`] |
-//! | which header stands before the packet inside? | [`TunnelOptions::header_bytes`], [`emit`] |
+//! | which header stands before the packet inside? | [`Declaration::header_bytes`], [`Declaration::emit`] |
+//! | which packets may be inside? | [`Declaration::admits`] |
 //! | what does such a header say? | [`OuterHeader`] |
+//!
+//! Cost: a tunnel's declaration is read when the tables are built; a packet finds what follows from it beside the
+//! template. A packet without Ethernet asks once more if it may enter.
 
+use super::decapsulate::Lane;
+use super::lane::{Completion, TunnelVerdict};
 use super::options::TunnelOptions;
+use super::outer::{Envelope, NOT_FOR_US, Opened, Refused};
 use super::vxlan::{self, VxlanOptions};
-use super::{Ends, Tunnels};
-use crate::wire::{EtherType, Gre, GreHeader, IpProtocol, Ipv4, Ipv6, Link, TooShort, Udp, Vxlan};
+use super::{Ends, Tunnels, gre};
+use crate::parse::HeaderSummary;
+use crate::units::Nanos;
+use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, Link, TooShort, Udp};
 use core::fmt;
+use polder_buffers::{OuterHeaders, Packet};
 
 /// Protocol between the outer IP header and the packet inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,20 +38,198 @@ pub enum Encapsulation {
     Vxlan(VxlanOptions),
 }
 
+/// Everything in which one encapsulation differs from another; the file of an encapsulation implements it.
+pub(super) trait Declaration {
+    /// Outer field by which a receiver knows it.
+    fn carrier(&self) -> Carrier;
+
+    /// Number that tells a tunnel from others between the same ends.
+    fn id(&self, options: &TunnelOptions) -> TunnelId;
+
+    /// The same for people.
+    fn label(&self, options: &TunnelOptions) -> TunnelLabel;
+
+    /// Bytes between the outer IP header and the packet inside, of which there are so many optional fields of four
+    /// bytes, where the encapsulation has such fields.
+    fn header_bytes(&self, optional_fields: u8) -> u8;
+
+    /// Writes the header at the start of `bytes`, without the fields that differ from packet to packet, and returns the
+    /// bytes behind it.
+    ///
+    /// # Errors
+    /// When there is no room.
+    fn emit<'b>(&self, options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort>;
+
+    /// Checksum behind the outer IP header.
+    fn completion(&self, _: &TunnelOptions) -> Completion {
+        Completion::None
+    }
+
+    /// True if the header names the protocol of the packet inside.
+    fn names_protocol(&self) -> bool {
+        false
+    }
+
+    /// Description of the outer headers of an uncut packet, whose own IP header has so many bytes; `None` for a packet
+    /// that cannot be described, which is cut before it is encapsulated.
+    fn uncut(&self, _: &TunnelOptions, _inner_ip_bytes: usize) -> Option<OuterHeaders> {
+        None
+    }
+
+    /// Header as it is compared at the short way out of a tunnel of frames; `None` for a tunnel without that.
+    fn expected(&self, _: &TunnelOptions) -> Option<Expected> {
+        None
+    }
+
+    /// Refusal of a packet without Ethernet that may not enter.
+    fn admits(&self, _: &TunnelOptions, _: HeaderSummary, _frame: &[u8]) -> Result<(), TunnelVerdict> {
+        Ok(())
+    }
+}
+
+/// Bytes behind the outer IP header that tell a tunnel, for a comparison.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// Their values.
+    pub(super) values: [[u8; 8]; 2],
+    /// The bits of them that count.
+    pub(super) bits: [[u8; 8]; 2],
+}
+
+/// Asks the declaration of an encapsulation.
+macro_rules! declared {
+    ($encapsulation:expr, $declaration:ident => $answer:expr) => {
+        match $encapsulation {
+            Encapsulation::Gre => {
+                let $declaration = gre::Gre;
+                $answer
+            }
+            Encapsulation::Vxlan($declaration) => $answer,
+        }
+    };
+}
+
+impl Encapsulation {
+    /// Outer field by which a receiver knows it.
+    pub fn carrier(self) -> Carrier {
+        declared!(self, it => it.carrier())
+    }
+
+    /// Bytes between the outer IP header and the packet inside, of which there are so many optional fields, where it has
+    /// such fields.
+    pub fn header_bytes(self, optional_fields: u8) -> u8 {
+        declared!(self, it => it.header_bytes(optional_fields))
+    }
+}
+
+impl TunnelOptions {
+    /// Number that tells the tunnel from others between the same ends.
+    #[inline(always)]
+    pub fn id(&self) -> TunnelId {
+        declared!(self.encapsulation, it => it.id(self))
+    }
+
+    /// Bytes between the outer IP header and the packet inside.
+    pub fn header_bytes(&self) -> u8 {
+        let fields = [self.checksum, self.key.is_some(), self.sequence];
+        self.encapsulation.header_bytes(fields.map(u8::from).iter().sum())
+    }
+
+    /// Writes the header of the encapsulation: [`Declaration::emit`].
+    pub(super) fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
+        declared!(self.encapsulation, it => it.emit(self, bytes))
+    }
+
+    /// Checksum behind the outer IP header.
+    pub(super) fn completion(&self) -> Completion {
+        declared!(self.encapsulation, it => it.completion(self))
+    }
+
+    /// True if the header of the encapsulation names the protocol of the packet inside.
+    pub(super) fn names_protocol(&self) -> bool {
+        declared!(self.encapsulation, it => it.names_protocol())
+    }
+
+    /// Description of the outer headers of an uncut packet: [`Declaration::uncut`].
+    pub(super) fn uncut(&self, inner_ip_bytes: usize) -> Option<OuterHeaders> {
+        declared!(self.encapsulation, it => it.uncut(self, inner_ip_bytes))
+    }
+
+    /// Header that is compared at the short way out.
+    pub(super) fn expected(&self) -> Option<Expected> {
+        declared!(self.encapsulation, it => it.expected(self))
+    }
+
+    /// Refusal of a packet without Ethernet that may not enter; `frame` begins with the gateway's own link header.
+    #[inline(always)]
+    pub(super) fn admits(&self, headers: HeaderSummary, frame: &[u8]) -> Result<(), TunnelVerdict> {
+        declared!(self.encapsulation, it => it.admits(self, headers, frame))
+    }
+}
+
+/// Header of an encapsulation, and the packet behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header<'p> {
+    pub(super) label: TunnelLabel,
+    pub(super) inside: Inside<'p>,
+}
+
+/// Reads the header behind the outer field by which an encapsulation is known; of UDP, the port says which one it is. `None`
+/// for a header that cannot be read.
+fn read(carrier: Carrier, payload: &[u8]) -> Option<Header<'_>> {
+    match carrier {
+        Carrier::GRE => gre::read(payload),
+        Carrier::Ip(_) => None,
+        Carrier::Udp(_) => vxlan::read(payload),
+    }
+}
+
+/// Reads the header behind an outer IPv4 header with this protocol; `lane` becomes that of the packet's tunnel.
+#[inline(always)]
+pub(super) fn decide<'a>(
+    protocol: IpProtocol,
+    packet: &Packet,
+    envelope: &Envelope<'_>,
+    tunnels: &'a Tunnels,
+    lane: &mut Option<Lane<'a>>,
+    place: (usize, Nanos),
+) -> Result<Opened, Refused> {
+    match protocol {
+        IpProtocol::GRE => gre::decide(packet, envelope, tunnels, lane, place),
+        IpProtocol::UDP => vxlan::decide(packet, envelope, tunnels, lane, place),
+        _ => Err(NOT_FOR_US),
+    }
+}
+
+/// Verdict on a fragment of an outer IPv4 packet with this protocol.
+#[cold]
+pub(super) fn fragment(protocol: IpProtocol, tunnels: &Tunnels) -> Refused {
+    if protocol == IpProtocol::UDP && tunnels.takes_udp() {
+        vxlan::FRAGMENT
+    } else if tunnels.takes(Carrier::Ip(protocol)) {
+        Refused::Fragment
+    } else {
+        NOT_FOR_US
+    }
+}
+
 /// Outer field by which a receiver knows an encapsulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Carrier {
-    /// IP protocol 47.
-    Gre,
+    /// Protocol of the IP header.
+    Ip(IpProtocol),
     /// UDP with this destination port.
     Udp(u16),
 }
 
 impl Carrier {
+    /// Carrier of GRE.
+    pub const GRE: Self = Self::Ip(IpProtocol::GRE);
+
     /// Protocol of the outer IP header.
     pub const fn protocol(self) -> IpProtocol {
         match self {
-            Self::Gre => IpProtocol::GRE,
+            Self::Ip(protocol) => protocol,
             Self::Udp(_) => IpProtocol::UDP,
         }
     }
@@ -47,7 +237,7 @@ impl Carrier {
     /// UDP destination port, if there is one.
     pub const fn port(self) -> Option<u16> {
         match self {
-            Self::Gre => None,
+            Self::Ip(_) => None,
             Self::Udp(port) => Some(port),
         }
     }
@@ -56,7 +246,8 @@ impl Carrier {
 /// Number that tells tunnels between the same ends apart.
 ///
 /// Of GRE it is the key: bits 0 to 31, and bit 32 says that there is one. Of VXLAN, bits 0 to 23 are the network
-/// identifier, bits 40 to 55 the UDP destination port, which is not 0.
+/// identifier, bits 40 to 55 the UDP destination port, which is not 0. Of an encapsulation without a number, bits 56 to 63
+/// are its IP protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelId(u64);
 
@@ -76,57 +267,16 @@ impl TunnelId {
         Self((port as u64) << 40 | vni as u64)
     }
 
+    /// Number of a tunnel that is known by its ends and this protocol alone.
+    #[inline(always)]
+    pub const fn protocol(protocol: IpProtocol) -> Self {
+        Self((protocol.0 as u64) << 56)
+    }
+
     /// The bits, to be hashed.
     #[inline(always)]
     pub(super) const fn bits(self) -> u64 {
         self.0
-    }
-}
-
-impl Encapsulation {
-    /// Outer field by which a receiver knows it.
-    pub const fn carrier(self) -> Carrier {
-        match self {
-            Self::Gre => Carrier::Gre,
-            Self::Vxlan(options) => Carrier::Udp(options.port),
-        }
-    }
-}
-
-impl TunnelOptions {
-    /// Number that tells the tunnel from others between the same ends.
-    #[inline(always)]
-    pub const fn id(&self) -> TunnelId {
-        match self.encapsulation {
-            Encapsulation::Gre => TunnelId::gre(self.key),
-            Encapsulation::Vxlan(options) => options.id(),
-        }
-    }
-
-    /// Bytes between the outer IP header and the packet inside.
-    pub const fn header_bytes(&self) -> u8 {
-        match self.encapsulation {
-            Encapsulation::Gre => {
-                4 + 4 * (self.checksum as u8 + self.key.is_some() as u8 + self.sequence as u8)
-            }
-            Encapsulation::Vxlan(_) => vxlan::HEADER_BYTES,
-        }
-    }
-}
-
-/// Writes the header of the encapsulation at the start of `bytes`, without the fields that differ from packet
-/// to packet, and returns the bytes behind it.
-pub(super) fn emit<'b>(options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
-    match options.encapsulation {
-        Encapsulation::Gre => GreHeader {
-            // Of packets each says its own.
-            protocol: if options.is_bare() { EtherType(0) } else { EtherType::TRANSPARENT_ETHERNET },
-            checksum: options.checksum,
-            key: options.key,
-            sequence: options.sequence.then_some(0),
-        }
-        .emit(bytes),
-        Encapsulation::Vxlan(options) => vxlan::emit(options, bytes),
     }
 }
 
@@ -154,15 +304,14 @@ pub enum TunnelLabel {
     Gre(Option<u32>),
     /// VXLAN with this network identifier.
     Vxlan(u32),
+    /// An encapsulation of this name, which has no number.
+    Named(&'static str),
 }
 
 impl TunnelLabel {
     /// Label of a tunnel.
-    pub const fn of(options: &TunnelOptions) -> Self {
-        match options.encapsulation {
-            Encapsulation::Gre => Self::Gre(options.key),
-            Encapsulation::Vxlan(VxlanOptions { vni, .. }) => Self::Vxlan(vni),
-        }
+    pub fn of(options: &TunnelOptions) -> Self {
+        declared!(options.encapsulation, it => it.label(options))
     }
 
     /// Name of the encapsulation.
@@ -170,6 +319,7 @@ impl TunnelLabel {
         match self {
             Self::Gre(_) => "GRE",
             Self::Vxlan(_) => "VXLAN",
+            Self::Named(name) => name,
         }
     }
 
@@ -178,6 +328,7 @@ impl TunnelLabel {
         match self {
             Self::Gre(key) => ("key", key),
             Self::Vxlan(vni) => ("vni", Some(vni)),
+            Self::Named(_) => ("key", None),
         }
     }
 }
@@ -185,9 +336,10 @@ impl TunnelLabel {
 impl fmt::Display for TunnelLabel {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gre(Some(key)) => write!(formatter, "with key {key}"),
-            Self::Gre(None) => formatter.write_str("without a key"),
-            Self::Vxlan(vni) => write!(formatter, "with VNI {vni}"),
+            Self::Gre(Some(key)) => write!(formatter, "GRE with key {key}"),
+            Self::Gre(None) => formatter.write_str("GRE without a key"),
+            Self::Vxlan(vni) => write!(formatter, "VXLAN with VNI {vni}"),
+            Self::Named(name) => formatter.write_str(name),
         }
     }
 }
@@ -219,42 +371,22 @@ impl<'p> OuterHeader<'p> {
             }
             _ => return None,
         };
-        let none = |carrier| Self {
+        let carrier = match protocol {
+            IpProtocol::UDP => Carrier::Udp(Udp::parse_head(payload, usize::MAX).ok()?.destination_port()),
+            other => Carrier::Ip(other),
+        };
+        if !tunnels.takes(carrier) {
+            return None;
+        }
+        let read = read(carrier, payload);
+        Some(Self {
             ends,
             carrier,
-            label: None,
-            sequence: None,
-            protocol: EtherType(0),
-            payload: &[],
-        };
-        match protocol {
-            IpProtocol::GRE => {
-                let none = none(Carrier::Gre);
-                let Ok(gre) = Gre::parse(payload) else { return Some(none) };
-                Some(Self {
-                    label: Some(TunnelLabel::Gre(gre.key())),
-                    sequence: gre.sequence(),
-                    protocol: gre.protocol(),
-                    payload: gre.payload(),
-                    ..none
-                })
-            }
-            IpProtocol::UDP => {
-                let udp = Udp::parse_head(payload, usize::MAX).ok()?;
-                let none = none(Carrier::Udp(udp.destination_port()));
-                if !tunnels.takes(none.carrier) {
-                    return None;
-                }
-                let Ok(vxlan) = Vxlan::parse(udp.payload()) else { return Some(none) };
-                Some(Self {
-                    label: Some(TunnelLabel::Vxlan(vxlan.vni())),
-                    protocol: EtherType::TRANSPARENT_ETHERNET,
-                    payload: vxlan.payload(),
-                    ..none
-                })
-            }
-            _ => None,
-        }
+            label: read.map(|header| header.label),
+            sequence: read.and_then(|header| header.inside.sequence),
+            protocol: read.map_or(EtherType(0), |header| header.inside.protocol),
+            payload: read.map_or(&[], |header| header.inside.payload),
+        })
     }
 }
 
@@ -288,7 +420,19 @@ mod tests {
     fn a_key_of_zero_is_not_no_key() {
         assert_ne!(TunnelId::gre(None), TunnelId::gre(Some(0)));
         assert_ne!(TunnelId::gre(Some(1)), TunnelId::gre(Some(0)));
-        assert_eq!(TunnelLabel::Gre(Some(7)).to_string(), "with key 7");
-        assert_eq!(TunnelLabel::of(&options()).to_string(), "without a key");
+        assert_eq!(TunnelLabel::Gre(Some(7)).to_string(), "GRE with key 7");
+        assert_eq!(TunnelLabel::of(&options()).to_string(), "GRE without a key");
+    }
+
+    /// Numbers of all encapsulations differ, whatever keys, networks and ports they have.
+    #[test]
+    fn no_two_encapsulations_share_a_number() {
+        let protocols = [IpProtocol::IPV4, IpProtocol::IPV6].map(TunnelId::protocol);
+        let [key, all] = [0, u32::MAX].map(|key| TunnelId::gre(Some(key)));
+        let networks = [TunnelId::vxlan(1, 0), TunnelId::vxlan(u16::MAX, 0x00ff_ffff)];
+        let ids = [&protocols[..], &[TunnelId::gre(None), key, all], &networks].concat();
+        for (place, id) in ids.iter().enumerate() {
+            assert_eq!(ids.iter().position(|other| other == id), Some(place), "{id:?}");
+        }
     }
 }

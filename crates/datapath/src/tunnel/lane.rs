@@ -5,20 +5,18 @@ mod measure;
 mod options;
 mod uncut;
 
-pub(super) use options::LaneOptions;
+pub(super) use options::{Completion, LaneOptions};
 
 use super::encapsulate::gather;
 use super::inner::{Inner, clamp_mss};
 use super::recursion::is_tunnelled;
 use super::template::{Fields, Start, Template};
-use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, bare, vxlan};
+use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, bare, gre, vxlan};
 use crate::drops::{Context, DropReason};
 use crate::headroom;
-use crate::wire::{IpProtocol, MacAddress};
+use crate::wire::MacAddress;
 use label::flow_hash;
-use options::Completion;
 use polder_buffers::{Packet, PortId, SegmentationKind};
-use uncut::put_checksum;
 
 /// Verdict on a packet.
 pub(super) enum TunnelVerdict {
@@ -44,7 +42,7 @@ pub(super) enum TunnelVerdict {
 /// A run of packets for one tunnel; its counters are written when it ends.
 pub(super) struct Lane<'a> {
     pub(super) port: PortId,
-    tunnel: &'a Tunnel,
+    pub(super) tunnel: &'a Tunnel,
     pub(super) counters: &'a TunnelCounters,
     /// Number of the worker, which draws identifications.
     worker: usize,
@@ -56,8 +54,8 @@ pub(super) struct Lane<'a> {
     fits: usize,
     /// The same of packets in a tunnel without Ethernet, with the header that they have here.
     pub(super) fits_bare: usize,
-    /// Protocol other than GRE that may be a tunnel: UDP, where there are tunnels over it.
-    suspect: IpProtocol,
+    /// Protocols of packets that may be in a tunnel already: [`Tunnels::suspects`].
+    suspects: u64,
     /// UDP destination port of tunnels, and true if there are others.
     suspect_port: u16,
     has_more_ports: bool,
@@ -83,7 +81,7 @@ impl<'a> Lane<'a> {
             is_known: next_hop.is_some(),
             fits: if next_hop.is_some() && !tunnel.lane.is_bare { fits } else { 0 },
             fits_bare: fits,
-            suspect: if tunnels.takes_udp() { IpProtocol::UDP } else { IpProtocol::GRE },
+            suspects: tunnels.suspects(),
             suspect_port,
             has_more_ports: !other_ports.is_empty(),
             packets: 0,
@@ -105,7 +103,8 @@ impl<'a> Lane<'a> {
         let headers = inner.headers;
         let may_be_tunnelled = match inner.flow.is_known() {
             true => inner.flow.destination_port() == self.suspect_port || self.has_more_ports,
-            false => headers.protocol() == IpProtocol::GRE || headers.protocol() == self.suspect,
+            // Others with the same last bits are told apart by `is_tunnelled`.
+            false => self.suspects >> (headers.protocol().0 & 63) & 1 != 0,
         };
         if may_be_tunnelled && is_tunnelled(packet, headers, tunnels) {
             return TunnelVerdict::Recursion;
@@ -169,8 +168,8 @@ impl<'a> Lane<'a> {
             context.discard(packet, DropReason::NoHeadroom);
             return;
         }
-        if BARE {
-            bare::put_protocol(packet, usize::from(template.transport()), inner.headers.network());
+        if BARE && options.names_protocol {
+            gre::put_protocol(packet, usize::from(template.transport()), inner.headers.network());
         }
         packet.network_offset = template.link();
         packet.transport_offset = template.transport();
@@ -180,7 +179,7 @@ impl<'a> Lane<'a> {
         }
         match options.completion {
             Completion::None => {}
-            Completion::GreChecksum => put_checksum(packet),
+            Completion::GreChecksum => gre::put_checksum(packet),
             Completion::UdpChecksum => vxlan::put_checksum(packet, tunnel.options()),
         }
         self.packets += u64::from(packet.wire_packets);

@@ -30,6 +30,7 @@ mod encapsulate;
 mod encapsulation;
 mod ends;
 mod fragment;
+mod gre;
 mod image;
 mod inner;
 mod keepalive;

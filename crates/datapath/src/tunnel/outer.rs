@@ -1,7 +1,7 @@
-//! Outer IP headers of received tunnel packets, up to the GRE or UDP header.
+//! Outer IP headers of received tunnel packets, up to the header of the encapsulation.
 
 use super::datagram::FragmentHeader;
-use super::{Carrier, Ends, Underlay};
+use super::{Carrier, Ends, Tunnels, Underlay};
 use crate::drops::DropReason;
 use crate::parse::PlainV4;
 use crate::wire::{
@@ -45,15 +45,15 @@ pub(super) const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
 /// Extension headers of IPv6 that may stand before the GRE header.
 const MOST_EXTENSIONS: usize = 4;
 
-/// Fields of the headers before GRE, of a packet that is all there, or before UDP.
+/// Fields of the headers before that of the encapsulation, of a packet that is all there.
 pub(super) struct Envelope<'p> {
     /// As this gateway sees them.
     pub(super) ends: Ends,
-    /// Bytes before the GRE or UDP header, and up to the end of the IP packet.
+    /// Bytes before the header of the encapsulation, and up to the end of the IP packet.
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) ecn: Ecn,
-    /// The bytes from the GRE or UDP header on that are in the head of the packet.
+    /// The bytes from that header on that are in the head of the packet.
     pub(super) payload: &'p [u8],
 }
 
@@ -194,17 +194,17 @@ fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
     Err(Refused::Drop(DropReason::Ipv6BadExtension))
 }
 
-/// The ends of a packet of an encapsulation, however it goes on, and the field by which it is known; `None` for all
-/// others.
+/// The ends of a packet that may be of an encapsulation, however it goes on, and the field by which that is known; `None`
+/// for all others.
 #[cold]
 pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrier)> {
     let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok()?;
         let carrier = match ip.protocol() {
-            IpProtocol::GRE => Carrier::Gre,
-            IpProtocol::UDP if !ip.is_fragment() => udp(ip.payload())?,
-            _ => return None,
+            IpProtocol::UDP if ip.is_fragment() => return None,
+            IpProtocol::UDP => udp(ip.payload())?,
+            other => Carrier::Ip(other),
         };
         return Some((Ends::V4 { local: ip.destination(), remote: ip.source() }, carrier));
     }
@@ -215,7 +215,7 @@ pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrie
     // Options that have to be understood are a tunnel's business, if they are in front of GRE.
     let is_gre =
         ip.next_header() == IpProtocol::GRE || !matches!(skip(&ip), Err(Refused::Drop(DropReason::NotForUs)));
-    is_gre.then(|| (ends_v6(&ip), Carrier::Gre))
+    is_gre.then(|| (ends_v6(&ip), Carrier::GRE))
 }
 
 /// The field by which a packet over UDP is known, whatever else is wrong with it.
@@ -226,11 +226,12 @@ fn udp(bytes: &[u8]) -> Option<Carrier> {
 
 /// Header of a packet that is a fragment of a possible tunnel packet; `None` for all others.
 #[cold]
-pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<FragmentHeader> {
+pub(super) fn place(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> Option<FragmentHeader> {
     let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;
     if ether_type == EtherType::IPV4 {
-        let ip = header_v4(packet, (link, bytes)).ok().filter(|ip| ip.protocol() == IpProtocol::GRE)?;
-        return ip.is_fragment().then(|| FragmentHeader::v4(link, &ip));
+        let ip = header_v4(packet, (link, bytes)).ok()?;
+        let may_be_ours = ip.is_fragment() && tunnels.takes(Carrier::Ip(ip.protocol()));
+        return may_be_ours.then(|| FragmentHeader::v4(link, &ip));
     }
     let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
     match skip(&ip).ok()? {

@@ -14,8 +14,8 @@ use std::net::Ipv4Addr;
 pub struct OuterTemplate {
     headers: [u8; Self::MOST_BYTES],
     length: u8,
-    /// Encapsulation and number.
-    pub label: TunnelLabel,
+    /// Outer field by which the encapsulation is known.
+    pub carrier: Carrier,
     /// Sum of the IPv4 header with zeros for what differs from packet to packet, in the order of the machine.
     pub sum: u32,
     /// Bits of the traffic class that are inherited, and all others.
@@ -37,8 +37,8 @@ pub struct OuterKey {
     pub remote: Ipv4Addr,
     /// Outer field by which the encapsulation is known.
     pub carrier: Carrier,
-    /// Encapsulation and number of the tunnel.
-    pub label: TunnelLabel,
+    /// Number of the tunnel, if it has one.
+    pub number: Option<u32>,
 }
 
 impl OuterTemplate {
@@ -84,7 +84,7 @@ impl Tunnel {
         let outer = OuterTemplate {
             headers,
             length: u8::try_from(bytes.len()).ok()?,
-            label: TunnelLabel::of(&self.options),
+            carrier: self.options.encapsulation.carrier(),
             sum,
             class,
             ttl,
@@ -97,7 +97,7 @@ impl Tunnel {
     /// Outer fields of the packets that come from the other end.
     pub(crate) fn outer_key(&self) -> Option<OuterKey> {
         let Ends::V4 { local, remote } = self.options.ends else { return None };
-        let (carrier, label) = (self.options.encapsulation.carrier(), TunnelLabel::of(&self.options));
-        Some(OuterKey { local, remote, carrier, label })
+        let (_, number) = TunnelLabel::of(&self.options).number();
+        Some(OuterKey { local, remote, carrier: self.options.encapsulation.carrier(), number })
     }
 }

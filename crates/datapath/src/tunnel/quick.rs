@@ -6,17 +6,14 @@
 //! Cost: six loads and a comparison each, the IP checksum, and the inner header summary.
 
 use super::decapsulate::REASSEMBLED;
-use super::{ETHERNET_BYTES, Encapsulation, Ends, TunnelOptions, Underlay, vxlan};
+use super::encapsulation::Expected;
+use super::{ETHERNET_BYTES, Ends, TunnelOptions, Underlay, vxlan};
 use crate::parse::HeaderSummary;
 use crate::wire::{Checksum, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, MacAddress};
 use polder_buffers::{ChecksumState, Packet};
 
 /// Bytes behind the IP header that are compared: UDP and VXLAN headers.
 const BEHIND: usize = vxlan::HEADER_BYTES as usize;
-/// Flag of a GRE header with a key.
-const KEY: u8 = 0x20;
-/// Flag of a VXLAN header with a network identifier.
-const NETWORK: u8 = 0x08;
 
 /// Link-layer address of an underlay without a VLAN, as the first eight bytes of a frame are compared with it.
 #[derive(Clone, Copy)]
@@ -73,7 +70,8 @@ impl Quick {
             }
         };
         let strip = Ethernet::HEADER_BYTES + ip_bytes + usize::from(options.header_bytes());
-        let [values, bits] = behind(options).map(|bytes| bytes.map(u64::from_le_bytes));
+        let Expected { values, bits } = options.expected()?;
+        let [values, bits] = [values, bits].map(|bytes| bytes.map(u64::from_le_bytes));
         Some(Self {
             addresses,
             protocol: carrier.protocol(),
@@ -144,26 +142,6 @@ impl Quick {
             | (u64::from_le_bytes(second) ^ self.values[1]) & self.bits[1];
         let has_length = usize::from(u16::from_be_bytes([first[4], first[5]])) == length;
         (differs == 0) & (has_length | (self.protocol != IpProtocol::UDP))
-    }
-}
-
-/// Values of the bytes behind the IP header, and the bits of them that tell the tunnel.
-fn behind(options: &TunnelOptions) -> [[[u8; 8]; 2]; 2] {
-    const ALL: u8 = 0xff;
-    let [high, low] = EtherType::TRANSPARENT_ETHERNET.0.to_be_bytes();
-    match options.encapsulation {
-        Encapsulation::Gre => match options.key.map(u32::to_be_bytes) {
-            None => [[[0, 0, high, low, 0, 0, 0, 0], [0; 8]], [[ALL, ALL, ALL, ALL, 0, 0, 0, 0], [0; 8]]],
-            Some([a, b, c, d]) => [[[KEY, 0, high, low, a, b, c, d], [0; 8]], [[ALL; 8], [0; 8]]],
-        },
-        Encapsulation::Vxlan(options) => {
-            let ([high, low], [_, a, b, c]) = (options.port.to_be_bytes(), options.vni.to_be_bytes());
-            // Neither source port nor reserved bits; a checksum that is there goes the long way.
-            [
-                [[0, 0, high, low, 0, 0, 0, 0], [NETWORK, 0, 0, 0, a, b, c, 0]],
-                [[0, 0, ALL, ALL, 0, 0, ALL, ALL], [NETWORK, 0, 0, 0, ALL, ALL, ALL, 0]],
-            ]
-        }
     }
 }
 

@@ -5,8 +5,9 @@ mod find;
 
 use super::lane::LaneOptions;
 use super::template::Template;
-use super::{Carrier, Ends, TunnelOptions, TunnelState, Underlay};
+use super::{Carrier, Ends, TunnelId, TunnelOptions, TunnelState, Underlay};
 use crate::steer::Hasher;
+use crate::wire::IpProtocol;
 use polder_buffers::{PortId, prefetch};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub struct Tunnels {
     /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
     first_port: u16,
     other_ports: Box<[u16]>,
+    /// IP protocols of tunnels that are known by one, a bit each; all of them are below 64.
+    protocols: u64,
 }
 
 /// One tunnel as the stages see it. The first three cache lines have what each packet into it asks.
@@ -50,6 +53,8 @@ pub struct Tunnel {
     pub(super) mtu: u16,
     pub(super) underlay: Underlay,
     pub(super) options: TunnelOptions,
+    /// Number of the tunnel: the same as in its options.
+    pub(super) id: TunnelId,
     /// Hash of the inner packet for flow labels.
     pub(super) labels: Hasher,
 }
@@ -158,10 +163,22 @@ impl Tunnels {
         self.first_port != 0
     }
 
+    /// IP protocols of packets that may be in a tunnel already, a bit each: GRE, and those of the tunnels.
+    #[inline]
+    pub(super) fn suspects(&self) -> u64 {
+        let udp = if self.takes_udp() { bit(IpProtocol::UDP) } else { 0 };
+        bit(IpProtocol::GRE) | self.protocols | udp
+    }
+
     #[inline]
     fn role(&self, port: PortId) -> Role {
         self.roles.get(usize::from(port.0)).copied().unwrap_or_default()
     }
+}
+
+/// Bit of a protocol in a set; the same for two that differ by a multiple of 64.
+const fn bit(protocol: IpProtocol) -> u64 {
+    1 << (protocol.0 & 63)
 }
 
 #[cfg(test)]
@@ -252,7 +269,7 @@ mod tests {
             assert_eq!(found, Some(number + 10));
             assert!(tunnels.find(&own, TunnelId::gre(Some(1))).is_none());
             assert!(tunnels.find(&own.reversed(), TunnelId::gre(key)).is_none());
-            let has = |ends: Ends| tunnels.has(&ends, Carrier::Gre);
+            let has = |ends: Ends| tunnels.has(&ends, Carrier::GRE);
             assert!(has(own) && !has(own.reversed()) && !tunnels.has(&own, Carrier::Udp(47)));
         }
         assert!(Tunnels::default().find(&(LOCAL, REMOTE).into(), TunnelId::gre(None)).is_none());

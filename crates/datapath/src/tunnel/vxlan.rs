@@ -11,15 +11,16 @@
 //! that is there is checked.
 
 use super::decapsulate::Lane;
-use super::encapsulation::{Encapsulation, TunnelId};
+use super::encapsulation::{Carrier, Declaration, Encapsulation, Expected, Header, TunnelId, TunnelLabel};
+use super::lane::Completion;
 use super::options::TunnelOptions;
 use super::outer::{Envelope, Opened, Refused};
 use super::{ETHERNET_BYTES, Ends, Tunnels};
 use crate::drops::DropReason;
 use crate::offload::sum_as_completed;
 use crate::units::Nanos;
-use crate::wire::{IpProtocol, Pseudo, TooShort, Udp, UdpHeader, Vxlan, VxlanHeader};
-use polder_buffers::Packet;
+use crate::wire::{EtherType, Inside, IpProtocol, Pseudo, TooShort, Udp, UdpHeader, Vxlan, VxlanHeader};
+use polder_buffers::{OuterHeaders, Packet};
 
 /// Options of a VXLAN tunnel beyond those of all tunnels; [`TunnelOptions::checksum`] says if it sends UDP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +38,70 @@ impl VxlanOptions {
     pub const fn new(vni: u32) -> Self {
         Self { vni, port: Vxlan::PORT, accept_zero_checksum: false }
     }
+}
 
-    /// Number of the tunnel.
+impl Declaration for VxlanOptions {
+    fn carrier(&self) -> Carrier {
+        Carrier::Udp(self.port)
+    }
+
     #[inline(always)]
-    pub(super) const fn id(&self) -> TunnelId {
+    fn id(&self, _: &TunnelOptions) -> TunnelId {
         TunnelId::vxlan(self.port, self.vni)
+    }
+
+    fn label(&self, _: &TunnelOptions) -> TunnelLabel {
+        TunnelLabel::Vxlan(self.vni)
+    }
+
+    fn header_bytes(&self, _optional_fields: u8) -> u8 {
+        HEADER_BYTES
+    }
+
+    /// Source port, length and checksum are missing.
+    fn emit<'b>(&self, _: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
+        let (udp, rest) = bytes.split_at_mut_checked(Udp::HEADER_BYTES).ok_or(TooShort)?;
+        UdpHeader { source_port: 0, destination_port: self.port }.emit(udp, None)?;
+        udp[LENGTH..].fill(0);
+        VxlanHeader { vni: self.vni }.emit(rest)
+    }
+
+    fn completion(&self, options: &TunnelOptions) -> Completion {
+        if options.checksum { Completion::UdpChecksum } else { Completion::None }
+    }
+
+    fn uncut(&self, options: &TunnelOptions, inner_ip_bytes: usize) -> Option<OuterHeaders> {
+        OuterHeaders::udp(inner_ip_bytes, options.checksum)
+    }
+
+    fn expected(&self, _: &TunnelOptions) -> Option<Expected> {
+        const ALL: u8 = 0xff;
+        let ([high, low], [_, a, b, c]) = (self.port.to_be_bytes(), self.vni.to_be_bytes());
+        // Neither source port nor reserved bits; a checksum that is there goes the long way.
+        Some(Expected {
+            values: [[0, 0, high, low, 0, 0, 0, 0], [NETWORK, 0, 0, 0, a, b, c, 0]],
+            bits: [[0, 0, ALL, ALL, 0, 0, ALL, ALL], [NETWORK, 0, 0, 0, ALL, ALL, ALL, 0]],
+        })
     }
 }
 
 /// Bytes of both headers.
 pub(super) const HEADER_BYTES: u8 = 16;
+/// Flag of a VXLAN header with a network identifier.
+const NETWORK: u8 = 0x08;
 
-/// Writes both headers, without source port, length and checksum.
-pub(super) fn emit(options: VxlanOptions, bytes: &mut [u8]) -> Result<&mut [u8], TooShort> {
-    let (udp, rest) = bytes.split_at_mut_checked(Udp::HEADER_BYTES).ok_or(TooShort)?;
-    UdpHeader { source_port: 0, destination_port: options.port }.emit(udp, None)?;
-    udp[LENGTH..].fill(0);
-    VxlanHeader { vni: options.vni }.emit(rest)
+/// Verdict on an outer fragment (RFC 7348, 4.3).
+pub(super) const FRAGMENT: Refused = Refused::Drop(DropReason::VxlanFragment);
+
+/// The frame behind both headers; `None` for headers that cannot be read.
+pub(super) fn read(bytes: &[u8]) -> Option<Header<'_>> {
+    let udp = Udp::parse_head(bytes, usize::MAX).ok()?;
+    let vxlan = Vxlan::parse(udp.payload()).ok()?;
+    let protocol = EtherType::TRANSPARENT_ETHERNET;
+    Some(Header {
+        label: TunnelLabel::Vxlan(vxlan.vni()),
+        inside: Inside { protocol, payload: vxlan.payload(), sequence: None },
+    })
 }
 
 /// Offset of the length in a UDP header.
@@ -101,7 +149,7 @@ pub(super) fn decide<'a>(
     envelope: &Envelope<'_>,
     tunnels: &'a Tunnels,
     lane: &mut Option<Lane<'a>>,
-    (worker, now): (usize, Nanos),
+    place: (usize, Nanos),
 ) -> Result<Opened, Refused> {
     if !tunnels.takes_udp() {
         return Err(Refused::Drop(DropReason::NotForUs));
@@ -118,12 +166,7 @@ pub(super) fn decide<'a>(
         return Err(Refused::Drop(DropReason::VxlanTruncated));
     }
     let vxlan = Vxlan::parse(udp.payload())?;
-    let id = TunnelId::vxlan(port, vxlan.vni());
-    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, id)) {
-        let tunnel = tunnels.find(ends, id).ok_or(Refused::Drop(DropReason::NoTunnel))?;
-        *lane = Some(Lane::new(tunnel, worker, now));
-    }
-    let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
+    let lane = Lane::enter(lane, (ends, TunnelId::vxlan(port, vxlan.vni())), tunnels, place)?;
     if packet.segmentation.outer.has_udp_checksum() {
         // The field has the sum of the pseudo-header; each segment was to get its own.
     } else if udp.checksum() != 0 {
@@ -149,10 +192,8 @@ fn verify(packet: &Packet, (start, length): (usize, usize), ends: Ends) -> Resul
 
 /// True for a packet over IPv6 without a checksum, where the tunnel takes such packets.
 fn accept_zero(options: &TunnelOptions) -> Result<(), Refused> {
-    match options.encapsulation {
-        Encapsulation::Vxlan(VxlanOptions { accept_zero_checksum: true, .. }) => Ok(()),
-        Encapsulation::Vxlan(_) | Encapsulation::Gre => {
-            Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum))
-        }
+    if let Encapsulation::Vxlan(VxlanOptions { accept_zero_checksum: true, .. }) = options.encapsulation {
+        return Ok(());
     }
+    Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum))
 }

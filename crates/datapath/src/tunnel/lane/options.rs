@@ -1,7 +1,8 @@
 //! Properties of a tunnel that each packet into it asks for.
 
 use crate::flags::NEEDS_SEQUENCE;
-use crate::tunnel::{ETHERNET_BYTES, Encapsulation, TunnelOptions, Underlay};
+use crate::tunnel::{ETHERNET_BYTES, TunnelOptions, Underlay};
+use crate::wire::Ipv4;
 use polder_buffers::PortId;
 
 /// Options of a tunnel as each of its packets asks them: worked out once, and beside the template.
@@ -16,6 +17,10 @@ pub(in crate::tunnel) struct LaneOptions {
     pub(super) is_v6: bool,
     /// True if the outer headers are UDP, whose source port is that of the flow inside.
     pub(super) is_udp: bool,
+    /// True if the header of the encapsulation names the protocol of the packet inside.
+    pub(super) names_protocol: bool,
+    /// True if uncut packets can be described in it.
+    pub(super) takes_uncut: bool,
     /// True if outer packets have an identification.
     pub(super) is_numbered: bool,
     pub(super) completion: Completion,
@@ -31,10 +36,12 @@ impl LaneOptions {
             flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
             is_bare: options.is_bare(),
             is_v6: options.ends.is_v6(),
-            is_udp: options.encapsulation != Encapsulation::Gre,
+            is_udp: options.encapsulation.carrier().port().is_some(),
+            names_protocol: options.names_protocol(),
+            takes_uncut: options.uncut(Ipv4::HEADER_BYTES).is_some(),
             // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
             is_numbered: !options.dont_fragment && !options.ends.is_v6(),
-            completion: Completion::of(options),
+            completion: options.completion(),
         }
     }
 }
@@ -45,14 +52,4 @@ pub(in crate::tunnel) enum Completion {
     None,
     GreChecksum,
     UdpChecksum,
-}
-
-impl Completion {
-    fn of(options: &TunnelOptions) -> Self {
-        match options.encapsulation {
-            Encapsulation::Gre if options.checksum => Self::GreChecksum,
-            Encapsulation::Vxlan(_) if options.checksum => Self::UdpChecksum,
-            Encapsulation::Gre | Encapsulation::Vxlan(_) => Self::None,
-        }
-    }
 }

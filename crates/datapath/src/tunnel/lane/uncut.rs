@@ -1,19 +1,20 @@
-//! Packets that are cut behind the tunnel, and checksums over what is complete.
+//! Packets that are cut behind the tunnel.
 
-use super::{Completion, Lane, LaneOptions};
+use super::Lane;
 use crate::drops::Context;
-use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::segment::Measure;
 use crate::tunnel::encapsulate::gather;
 use crate::tunnel::{ETHERNET_BYTES, Tunnel};
-use crate::wire::{Checksum, Gre};
-use polder_buffers::{OuterHeaders, Packet, Segmentation};
+use polder_buffers::{Packet, Segmentation};
 
 impl Tunnel {
     /// True if an uncut packet can enter the tunnel as it is: each of its segments fits in one piece, and the whole into an
     /// IP packet. Others are cut first. Their headers are brought into the head of a chain.
     pub fn takes_uncut(&self, packet: &mut Packet, context: &mut Context<'_>) -> bool {
+        if !self.lane.takes_uncut {
+            return false;
+        }
         if !packet.is_contiguous() {
             gather(packet, context);
         }
@@ -28,29 +29,10 @@ impl Lane<'_> {
     /// Says of an uncut packet in which headers its `count` segments are.
     #[cold]
     pub(super) fn describe(&self, packet: &mut Packet, headers: HeaderSummary, count: u16) {
-        let LaneOptions { is_udp, completion, .. } = self.tunnel.lane;
-        let outer = if is_udp {
-            OuterHeaders::udp(headers.network_bytes(), completion == Completion::UdpChecksum)
-        } else {
-            OuterHeaders::gre(headers.network_bytes())
-        };
+        let outer = self.tunnel.options.uncut(headers.network_bytes());
         match outer.filter(|_| count > 1) {
             Some(outer) => packet.segmentation.outer = outer,
             None => packet.segmentation = Segmentation::default(),
         }
-    }
-}
-
-/// Fills in the GRE checksum, which is zero so far; segments get theirs when they are cut.
-pub(super) fn put_checksum(packet: &mut Packet) {
-    if packet.segmentation.outer.is_some() {
-        return;
-    }
-    let gre = usize::from(packet.transport_offset);
-    let checksum = sum_as_completed(Checksum::new(), packet, gre, usize::MAX).finish();
-    let field =
-        packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
-    if let Some(field) = field {
-        *field = checksum.to_be_bytes();
     }
 }

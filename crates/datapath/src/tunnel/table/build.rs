@@ -1,6 +1,6 @@
 //! The tables of a configuration's tunnels.
 
-use super::{Role, Tunnel, Tunnels};
+use super::{Role, Tunnel, Tunnels, bit};
 use crate::steer::Hasher;
 use crate::tunnel::lane::LaneOptions;
 use crate::tunnel::template::Template;
@@ -38,7 +38,8 @@ impl Tunnel {
         }
         let lane = LaneOptions::of(&options, &underlay, mtu);
         let state = Arc::clone(&options.state);
-        Ok(Self { template, lane, state, numbers, mtu, underlay, options, labels })
+        let id = options.id();
+        Ok(Self { template, lane, state, numbers, mtu, underlay, options, id, labels })
     }
 }
 
@@ -94,7 +95,7 @@ impl Tunnels {
         let mut places = vec![0; size].into_boxed_slice();
         let mut ends = Vec::with_capacity(self.tunnels.len());
         for (number, tunnel) in (1..).zip(&self.tunnels) {
-            let (own, id) = (tunnel.options.ends, tunnel.options.id());
+            let (own, id) = (tunnel.options.ends, tunnel.id);
             self.places = places;
             let taken = self.find(&own, id).is_some();
             places = core::mem::take(&mut self.places);
@@ -116,6 +117,8 @@ impl Tunnels {
         if let Some((&first, others)) = ports.split_first() {
             (self.first_port, self.other_ports) = (first, others.into());
         }
+        let protocols = ends.iter().filter(|(_, carrier)| carrier.port().is_none());
+        self.protocols = protocols.fold(0, |all, (_, carrier)| all | bit(carrier.protocol()));
         self.places = places;
         self.ends = ends.into_boxed_slice();
         Ok(())

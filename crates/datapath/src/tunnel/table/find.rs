@@ -1,14 +1,14 @@
 //! The tunnel of a packet that comes from the other end.
 
-use super::{Tunnel, Tunnels};
+use super::{Tunnel, Tunnels, bit};
 use crate::tunnel::{Carrier, Ends, TunnelId};
+use crate::wire::IpProtocol;
 
 impl Tunnel {
     /// True if a packet between these ends with this number belongs to it.
     #[inline(always)]
     pub(in crate::tunnel) fn is_between(&self, ends: &Ends, id: TunnelId) -> bool {
-        let options = &self.options;
-        options.ends == *ends && options.id() == id
+        self.options.ends == *ends && self.id == id
     }
 }
 
@@ -34,11 +34,13 @@ impl Tunnels {
         self.ends.binary_search(&(*ends, carrier)).is_ok()
     }
 
-    /// True if some tunnel is known by that field.
+    /// True if some tunnel is known by that field, and for GRE.
     #[inline]
     pub fn takes(&self, carrier: Carrier) -> bool {
         match carrier {
-            Carrier::Gre => true,
+            Carrier::Ip(protocol) => {
+                protocol == IpProtocol::GRE || protocol.0 < 64 && self.protocols & bit(protocol) != 0
+            }
             Carrier::Udp(port) => self.takes_port(port),
         }
     }

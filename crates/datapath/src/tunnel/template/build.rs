@@ -2,7 +2,7 @@
 
 use super::{Inherited, LONGEST, ROOM, Template};
 use crate::tunnel::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
-use crate::tunnel::{Encapsulation, Ends, OPTIONS_BYTES, encapsulation};
+use crate::tunnel::{Ends, OPTIONS_BYTES};
 use crate::wire::{
     Ecn, EtherType, Ethernet, EthernetHeader, IpProtocol, Ipv4, Ipv4Header, Ipv6Header, Ipv6Options,
     MacAddress, TrafficClass, Vlan,
@@ -19,7 +19,7 @@ impl Template {
             Ends::V6 { local, remote } => header_v6(rest, options, (local, remote)),
         };
         let before = rest.len();
-        let rest = encapsulation::emit(options, rest).map(|rest| rest.len());
+        let rest = options.emit(rest).map(|rest| rest.len());
         let rest = rest.expect("the array has room for the longest headers");
         let count = |bytes: usize| u16::try_from(bytes).expect("headers of 82 bytes at most");
         let headers = &bytes[..LONGEST - rest];
@@ -31,7 +31,7 @@ impl Template {
             link: count(link),
             transport: count(LONGEST - before),
             is_v6: options.ends.is_v6(),
-            is_udp: options.encapsulation != Encapsulation::Gre,
+            is_udp: options.encapsulation.carrier().port().is_some(),
             inherited: Inherited::of(options),
             sum,
         }

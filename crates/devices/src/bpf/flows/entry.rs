@@ -22,7 +22,7 @@ use polder_buffers::PortId;
 use polder_datapath::fast_path::{
     AddressPair, FlowKey, Forwarding, LinkAddresses, StationPair, TagChange, Validity,
 };
-use polder_datapath::tunnel::{Carrier, OuterKey, OuterTemplate, TunnelLabel};
+use polder_datapath::tunnel::{Carrier, OuterKey, OuterTemplate};
 use polder_datapath::wire::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -73,7 +73,8 @@ const REPLACE: i32 = 3;
 /// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
 pub(super) const OPENED: i32 = -1;
 
-/// Encapsulations in a key: GRE without and with a key; VXLAN is known by its UDP port.
+/// Encapsulations in a key: GRE without and with a key; one over UDP is known by its port. No other protocol carries
+/// frames.
 pub(super) const GRE: i32 = 1 << 16;
 pub(super) const GRE_KEYED: i32 = 3 << 16;
 /// Flags of the room for outer headers (`enum bpf_adj_room_flags`): segments keep their size, over IPv4, GRE or UDP, and
@@ -135,12 +136,11 @@ fn station_key(pair: &StationPair) -> Vec<u8> {
     if pair.outer.is_none() && !Check::BridgeSource.is_made() {
         stations[6..12].fill(0);
     }
-    let Some(OuterKey { local, remote, carrier, label }) = pair.outer else { return stations };
-    let port = carrier.port().map_or(0, |port| i32::from(port.to_be()));
-    let (encapsulation, number) = match label {
-        TunnelLabel::Gre(None) => (GRE, 0),
-        TunnelLabel::Gre(Some(key)) => (GRE_KEYED, key),
-        TunnelLabel::Vxlan(vni) => (port, vni << 8),
+    let Some(OuterKey { local, remote, carrier, number }) = pair.outer else { return stations };
+    let (encapsulation, number) = match carrier {
+        Carrier::Ip(_) => number.map_or((GRE, 0), |key| (GRE_KEYED, key)),
+        // As it stands in a packet.
+        Carrier::Udp(port) => (i32::from(port.to_be()), number.unwrap_or(0) << 8),
     };
     let ends = [local.octets(), remote.octets()].concat();
     [&stations[..], &ends, &encapsulation.to_ne_bytes(), &number.to_be_bytes()].concat()
@@ -162,15 +162,15 @@ fn outer(key: &[u8]) -> Option<OuterKey> {
     let fields = key.get(KEY..OUTER_KEY)?;
     let [local, remote] = [0, 4].map(|at| Ipv4Addr::from(get::<4>(fields, at)));
     let number = u32::from_be_bytes(get(fields, 12));
-    let (carrier, label) = match i32::from_ne_bytes(get(fields, 8)) {
-        GRE => (Carrier::Gre, TunnelLabel::Gre(None)),
-        GRE_KEYED => (Carrier::Gre, TunnelLabel::Gre(Some(number))),
+    let (carrier, number) = match i32::from_ne_bytes(get(fields, 8)) {
+        GRE => (Carrier::GRE, None),
+        GRE_KEYED => (Carrier::GRE, Some(number)),
         port => {
             let port = u16::from_be(u16::try_from(port).unwrap_or_default());
-            (Carrier::Udp(port), TunnelLabel::Vxlan(number >> 8))
+            (Carrier::Udp(port), Some(number >> 8))
         }
     };
-    Some(OuterKey { local, remote, carrier, label })
+    Some(OuterKey { local, remote, carrier, number })
 }
 
 /// The key of a frame that comes in by a device; `None` for one that programs leave to user space.
@@ -255,7 +255,7 @@ pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, qu
 
 /// Enters outer headers.
 fn put_outer(value: &mut [u8], outer: &OuterTemplate) {
-    let is_udp = matches!(outer.label, TunnelLabel::Vxlan(_));
+    let is_udp = outer.carrier.port().is_some();
     let encapsulation = if is_udp { OF_UDP } else { OF_GRE };
     let room = FIXED_GSO | OVER_V4 | ETHERNET_INSIDE | encapsulation;
     let headers = outer.headers();
@@ -370,9 +370,9 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_are_written() {
         let (local, remote) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
-        let outer = |carrier, label| Some(OuterKey { local, remote, carrier, label });
-        let vxlan = outer(Carrier::Udp(4789), TunnelLabel::Vxlan(0x00ff_fffe));
-        let gre = [None, Some(0), Some(u32::MAX)].map(|key| outer(Carrier::Gre, TunnelLabel::Gre(key)));
+        let outer = |carrier, number| Some(OuterKey { local, remote, carrier, number });
+        let vxlan = outer(Carrier::Udp(4789), Some(0x00ff_fffe));
+        let gre = [None, Some(0), Some(u32::MAX)].map(|key| outer(Carrier::GRE, key));
         let plain = [pair(Some(7)), pair(None)];
         let inner = gre.into_iter().chain([vxlan]).map(|outer| StationPair { outer, ..pair(None) });
         let addresses = |source: &str, destination: &str, tag| {
@@ -429,22 +429,22 @@ mod tests {
             [&ethernet, &ip[..], &remote.octets(), &local.octets(), header, &inside].concat()
         };
         let vxlan = [0xc0, 1, 0x12, 0xb5, 0, 30, 0, 0, 8, 0, 0, 0, 0, 0, 42, 0];
-        for (protocol, header, carrier, label) in [
-            (47, &[0, 0, 0x65, 0x58][..], Carrier::Gre, TunnelLabel::Gre(None)),
-            (47, &[0x20, 0, 0x65, 0x58, 0, 0, 1, 0], Carrier::Gre, TunnelLabel::Gre(Some(256))),
-            (17, &vxlan, Carrier::Udp(4789), TunnelLabel::Vxlan(42)),
+        for (protocol, header, carrier, number) in [
+            (47, &[0, 0, 0x65, 0x58][..], Carrier::GRE, None),
+            (47, &[0x20, 0, 0x65, 0x58, 0, 0, 1, 0], Carrier::GRE, Some(256)),
+            (17, &vxlan, Carrier::Udp(4789), Some(42)),
         ] {
-            let outer = Some(OuterKey { local, remote, carrier, label });
+            let outer = Some(OuterKey { local, remote, carrier, number });
             let frame = packet(protocol, header);
             assert_eq!(
                 key_of_outer(&frame),
                 Some(station_key(&StationPair { outer, ..pair(None) })),
-                "{label}"
+                "{carrier:?}"
             );
-            assert_eq!(key_of_outer(&frame[..frame.len() - 3]), None, "{label}");
+            assert_eq!(key_of_outer(&frame[..frame.len() - 3]), None, "{carrier:?}");
             let mut fragment = frame;
             fragment[21] = 1;
-            assert_eq!(key_of_outer(&fragment), None, "{label}");
+            assert_eq!(key_of_outer(&fragment), None, "{carrier:?}");
         }
         assert_eq!(key_of_outer(&packet(47, &[0x10, 0, 0x65, 0x58])), None);
     }

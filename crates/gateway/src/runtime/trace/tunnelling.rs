@@ -38,7 +38,7 @@ impl Teller<'_> {
             OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels).and_then(|outer| outer.sequence);
         let numbered = sequence.map(|number| format!(", sequence number {number}")).unwrap_or_default();
         let inside = brief(&inner.bytes);
-        let text = format!("out of {name}: {} {label}{numbered}; inside: {inside}", label.encapsulation());
+        let text = format!("out of {name}: {label}{numbered}; inside: {inside}");
         let known = facts([
             ("tunnel", json!(name)),
             number(label),
@@ -57,12 +57,12 @@ impl Teller<'_> {
         let near = near.filter(|options| options.ends == outer.ends);
         let near = near.map(|options| {
             let (name, label) = (self.name(options.port), TunnelLabel::of(options));
-            format!("{name} is between these addresses {label}")
+            format!("{name} is {label} between these addresses")
         });
         let near = near.collect::<Vec<_>>();
         let near =
             if near.is_empty() { "no tunnel is between these addresses".to_owned() } else { near.join("; ") };
-        let label = outer.label.map(|label| format!("it comes {label}, and ")).unwrap_or_default();
+        let label = outer.label.map(|label| format!("it is {label}, and ")).unwrap_or_default();
         format!("; {label}{near}")
     }
 
@@ -90,8 +90,7 @@ impl Teller<'_> {
         let header = link.map(|link| outer_words(&link)).unwrap_or_default();
         let cut = if pieces > 1 { format!(", cut into {pieces} fragments") } else { String::new() };
         let text = format!(
-            "into {name} by {under}: {header}, {} {label}, next hop {to}; {} bytes of {} at most{cut}",
-            label.encapsulation(),
+            "into {name} by {under}: {header}, {label}, next hop {to}; {} bytes of {} at most{cut}",
             packet.bytes.len().saturating_sub(14),
             tunnel.mtu()
         );
