@@ -43,6 +43,7 @@ pub mod router;
 mod section;
 pub mod source_guard;
 pub mod tunnel;
+mod tunnel_kind;
 pub mod usb;
 mod values;
 pub mod vxlan;

@@ -101,7 +101,7 @@ section! {
         /// Further tunnels that an outer IPv6 packet may enter (RFC 2473); `"none"` leaves the option out. GRE over IPv6 alone.
         encapsulation_limit: Option<u8> = Some(TunnelOptions::ENCAPSULATION_LIMIT), number_or(&[("none", None)], 0..=u8::MAX, "tunnels") => Live, only(Tunnel::has_limit);
         /// True if outer packets forbid fragments; see [ADR 0005](../adr/0005-tunnel-mtu.md). For GRE alone.
-        dont_fragment: bool = false, Boolean => Live, only(Tunnel::is_gre);
+        dont_fragment: bool = false, Boolean => Live, only(Tunnel::may_be_cut);
         /// Longest network packet inside, that senders are held to.
         mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
         /// Largest MSS of TCP connections through the tunnel: what fits in one piece, or this.
@@ -126,17 +126,8 @@ choices! {
     }
 }
 
-impl TunnelKind {
-    /// True if Ethernet frames are inside, so that it is a port of a bridge.
-    pub fn carries_frames(self) -> bool {
-        match self {
-            Self::Gretap | Self::Vxlan => true,
-            Self::Gre => false,
-        }
-    }
-}
-
 impl Tunnel {
+    /// Sets the kind, and with it if there are keys of VXLAN.
     fn set_kind(&mut self, kind: TunnelKind) {
         self.kind = kind;
         self.vxlan = (kind == TunnelKind::Vxlan).then(Vxlan::default);
@@ -183,7 +174,11 @@ impl Tunnel {
     }
 
     fn is_gre(&self) -> bool {
-        self.vxlan.is_none()
+        self.kind.is_gre()
+    }
+
+    fn may_be_cut(&self) -> bool {
+        self.kind.may_be_cut()
     }
 
     /// True if outer packets may carry an encapsulation limit.
@@ -203,7 +198,10 @@ impl Tunnel {
 
     /// Protocol between the outer IP header and what is inside.
     pub fn encapsulation(&self) -> Encapsulation {
-        self.vxlan.map_or(Encapsulation::Gre, |vxlan| Encapsulation::Vxlan(vxlan.options()))
+        match self.kind {
+            TunnelKind::Gretap | TunnelKind::Gre => Encapsulation::Gre,
+            TunnelKind::Vxlan => Encapsulation::Vxlan(self.vxlan.unwrap_or_default().options()),
+        }
     }
 
     /// Outer field by which its packets are known.
@@ -217,15 +215,13 @@ impl Tunnel {
         const IPV4: u16 = 20;
         const IPV6: u16 = 40;
         const LIMIT: u16 = 8;
-        const GRE: u16 = 4;
-        const VXLAN: u16 = 16;
         const ETHERNET: u16 = 14;
         let options = [self.key.is_some(), self.checksum, self.sequence];
         let limit = if self.encapsulation_limit.is_some() { LIMIT } else { 0 };
         let ip = if self.is_v6() { IPV6 + limit } else { IPV4 };
         let ethernet = if self.is_routed() { 0 } else { ETHERNET };
-        let options = options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>();
-        ip + ethernet + if self.vxlan.is_some() { VXLAN } else { GRE + options }
+        let header = self.encapsulation().header_bytes(options.map(u8::from).iter().sum());
+        ip + ethernet + u16::from(header)
     }
 }
 

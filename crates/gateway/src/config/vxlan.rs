@@ -8,17 +8,6 @@ use polder_datapath::tunnel::VxlanOptions;
 use polder_datapath::wire::Vxlan as Header;
 use serde::Serialize;
 
-/// Keys of VXLAN alone.
-const KEYS: [&str; 5] = ["remotes", "vni", "udp_port", "udp_checksum", "accept_zero_checksum"];
-/// Keys of GRE alone, and what a VXLAN tunnel has in their place.
-const OF_GRE: [(&str, &str); 5] = [
-    ("key", "a VXLAN tunnel has a `vni`"),
-    ("checksum", "a VXLAN tunnel has `udp_checksum`"),
-    ("sequence", "VXLAN has no sequence numbers"),
-    ("encapsulation_limit", "VXLAN is sent without extension headers"),
-    ("dont_fragment", "VXLAN is never fragmented (RFC 7348, 4.3)"),
-];
-
 /// Keys of a VXLAN tunnel beyond those of all tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Vxlan {
@@ -47,23 +36,10 @@ impl Vxlan {
 }
 
 impl Draft<Tunnel> {
-    /// Checks the keys of VXLAN, and refuses those of one kind in a tunnel of another.
+    /// Checks the keys of a VXLAN tunnel.
     pub(super) fn check_vxlan(&self, findings: &Findings) {
-        let Some(kind) = self.kind() else { return };
-        let refuse = |key: &str, message: String, remedy: String| {
-            if let Some(span) = self.key(key) {
-                findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
-            }
-        };
-        if kind != TunnelKind::Vxlan {
-            for key in KEYS {
-                let remedy = format!("remove `{key}`, or set `kind = \"vxlan\"`");
-                refuse(key, format!("`{key}` is for VXLAN"), remedy);
-            }
+        if self.kind() != Some(TunnelKind::Vxlan) {
             return;
-        }
-        for (key, instead) in OF_GRE {
-            refuse(key, format!("`{key}` is for GRE"), format!("remove `{key}`: {instead}"));
         }
         if !self.has("vni") {
             let finding = Diagnostic::error(self.span.clone(), format!("{} has no `vni`", self.title));

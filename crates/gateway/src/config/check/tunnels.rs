@@ -16,6 +16,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
     let mut tunnels = Vec::new();
     let mut claims = Claims::default();
     for (index, (id, tunnel)) in draft.tunnel_ids().zip(&draft.tunnels).enumerate() {
+        tunnel.check_kind(findings);
         tunnel.check_vxlan(findings);
         addresses(tunnel, findings);
         families(tunnel, findings);
@@ -58,7 +59,7 @@ impl Draft<Tunnel> {
 
     /// The tunnel to each remote, as far as they are complete.
     fn resolved(&self, ids: Vec<PortId>) -> Vec<Tunnel> {
-        if !self.is_complete() || self.value.vxlan.is_some() && self.at("vni").is_none() {
+        if !self.is_complete() || self.kind() == Some(TunnelKind::Vxlan) && self.at("vni").is_none() {
             return Vec::new();
         }
         let ends = ids.into_iter().zip(self.remotes());
@@ -84,7 +85,7 @@ impl Draft<Tunnel> {
             vxlan.udp_checksum = self.at("udp_checksum").map_or(is_v6, |_| vxlan.udp_checksum);
         }
         tunnel.encapsulation_limit = tunnel.encapsulation_limit.filter(|_| tunnel.has_limit());
-        tunnel.dont_fragment |= tunnel.vxlan.is_some();
+        tunnel.dont_fragment |= !tunnel.kind.may_be_cut();
         Some(tunnel)
     }
 }
@@ -308,7 +309,7 @@ fn size(tunnel: &Draft<Tunnel>, resolved: &Tunnel, draft: &FileDraft, findings: 
     let message =
         format!("{inner} bytes through the tunnel are {needed} bytes on the underlay, which carries {outer}");
     let remedy = match outer.checked_sub(overhead).filter(|&fitting| fitting >= 68) {
-        Some(fitting) if resolved.vxlan.is_some() => {
+        Some(fitting) if !resolved.kind.may_be_cut() => {
             format!("set `mtu = {fitting}`: VXLAN is never fragmented")
         }
         Some(fitting) => format!("set `mtu = {fitting}`, or `dont_fragment = false` to send it in fragments"),

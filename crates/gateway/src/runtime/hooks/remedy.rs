@@ -2,6 +2,7 @@
 
 use crate::config::model::{Configuration, Port, Role, Tunnel};
 use crate::kernel::hooks::Bypassed;
+use polder_datapath::tunnel::Carrier;
 
 /// Remedy for a hook that a port goes round.
 pub(super) fn remedy(bypassed: &Bypassed, configuration: &Configuration) -> String {
@@ -65,7 +66,11 @@ fn accepting(
     one: Option<&Tunnel>,
 ) -> String {
     let leaves = matches!(hook, "output" | "postrouting" | "egress");
-    let protocol = if tunnel.vxlan.is_some() { "udp" } else { "gre" };
+    let protocol = match tunnel.carrier() {
+        Carrier::Udp(_) => "udp".to_owned(),
+        Carrier::GRE => "gre".to_owned(),
+        Carrier::Ip(protocol) => protocol.0.to_string(),
+    };
     if bypassed.by == "nftables" {
         let (family, field) = if tunnel.is_v6() { ("ip6", "ip6 nexthdr") } else { ("ip", "ip protocol") };
         let side = if leaves { "daddr" } else { "saddr" };

@@ -6,14 +6,15 @@ use crate::config::tunnel::Ttl;
 use crate::keepalive::{State, Watch};
 use crate::runtime::tunnels::keepalive_station;
 use polder_buffers::PortId;
-use polder_datapath::tunnel::TunnelState;
+use polder_datapath::tunnel::{Carrier, TunnelState};
 use polder_datapath::units::Nanos;
 use rustix::net::sockopt::{
     set_ip_tos, set_ip_ttl, set_ipv6_tclass, set_ipv6_unicast_hops, set_socket_recv_buffer_size,
 };
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, ipproto, sendto, socket_with};
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType, bind, sendto, socket_with};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -154,7 +155,7 @@ impl Entry {
             }
         }
         let (Some(socket), Ok(bytes)) = (&self.socket, &self.bytes) else { return };
-        let port = self.tunnel.vxlan.map_or(0, |vxlan| vxlan.udp_port);
+        let port = self.tunnel.carrier().port().unwrap_or(0);
         match sendto(socket, bytes, SendFlags::DONTWAIT, &SocketAddr::new(remote, port)) {
             Ok(_) => (self.sent, self.trouble) = (self.sent + 1, None),
             // Nothing leads there: silence says the rest.
@@ -167,9 +168,12 @@ impl Entry {
 fn open(tunnel: &Tunnel) -> rustix::io::Result<OwnedFd> {
     let family = if tunnel.is_v6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = match tunnel.vxlan {
-        Some(_) => socket_with(family, SocketType::DGRAM, flags, None)?,
-        None => socket_with(family, SocketType::RAW, flags, Some(ipproto::GRE))?,
+    let socket = match tunnel.carrier() {
+        Carrier::Udp(_) => socket_with(family, SocketType::DGRAM, flags, None)?,
+        Carrier::Ip(protocol) => {
+            let protocol = NonZeroU32::new(protocol.0.into()).map(Protocol::from_raw);
+            socket_with(family, SocketType::RAW, flags, protocol)?
+        }
     };
     set_socket_recv_buffer_size(&socket, UNREAD_BYTES)?;
     let ttl = match tunnel.ttl {
