@@ -21,7 +21,7 @@ use super::lane::{Completion, TunnelVerdict};
 use super::options::TunnelOptions;
 use super::outer::{Envelope, NOT_FOR_US, Opened, Refused};
 use super::vxlan::{self, VxlanOptions};
-use super::{Ends, Tunnels, gre};
+use super::{Ends, Tunnels, gre, ip_in_ip};
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
 use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, Link, TooShort, Udp};
@@ -36,6 +36,10 @@ pub enum Encapsulation {
     Gre,
     /// VXLAN (RFC 7348).
     Vxlan(VxlanOptions),
+    /// IPv4 in IPv4 (RFC 2003).
+    Ipip,
+    /// IPv6 in IPv4 (RFC 4213).
+    Sit,
 }
 
 /// Everything in which one encapsulation differs from another; the file of an encapsulation implements it.
@@ -105,6 +109,14 @@ macro_rules! declared {
                 $answer
             }
             Encapsulation::Vxlan($declaration) => $answer,
+            Encapsulation::Ipip => {
+                let $declaration = ip_in_ip::IPIP;
+                $answer
+            }
+            Encapsulation::Sit => {
+                let $declaration = ip_in_ip::SIT;
+                $answer
+            }
         }
     };
 }
@@ -179,7 +191,7 @@ pub(super) struct Header<'p> {
 fn read(carrier: Carrier, payload: &[u8]) -> Option<Header<'_>> {
     match carrier {
         Carrier::GRE => gre::read(payload),
-        Carrier::Ip(_) => None,
+        Carrier::Ip(protocol) => ip_in_ip::read(protocol, payload),
         Carrier::Udp(_) => vxlan::read(payload),
     }
 }
@@ -197,7 +209,7 @@ pub(super) fn decide<'a>(
     match protocol {
         IpProtocol::GRE => gre::decide(packet, envelope, tunnels, lane, place),
         IpProtocol::UDP => vxlan::decide(packet, envelope, tunnels, lane, place),
-        _ => Err(NOT_FOR_US),
+        other => ip_in_ip::decide(other, envelope, tunnels, lane, place),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Ethernet or IP in GRE (gretap, gre), and Ethernet in VXLAN, in IPv4 or IPv6: out of the tunnel before the
-//! bridge and the router, into it behind. What an encapsulation is, [`Encapsulation`] knows.
+//! Ethernet or IP in GRE (gretap, gre), Ethernet in VXLAN, in IPv4 or IPv6, and IP in IPv4 (ipip, sit): out of the tunnel
+//! before the bridge and the router, into it behind. What an encapsulation is, [`Encapsulation`] knows.
 //!
 //! A tunnel of frames is a port of the bridge like any other, one of packets an interface of the router. Its outer packets cross an *underlay* port, a
 //! device of which Polder takes what runs between a tunnel's ends and nothing else.
@@ -33,6 +33,7 @@ mod fragment;
 mod gre;
 mod image;
 mod inner;
+mod ip_in_ip;
 mod keepalive;
 mod lane;
 mod mss;
@@ -52,6 +53,7 @@ pub use decapsulate::{DecapsulateState, decapsulate};
 pub use encapsulate::{EncapsulateState, encapsulate};
 pub use encapsulation::{Carrier, Encapsulation, OuterHeader, TunnelId, TunnelLabel};
 pub use ends::Ends;
+pub use ip_in_ip::IP_IN_IP_PROTOCOLS;
 pub use keepalive::PACKET_PROTOCOLS;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use published::{OuterKey, OuterTemplate};

@@ -5,6 +5,7 @@ mod bare;
 mod fragments;
 
 mod into;
+mod ip_in_ip;
 mod keepalive;
 mod mss;
 mod out;
