@@ -17,7 +17,7 @@ pub enum Check {
     IntoHeader,
     /// Into a tunnel: inside, no fragment.
     IntoFragment,
-    /// Into a tunnel: inside, no GRE.
+    /// Into a tunnel: inside, no GRE and no IP in IP.
     IntoGre,
     /// Into a tunnel: inside, no datagram to the port of VXLAN.
     IntoVxlan,

@@ -73,6 +73,7 @@ fn keys(endpoint: &TunnelEndpoint) -> impl Iterator<Item = Key> {
             let selector = if key.is_some() { kind | KEYED } else { kind };
             (selector, key.unwrap_or(0), Some((SELECTOR_FRAGMENT, 0)))
         }
+        TunnelFields::Ip { protocol } => (SELECTOR_PROTOCOL | i32::from(protocol), 0, None),
         TunnelFields::Vxlan { port, vni } => (i32::from(port.to_be()), vni << 8, None),
     };
     let ends = endpoint.ends;
@@ -91,12 +92,14 @@ fn joined<const BYTES: usize>(parts: &[&[u8]]) -> [u8; BYTES] {
     bytes
 }
 
-/// Selectors of a key. That of UDP is the destination port, as a program loads it from a packet; those of GRE are
+/// Selectors of a key. That of UDP is the destination port, as a program loads it from a packet; the others are
 /// numbers beyond all ports.
 pub(crate) const SELECTOR_FRAMES: i32 = 1 << 16;
 pub(crate) const SELECTOR_PACKETS: i32 = 2 << 16;
 /// Selector of fragments of GRE, which have no number.
 pub(crate) const SELECTOR_FRAGMENT: i32 = 3 << 16;
+/// Selector of packets and fragments that are known by their protocol alone, which is in the lowest bits.
+pub(crate) const SELECTOR_PROTOCOL: i32 = 4 << 16;
 /// Bit of a selector: the number is a GRE key.
 pub(crate) const KEYED: i32 = 1 << 24;
 

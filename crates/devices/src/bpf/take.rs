@@ -55,6 +55,12 @@ pub enum TunnelFields {
         /// The key, if any.
         key: Option<u32>,
     },
+    /// IPv4 with a protocol that is followed by an IP packet
+    /// ([`IP_IN_IP_PROTOCOLS`](polder_datapath::tunnel::IP_IN_IP_PROTOCOLS)); fragments too.
+    Ip {
+        /// Protocol of the outer header.
+        protocol: u8,
+    },
     /// UDP, and a VXLAN header with a network identifier.
     Vxlan {
         /// UDP destination port.

@@ -5,7 +5,7 @@ use crate::bpf::{TunnelEndpoint, TunnelFields};
 use polder_datapath::tunnel::Ends;
 
 /// Tunnels between the ends of [`ipv4`] and [`ipv6`]: gretap without a key and with key 7, gre with key 9, VXLAN with
-/// VNI 42; over IPv4, one of gre without a key has another remote.
+/// VNI 42; over IPv4, one of gre without a key has another remote; IPv4 in IPv4 at one remote, IPv6 in IPv4 at the other.
 pub(crate) fn endpoints() -> Vec<TunnelEndpoint> {
     let v4 = |last| Ends::V4 { local: [10, 9, 0, 2].into(), remote: [10, 9, 0, last].into() };
     let v6 = Ends::V6 { local: [0xfd; 16].into(), remote: [0xfd; 16].into() };
@@ -18,7 +18,9 @@ pub(crate) fn endpoints() -> Vec<TunnelEndpoint> {
     ];
     let of = |ends| fields.map(|fields| TunnelEndpoint { ends, fields });
     let other = TunnelEndpoint { ends: v4(3), fields: gre(false, None) };
-    [of(v4(1)), of(v6)].concat().into_iter().chain([other]).collect()
+    let in_ip = [(1, 4), (3, 41)]
+        .map(|(last, protocol)| TunnelEndpoint { ends: v4(last), fields: TunnelFields::Ip { protocol } });
+    [of(v4(1)), of(v6)].concat().into_iter().chain([other]).chain(in_ip).collect()
 }
 
 /// GRE headers, and true for those of a tunnel.
@@ -94,9 +96,26 @@ pub(crate) fn tunnels(is_taken: impl Fn(&[u8]) -> bool) {
             check(false, name, &ipv6(tag, 44, &[&[17, 0, 0, 1, 0, 0, 0, 1], &payload[..]].concat()));
         }
         check(false, "TCP", &ipv4(tag, (6, 0), GRE[0].2));
+        in_ip(&check, tag);
     }
     other_ends(&is_taken);
     truncated(&is_taken);
+}
+
+/// Packets of IP in IPv4, with or without options, and their fragments: one remote has a tunnel of IPv4, another one of
+/// IPv6.
+fn in_ip(check: &impl Fn(bool, &str, &[u8]), tag: &[u8]) {
+    for (last, protocol, taken) in [(1, 4, true), (1, 41, false), (3, 4, false), (3, 41, true), (4, 4, false)]
+    {
+        for fragment in [0, 0x4000, 0x2000, 0x00b9, 0x20b9] {
+            let mut frame = ipv4(tag, (protocol, fragment), &[0x45; 20]);
+            frame[tag.len() + 29] = last;
+            check(taken, "IP in IP", &frame);
+            frame[tag.len() + 14] = 0x46;
+            check(taken, "IP in IP with options", &frame);
+        }
+        check(false, "IP in IPv6", &ipv6(tag, protocol, &[0x45; 20]));
+    }
 }
 
 /// Another remote has no tunnel with these fields, and one with others.

@@ -13,9 +13,11 @@ pub(crate) use control::{RESERVED_GROUPS, control};
 pub(crate) use routed::{RouterMaps, route};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use super::endpoints::{KEYED, SELECTOR_FRAGMENT, SELECTOR_FRAMES, SELECTOR_PACKETS, Tables};
+use super::endpoints::{
+    KEYED, SELECTOR_FRAGMENT, SELECTOR_FRAMES, SELECTOR_PACKETS, SELECTOR_PROTOCOL, Tables,
+};
 use Register::{R0, R1, R2, R3, R4, R5, R7, R8, R9, R10};
-use polder_datapath::tunnel::PACKET_PROTOCOLS;
+use polder_datapath::tunnel::{IP_IN_IP_PROTOCOLS, PACKET_PROTOCOLS};
 use polder_datapath::wire::EtherType;
 use std::os::fd::BorrowedFd;
 
@@ -56,7 +58,7 @@ pub(crate) trait Target {
 /// behind the other in this order. Packets of GRE of another version or with routing are the kernel's.
 ///
 /// Later fragments have no GRE header, so all fragments of GRE between two ends are taken when one tunnel is (RFC 791,
-/// section 3.2). Packets over UDP are known by their destination port, which later fragments do not have: fragments of
+/// section 3.2). A packet of IPv4 or IPv6 in IPv4 is known by its protocol, which each fragment has. Packets over UDP are known by their destination port, which later fragments do not have: fragments of
 /// UDP stay with the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
 /// headers' lengths and checksums are the datapath's business.
 ///
@@ -99,15 +101,19 @@ pub(crate) fn untag_bytes(program: &mut Assembler, pass: Label) {
 /// Puts selector and number of the IPv4 packet at R2 behind the ends of the key at this place of the stack, and jumps to
 /// `otherwise` when no tunnel can have such packets. R2 changes.
 fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
-    let [gre, whole, fragment, selected] = [(); 4].map(|()| program.label());
+    let [gre, other, whole, fragment, selected] = [(); 5].map(|()| program.label());
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
-    program.jump_value(Condition::NotEqual, R5, PROTOCOL_UDP, otherwise);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_UDP, other);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, otherwise);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), otherwise);
     vxlan_fields(program, ETHERNET + IPV4, otherwise);
+    program.go(selected);
+
+    program.place(other);
+    protocol_fields(program, otherwise);
     program.go(selected);
 
     program.place(gre);
@@ -214,6 +220,22 @@ fn gre_fields(program: &mut Assembler, at: i16, otherwise: Label, selected: Labe
     need(program, at + 3 * GRE, otherwise);
     program.load(Width::Word, R5, R2, at + 2 * GRE);
     program.go(selected);
+}
+
+/// The same of a packet with the protocol in R5, or a fragment of one, behind whose IPv4 header another IP packet follows.
+fn protocol_fields(program: &mut Assembler, otherwise: Label) {
+    let known = program.label();
+    for protocol in IP_IN_IP_PROTOCOLS {
+        program.jump_value(Condition::Equal, R5, protocol.0.into(), known);
+    }
+    program.go(otherwise);
+    program.place(known);
+    program.load(Width::Byte, R1, R2, ETHERNET);
+    program.and(R1, 0xf0);
+    program.jump_value(Condition::NotEqual, R1, 0x40, otherwise);
+    program.copy(R0, R5);
+    program.or(R0, SELECTOR_PROTOCOL);
+    program.set(R5, 0);
 }
 
 /// The same of a fragment of GRE.

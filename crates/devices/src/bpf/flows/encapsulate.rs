@@ -11,6 +11,7 @@ use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
+use polder_datapath::tunnel::IP_IN_IP_PROTOCOLS;
 
 /// Clears the stack that [`look`] writes: verifiers do not know that [`write`] follows it alone.
 pub(super) fn clear(program: &mut Assembler) {
@@ -120,6 +121,9 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.jump_value(Condition::Equal, R5, UDP, udp);
     if Check::IntoGre.is_made() {
         program.jump_value(Condition::Equal, R5, GRE, up);
+        for protocol in IP_IN_IP_PROTOCOLS {
+            program.jump_value(Condition::Equal, R5, protocol.0.into(), up);
+        }
     }
     program.load(Width::Byte, R4, R9, IS_UDP);
     if Check::IntoOther.is_made() {
