@@ -62,7 +62,7 @@ section! {
         /// The router, or several that share the flows.
         via: Vec<IpAddr> = Vec::new(), list(ROUTER, "addresses", None).or_one() => Live, usual("the destinations themselves, on the link of `port`");
         /// Port by which packets leave.
-        port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a `gre` tunnel")) => Live, usual("that on whose link `via` is");
+        port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a tunnel of packets")) => Live, usual("that on whose link `via` is");
         /// Forwarded; or dropped: without an answer, with ICMP host unreachable, or with ICMP administratively prohibited.
         kind: RouteKind = RouteKind::Unicast, Choice(RouteKind::WORDS) => Live;
     }

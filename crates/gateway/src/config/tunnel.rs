@@ -29,7 +29,7 @@ const MAX_LABEL: u32 = 0x000f_ffff;
 const MAX_REMOTES: usize = 64;
 
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, or `kind = \"gre\"`, which carries IP packets";
+const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, `kind = \"gre\"`, which carries IP packets, or `kind = \"ipip\"` or `\"sit\"`, which carry IPv4 or IPv6 alone";
 pub(super) const HOST: Text<IpAddr> =
     text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
 const REMOTES: List<Text<IpAddr>> = list(HOST, "addresses", Some("name the addresses of the other ends"));
@@ -60,10 +60,10 @@ section! {
         /// Network, port and checksums, if it is VXLAN.
         vxlan: Option<Vxlan> = None;
         keys:
-        /// Frames in GRE or VXLAN, as a port of a bridge; `gre`: packets in GRE, as an interface of [the router](routing.md#tunnels).
+        /// Frames in GRE or VXLAN, as a port of a bridge; packets in GRE or IPv4, as an interface of [the router](routing.md#tunnels).
         kind as TunnelKind, Choice(TunnelKind::WORDS), |tunnel| Some(tunnel.kind), Tunnel::set_kind => Live, required(A_KIND);
-        /// The router's own addresses inside, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre` alone.
-        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`"), range("none twice, networks of links apart");
+        /// The router's own addresses inside, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre`, `ipip` and `sit` alone.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit`"), range("none twice, networks of links apart");
         /// Outer address of this end; one of this machine, on `lo` if you like.
         local: IpAddr = NOWHERE, HOST => Live, required("add `local = \"…\"`, the address of this end");
         /// Outer address of the other end.
@@ -100,7 +100,7 @@ section! {
         flow_label: FlowLabel = FlowLabel::Flow, FLOW_LABEL => Live, only(Tunnel::is_v6);
         /// Further tunnels that an outer IPv6 packet may enter (RFC 2473); `"none"` leaves the option out. GRE over IPv6 alone.
         encapsulation_limit: Option<u8> = Some(TunnelOptions::ENCAPSULATION_LIMIT), number_or(&[("none", None)], 0..=u8::MAX, "tunnels") => Live, only(Tunnel::has_limit);
-        /// True if outer packets forbid fragments; see [ADR 0005](../adr/0005-tunnel-mtu.md). For GRE alone.
+        /// True if outer packets forbid fragments; see [ADR 0005](../adr/0005-tunnel-mtu.md). For all but `vxlan`.
         dont_fragment: bool = false, Boolean => Live, only(Tunnel::may_be_cut);
         /// Longest network packet inside, that senders are held to.
         mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
@@ -123,6 +123,10 @@ choices! {
         Gre = "gre",
         /// Ethernet frames in VXLAN: it is a port of a bridge.
         Vxlan = "vxlan",
+        /// IPv4 packets in IPv4: it is an interface of the router.
+        Ipip = "ipip",
+        /// IPv6 packets in IPv4: it is an interface of the router.
+        Sit = "sit",
     }
 }
 
@@ -201,6 +205,8 @@ impl Tunnel {
         match self.kind {
             TunnelKind::Gretap | TunnelKind::Gre => Encapsulation::Gre,
             TunnelKind::Vxlan => Encapsulation::Vxlan(self.vxlan.unwrap_or_default().options()),
+            TunnelKind::Ipip => Encapsulation::Ipip,
+            TunnelKind::Sit => Encapsulation::Sit,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::contract::{Facts, Finding, Link, Severity};
 use crate::config::model::Configuration;
 use polder_buffers::PortId;
-use polder_datapath::tunnel::{Encapsulation, Ends, VxlanOptions};
+use polder_datapath::tunnel::{Carrier, Ends};
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Level, LinkState, OpenError, Report, STATE, TunnelEndpoint, TunnelFields};
 
@@ -49,9 +49,10 @@ pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<Tunn
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
     over.filter_map(|tunnel| {
         let ends = Ends::of(tunnel.local, tunnel.remote)?;
-        let fields = match tunnel.encapsulation() {
-            Encapsulation::Gre => TunnelFields::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key },
-            Encapsulation::Vxlan(VxlanOptions { vni, port, .. }) => TunnelFields::Vxlan { port, vni },
+        let fields = match tunnel.carrier() {
+            Carrier::Udp(port) => TunnelFields::Vxlan { port, vni: tunnel.vxlan?.vni },
+            Carrier::GRE => TunnelFields::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key },
+            Carrier::Ip(protocol) => TunnelFields::Ip { protocol: protocol.0 },
         };
         Some(TunnelEndpoint { ends, fields })
     })

@@ -6,7 +6,7 @@ use crate::config::model::{Configuration, Tunnel};
 use crate::device::Facts;
 use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::{Carries, Stations, TunnelState};
-use polder_datapath::wire::MacAddress;
+use polder_datapath::wire::{IpProtocol, MacAddress};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,7 +18,10 @@ pub(super) fn carries(tunnel: &Tunnel) -> Carries {
 /// The addresses that packets of a tunnel have while they are inside. Another Polder at the other end has the
 /// same ones the other way round.
 pub(super) fn stations(tunnel: &Tunnel) -> Stations {
-    let key = || tunnel.key.map(u32::to_be_bytes).into_iter().flatten();
+    // Of GRE, the key alone.
+    let protocol = Some(tunnel.carrier().protocol()).filter(|&protocol| protocol != IpProtocol::GRE);
+    let protocol = protocol.map(|protocol| protocol.0);
+    let key = || tunnel.key.map(u32::to_be_bytes).into_iter().flatten().chain(protocol);
     let station = |ours, theirs| MacAddress(station([ours, theirs], key()));
     Stations { near: station(tunnel.local, tunnel.remote), far: station(tunnel.remote, tunnel.local) }
 }

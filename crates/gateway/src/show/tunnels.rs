@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct TunnelRow {
     /// Its name.
     pub name: String,
-    /// Payload: `gretap` and `vxlan`, Ethernet frames, or `gre`, IP packets.
+    /// Kind, as in the file: `gretap` and `vxlan` carry Ethernet frames, `gre`, `ipip` and `sit` IP packets.
     pub kind: String,
     /// Its addresses, where it carries packets.
     pub addresses: Vec<String>,

@@ -139,6 +139,11 @@ fn belongs(route: &Draft<StaticRoute>, span: &Span, draft: &FileDraft, findings:
     let (message, of, remedy) = if kind.is_tunnel_of(true) {
         let message = format!("`{name}` carries Ethernet frames and does not belong to the router");
         (message, "the tunnel", format!("make [tunnel.{name}] `kind = \"gre\"` at both gateways"))
+    } else if let (NameKind::Tunnel(Some(of)), Some(to)) = (kind, route.get("to", |route| route.to))
+        && !of.carries(to.0.0)
+    {
+        let message = format!("`{name}` carries no packets of the family of {}", to.0);
+        (message, "the tunnel", format!("make [tunnel.{name}] `kind = \"gre\"` at both gateways"))
     } else if matches!(kind, NameKind::Port(Some(Role::Bridge | Role::Underlay))) {
         let message = format!("`{name}` does not belong to the router");
         (message, "the port", format!("give [port.{name}] `role = \"router\"`"))

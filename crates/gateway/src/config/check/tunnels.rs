@@ -7,7 +7,7 @@ use super::super::model::{Port, Role, Tunnel, TunnelKind};
 use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
-use polder_datapath::tunnel::Ends;
+use polder_datapath::tunnel::{Carrier, Ends};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -158,15 +158,18 @@ enum Claim {
     Key(Option<u32>),
     /// Network and port of VXLAN.
     Network(u32, u16),
+    /// Protocol of the outer IP header.
+    Protocol(u8),
 }
 
 impl Claim {
     /// The number of a tunnel, if it could be read.
     fn of(tunnel: &Draft<Tunnel>) -> Option<Self> {
-        if tunnel.kind() == Some(TunnelKind::Vxlan) {
-            return tunnel.network().map(|(vni, port)| Self::Network(vni, port));
+        match tunnel.value.carrier() {
+            Carrier::Udp(_) => tunnel.network().map(|(vni, port)| Self::Network(vni, port)),
+            Carrier::GRE => (!tunnel.is_unreadable("key")).then_some(Self::Key(tunnel.value.key)),
+            Carrier::Ip(protocol) => Some(Self::Protocol(protocol.0)),
         }
-        (!tunnel.is_unreadable("key")).then_some(Self::Key(tunnel.value.key))
     }
 }
 
@@ -208,6 +211,13 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, find
             "give each a `vni` of its own, the same at both ends",
         );
     }
+    if !tunnel.value.kind.is_gre() {
+        let word = tunnel.value.kind.word();
+        return clash(
+            format!("the tunnels `{other}` and `{name}` have the same ends"),
+            &format!("give one of them other ends: `{word}` has no number that could tell them apart"),
+        );
+    }
     let what = match tunnel.value.key {
         Some(key) => format!("have the same ends and the key {key}"),
         None => "have the same ends and no key".to_owned(),
@@ -243,6 +253,10 @@ fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
     let refuse = |message: &str, remedy: &str| {
         findings.note(Diagnostic::error(span.clone(), message.to_owned()).remedy(remedy));
     };
+    if !kind.has_keepalives() {
+        let message = format!("`keepalive` is for GRE and VXLAN, and `{}` is neither", kind.word());
+        return refuse(&message, "take `bfd`, or make it `kind = \"gre\"` at both gateways");
+    }
     if tunnel.has("bfd") {
         refuse("`keepalive` and `bfd` watch the same end", "keep one of them: `bfd` notices sooner");
     }

@@ -46,6 +46,9 @@ impl From<TooShort> for NoKeepalive {
 /// # Errors
 /// When the tunnel has none: checks let no such tunnel have `keepalive`.
 pub(super) fn keepalive(tunnel: &Tunnel, station: MacAddress) -> Result<Vec<u8>, NoKeepalive> {
+    if !tunnel.kind.has_keepalives() {
+        return Err(NoKeepalive::Impossible);
+    }
     let (protocol, inside) = if tunnel.is_routed() {
         answer(tunnel, station)?
     } else {

@@ -5,6 +5,7 @@
 
 use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, Tunnel};
+use polder_datapath::tunnel::Carrier;
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, number, number16};
 use std::net::IpAddr;
@@ -27,6 +28,8 @@ enum Number {
     Gre { has_frames: bool, key: Option<u32>, header_bytes: u32 },
     /// UDP port and network identifier.
     Vxlan { port: u16, vni: u32 },
+    /// Protocol of an outer IPv4 header with an IP packet behind it; `None` for all of these.
+    Protocol(Option<u8>),
 }
 
 /// Findings about all tunnels that an interface of the kernel's carries.
@@ -104,7 +107,14 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
                 (Severity::Warning, text)
             }
         }
-        (Number::Vxlan { .. }, _) | (Number::Gre { .. }, Number::Vxlan { .. }) => return None,
+        (Number::Protocol(_), Number::Protocol(_)) if own.is_same(kernel.number) => (
+            Severity::Warning,
+            format!(
+                "{name} of the kernel's ({kind}) has the same ends and payload, so Polder takes its packets and it receives \
+                 none: give one of them other ends, or `ip link delete {name}`"
+            ),
+        ),
+        (Number::Gre { .. } | Number::Vxlan { .. } | Number::Protocol(_), _) => return None,
     };
     let of = format!("tunnel.{}", tunnel.name);
     let evidence = Evidence { object: name.clone(), probe: format!("ip -d link show {name}"), remedy };
@@ -113,9 +123,10 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
 }
 
 fn number_of(tunnel: &Tunnel) -> Number {
-    match tunnel.vxlan {
-        Some(vxlan) => Number::Vxlan { port: vxlan.udp_port, vni: vxlan.vni },
-        None => Number::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key, header_bytes: 0 },
+    match tunnel.carrier() {
+        Carrier::Udp(port) => Number::Vxlan { port, vni: tunnel.vxlan.map_or(0, |vxlan| vxlan.vni) },
+        Carrier::GRE => Number::Gre { has_frames: !tunnel.is_routed(), key: tunnel.key, header_bytes: 0 },
+        Carrier::Ip(protocol) => Number::Protocol(Some(protocol.0)),
     }
 }
 
@@ -128,7 +139,8 @@ impl Number {
                 Self::Gre { has_frames: other_frames, key: other_key, .. },
             ) => (has_frames, key) == (other_frames, other_key),
             (Self::Vxlan { .. }, Self::Vxlan { .. }) => self == other,
-            (Self::Gre { .. }, Self::Vxlan { .. }) | (Self::Vxlan { .. }, Self::Gre { .. }) => false,
+            (Self::Protocol(own), Self::Protocol(other)) => other.is_none() || own == other,
+            (Self::Gre { .. } | Self::Vxlan { .. } | Self::Protocol(_), _) => false,
         }
     }
 }
@@ -148,6 +160,9 @@ fn kernel_tunnel(body: &[u8]) -> Option<KernelTunnel> {
         "gre" | "ip6gre" => gre(data, &link.kind, 0),
         "gretap" | "ip6gretap" => gre(data, &link.kind, ETHERNET),
         "erspan" | "ip6erspan" => gre(data, &link.kind, ETHERNET + ERSPAN),
+        // The kernel's usual protocol is that of the kind; its other modes take more.
+        "ipip" => in_ip(data, libc::IPPROTO_IPIP),
+        "sit" => in_ip(data, libc::IPPROTO_IPV6),
         "vxlan" => {
             let end = |v4, v6| find(data, v4).or(find(data, v6)).and_then(end);
             let port = find(data, VXLAN_PORT).and_then(<[u8]>::first_chunk).copied();
@@ -178,6 +193,15 @@ fn gre(data: &[u8], kind: &str, inside: u32) -> ([Option<IpAddr>; 2], Number) {
     ([GRE_LOCAL, GRE_REMOTE].map(|attribute| find(data, attribute).and_then(end)), number)
 }
 
+/// Ends and number of a tunnel with an IP packet behind the outer IPv4 header; `usual` is the protocol of its kind.
+fn in_ip(data: &[u8], usual: i32) -> ([Option<IpAddr>; 2], Number) {
+    let protocol = find(data, IPTUN_PROTOCOL).and_then(<[u8]>::first_chunk);
+    let protocol = protocol.map_or_else(|| u8::try_from(usual).ok(), |&[protocol]| Some(protocol));
+    // Zero stands for all protocols.
+    let number = Number::Protocol(protocol.filter(|&protocol| protocol != 0));
+    ([IPTUN_LOCAL, IPTUN_REMOTE].map(|attribute| find(data, attribute).and_then(end)), number)
+}
+
 /// An address, unless it stands for any.
 fn end(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
@@ -198,6 +222,10 @@ const GRE_SENT_FLAGS: u16 = 3;
 const GRE_KEY: u16 = 4;
 const GRE_LOCAL: u16 = 6;
 const GRE_REMOTE: u16 = 7;
+/// `IFLA_IPTUN_*` (linux/if_tunnel.h).
+const IPTUN_LOCAL: u16 = 2;
+const IPTUN_REMOTE: u16 = 3;
+const IPTUN_PROTOCOL: u16 = 9;
 /// `IFLA_VXLAN_*` (linux/if_link.h).
 const VXLAN_ID: u16 = 1;
 const VXLAN_GROUP: u16 = 2;
@@ -217,6 +245,15 @@ mod tests {
                          [bridge.b]\nmembers = [\"lan\", \"t\"]\n";
 
     fn text(kind: &str) -> String {
+        if let Some((kind, address)) = [("ipip", "10.0.0.0/31"), ("sit", "fd00::/127")]
+            .into_iter()
+            .find(|(of, _)| kind.contains(&format!("\"{of}\"")))
+        {
+            return format!(
+                "version = 1\n[port.wan]\ninterface = \"e0\"\nrole = \"underlay\"\n[tunnel.t]\nlocal = \"192.0.2.1\"\n\
+                 remote = \"192.0.2.2\"\nport = \"wan\"\nkind = \"{kind}\"\naddresses = [\"{address}\"]\n"
+            );
+        }
         format!("{PORTS}[tunnel.t]\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nport = \"wan\"\n{kind}\n")
     }
 
@@ -266,6 +303,29 @@ mod tests {
             let found = found(own, &kernel, 1500);
             assert!(matches!(found[..], [(Severity::Warning, _)]), "{own}: {found:?}");
             assert!(found[0].1.contains("`ip link delete k0`"), "{found:?}");
+        }
+    }
+
+    /// A tunnel of all protocols has that of Polder's, too.
+    #[test]
+    fn a_tunnel_of_ip_in_ip_would_starve() {
+        let kernel = |kind, protocol: &'static [u8]| {
+            let ends = [(IPTUN_LOCAL, &[192, 0, 2, 1][..]), (IPTUN_REMOTE, &[192, 0, 2, 2])];
+            let protocol = (!protocol.is_empty()).then_some((IPTUN_PROTOCOL, protocol));
+            body(kind, &ends.into_iter().chain(protocol).collect::<Vec<_>>())
+        };
+        for (own, kernel, starves) in [
+            ("ipip", kernel("ipip", &[]), true),
+            ("ipip", kernel("ipip", &[4]), true),
+            ("ipip", kernel("ipip", &[137]), false),
+            ("ipip", kernel("sit", &[41]), false),
+            ("sit", kernel("sit", &[0]), true),
+            ("sit", kernel("ipip", &[0]), true),
+            ("sit", gre_body("gre", &[]), false),
+            ("gretap", kernel("ipip", &[4]), false),
+        ] {
+            let found = found(&format!("kind = \"{own}\""), &kernel, 1500);
+            assert_eq!(!found.is_empty(), starves, "{own}: {found:?}");
         }
     }
 

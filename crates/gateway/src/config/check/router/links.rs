@@ -7,6 +7,7 @@ use super::super::super::model::{Role, Tunnel};
 use super::super::super::router::InterfaceAddress;
 use super::super::super::section::{Findings, Span};
 use super::covers;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Smallest MTU of a link with IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u16 = 1280;
@@ -47,7 +48,12 @@ fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
         findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
     } else if !kind.carries_frames() && !tunnel.has("addresses") {
         let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
-        let remedy = "add `addresses = [\"192.0.2.0/31\", \"2001:db8::/127\"]`";
+        let examples =
+            [Ipv4Addr::new(192, 0, 2, 0).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0).into()];
+        let examples = examples.into_iter().filter(|&address: &IpAddr| kind.carries(address));
+        let examples =
+            examples.map(|address| format!("\"{address}/{}\"", if address.is_ipv4() { 31 } else { 127 }));
+        let remedy = format!("add `addresses = [{}]`", examples.collect::<Vec<_>>().join(", "));
         findings.note(Diagnostic::error(tunnel.name.clone(), message).remedy(remedy));
     }
 }
