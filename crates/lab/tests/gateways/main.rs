@@ -25,6 +25,7 @@ mod filter;
 mod hooks;
 mod host;
 mod host_end;
+mod ip_in_ip;
 mod keepalive;
 mod kernel_tunnels;
 mod land;
