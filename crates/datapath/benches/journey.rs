@@ -12,11 +12,9 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
-use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::{Action, Direction, Filters, Rule, RuleCounts};
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::parse::HeaderSummary;
-use polder_datapath::route::Routers;
 use polder_datapath::steer::Hasher;
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
@@ -234,10 +232,7 @@ fn tables(row: Row) -> Tables {
         bridges,
         tunnels,
         filters: if row.all { filters() } else { Filters::none() },
-        routers: Routers::none(),
-        longest_frame: 1518,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        ..Tables::default()
     }
 }
 

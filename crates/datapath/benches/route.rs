@@ -12,20 +12,16 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
-use polder_datapath::forward::{Bridges, Links};
+
 use polder_datapath::route::{
     Interface, InterfaceId, Neighbours, NextHopEntry, Owner, Prefix, Router, RouterId, Routers, SourceCheck,
 };
 use polder_datapath::transmit::Egress;
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::checksum::update_u32;
 use polder_datapath::wire::{Checksum, MacAddress};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 use std::time::Instant;
 
 const DESTINATIONS: usize = 1 << 20;
@@ -113,13 +109,8 @@ impl Bench {
         let destination = |_| with_checksum(random.inside(&prefixes), is_v6, &template);
         let destinations = (0..DESTINATIONS).map(destination).collect();
         let tables = Snapshot::new(Tables {
-            bridges: Bridges::new(Vec::new(), Arc::new(Links::new(8))).expect("valid"),
-            tunnels: Tunnels::new([], []).expect("valid"),
-            filters: Filters::none(),
             routers: Routers::new([router.access()], interfaces).expect("valid"),
-            longest_frame: 1518,
-            fast_paths: FastPaths::default(),
-            outlets: Vec::new(),
+            ..Tables::default()
         });
         let mut engine = Engine::new(tables.reader(), 0);
         engine.grow_to(2);

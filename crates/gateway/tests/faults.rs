@@ -11,13 +11,9 @@ use polder_buffers::{Batch, Class, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::wire::MacAddress;
 use polder_devices::pair::{self, Options, PairRx, PairTx};
 use polder_devices::{AnyQueue, Queue};
@@ -132,12 +128,8 @@ fn tables() -> Tables {
     bridges.bind_static(0).expect("room for two");
     Tables {
         bridges,
-        tunnels: Tunnels::new([], []).expect("no tunnels"),
-        routers: Routers::none(),
-        filters: Filters::none(),
         longest_frame: 2000,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        ..Tables::default()
     }
 }
 

@@ -13,11 +13,8 @@ use polder_buffers::{BATCH, Batch, Class, Packet, Pool, PortId, Region, RegionOp
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::Tunnels;
 use polder_devices::Queue;
@@ -54,11 +51,8 @@ impl Bench {
         let tables = Tables {
             bridges: bridges(),
             tunnels,
-            filters: Filters::none(),
-            routers: Routers::none(),
             longest_frame: 2000,
-            fast_paths: FastPaths::default(),
-            outlets: Vec::new(),
+            ..Tables::default()
         };
         let tables = Snapshot::new(tables);
         let wakeups = (0..workers).map(|_| Arc::new(Wakeup::new().expect("an event"))).collect::<Vec<_>>();

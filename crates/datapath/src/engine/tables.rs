@@ -29,6 +29,21 @@ pub struct Tables {
     pub outlets: Vec<Outlet>,
 }
 
+impl Default for Tables {
+    /// No bridge, tunnel, router or rule, and frames of Ethernet.
+    fn default() -> Self {
+        Self {
+            bridges: Bridges::none(),
+            tunnels: Tunnels::default(),
+            routers: Routers::none(),
+            filters: Filters::none(),
+            longest_frame: 1518,
+            fast_paths: FastPaths::default(),
+            outlets: Vec::new(),
+        }
+    }
+}
+
 /// Completes the checksum of a packet for its port, or for the one behind its tunnel, if that takes none that is partial.
 /// `false` for a packet that is to be cut first; then nothing was done.
 #[inline(never)]

@@ -6,11 +6,8 @@ use polder_buffers::{
 };
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, VlanMode};
 use polder_datapath::offload::{Outlet, Takes};
-use polder_datapath::route::Routers;
 use polder_datapath::segment::Measure;
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
@@ -305,14 +302,12 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
     Tables {
         bridges: Bridges::new(vec![bridge], Arc::new(Links::new(PORTS))).expect("a valid bridge"),
         tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
-        filters: Filters::none(),
-        routers: Routers::none(),
         longest_frame: if line.takes.segments {
             65_553
         } else {
             usize::from(line.mtu.max(line.inner_mtu)) + 18
         },
-        fast_paths: FastPaths::default(),
         outlets: (0..PORTS).map(outlet).collect(),
+        ..Tables::default()
     }
 }

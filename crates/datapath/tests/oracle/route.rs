@@ -9,20 +9,16 @@ use super::naive_sum;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
-use polder_datapath::forward::{Bridges, Links};
+
 use polder_datapath::route::{
     Interface, InterfaceId, Neighbours, NextHopEntry, NextHopGroup, NextHopId, Notice, OwnAddress, Owner,
     Prefix, Router, RouterId, Routers, SourceCheck,
 };
 use polder_datapath::transmit::Egress;
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{EtherType, Ipv4, Ipv6, Link, MacAddress, VlanId};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 const PORTS: u16 = 4;
 /// Port, VLAN, MTU and the last but one byte of the network of each interface.
@@ -115,13 +111,9 @@ impl Stand {
         let mut router = Router::new();
         interfaces.iter().for_each(|interface| router.connect(interface));
         let tables = Tables {
-            bridges: Bridges::new(Vec::new(), Arc::new(Links::new(PORTS.into()))).expect("no bridge"),
-            tunnels: Tunnels::default(),
             routers: Routers::new([router.access()], interfaces.clone()).expect("they fit together"),
-            filters: Filters::none(),
             longest_frame: 65_557,
-            fast_paths: FastPaths::default(),
-            outlets: Vec::new(),
+            ..Tables::default()
         };
         let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).expect("memory for a test");
         let mut engine = Engine::new(Snapshot::new(tables).reader(), 0);

@@ -5,14 +5,12 @@ use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
-use polder_datapath::forward::{Bridges, Links};
+
 use polder_datapath::route::{
     Interface, InterfaceId, Neighbours, NextHopEntry, NextHopId, OwnAddress, Owner, Prefix, Router, RouterId,
     Routers, SourceCheck, Special,
 };
 use polder_datapath::transmit::Egress;
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -100,13 +98,10 @@ fn tables<const N: usize>(
 ) -> Tables {
     let routers = Routers::new([router.access()], interfaces.to_vec()).expect("they fit together");
     Tables {
-        bridges: Bridges::new(Vec::new(), Arc::new(Links::new(PORTS))).expect("no bridge"),
-        tunnels: Tunnels::default(),
         routers: routers.with_specials(specials),
-        filters: Filters::none(),
         longest_frame: 65_557,
         fast_paths,
-        outlets: Vec::new(),
+        ..Tables::default()
     }
 }
 

@@ -15,12 +15,9 @@ use polder_buffers::{
 };
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
-use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
-use polder_datapath::tunnel::Tunnels;
 use std::io::Write as _;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -95,16 +92,10 @@ fn tables() -> Tables {
     let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
     let bridge = BridgeOptions::new("br0", vec![member(0), member(1)], fdb);
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
-    let tunnels = Tunnels::new([], []).expect("no tunnels");
-    let filters = polder_datapath::filter::Filters::none();
     Tables {
         bridges,
-        tunnels,
-        filters,
-        routers: Routers::none(),
         longest_frame: 2000,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        ..Tables::default()
     }
 }
 

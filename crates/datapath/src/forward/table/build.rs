@@ -29,6 +29,12 @@ impl Links {
 }
 
 impl Bridges {
+    /// No bridge at all.
+    #[expect(clippy::missing_panics_doc, reason = "nothing is wrong with no bridge")]
+    pub fn none() -> Self {
+        Self::new(Vec::new(), Arc::new(Links::new(0))).expect("no bridge has no error")
+    }
+
     /// Checks and prepares the configuration. The databases are not touched: see
     /// [`Bridges::bind_static`].
     ///

@@ -9,11 +9,9 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BufferManager, BufferOptions, Class, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, Stage, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
-use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{RxQueue, TxQueue};
-use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
 use polder_datapath::units::Nanos;
@@ -395,11 +393,7 @@ pub(crate) fn tables(bridges: Bridges, tunnels: Tunnels) -> Tables {
     Tables {
         bridges,
         tunnels,
-        filters: Filters::none(),
-        routers: Routers::none(),
-        longest_frame: 1518,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        ..Tables::default()
     }
 }
 

@@ -18,15 +18,11 @@ use polder_buffers::{Batch, Class, HEADROOM, Packet, PortId, Region, RegionOptio
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
-use polder_datapath::fast_path::FastPaths;
-use polder_datapath::filter::Filters;
 use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, MemberOptions, StaticEntry};
 use polder_datapath::port::{RxQueue, TxQueue as _};
 use polder_datapath::queue::{CodelOptions, Discipline, QueueOptions};
-use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::steer::{Hasher, Marks, Order};
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::{BytesPerSecond, Nanos};
 use polder_datapath::wire::MacAddress;
 use polder_datapath::worker_group::{WorkerGroupOptions, worker_group};
@@ -463,11 +459,6 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
     Ok(Tables {
         bridges,
-        tunnels: Tunnels::new([], [])?,
-        filters: Filters::none(),
-        routers: Routers::none(),
-        longest_frame: 1518,
-        fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        ..Tables::default()
     })
 }
