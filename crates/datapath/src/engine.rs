@@ -13,21 +13,19 @@ mod tables;
 mod timing;
 mod watch;
 
-use crate::capture::Captures;
 use crate::counters::Stage;
 use crate::drops::{Context, is_dropped};
-use crate::filter::{Direction, FilterState, filter};
-use crate::forward::{BridgeState, bridge};
+use crate::filter::{Direction, filter};
+use crate::forward::bridge;
 use crate::parse::parse;
-use crate::route::RouteState;
-use crate::sequence::{SequenceState, assign, divert};
+use crate::sequence::{assign, divert};
 use crate::steer::WorkBatch;
-use crate::transmit::{Dispatch, Egress};
-use crate::tunnel::{DecapsulateState, EncapsulateState, decapsulate, encapsulate};
+use crate::transmit::Egress;
+use crate::tunnel::{decapsulate, encapsulate};
 use crate::units::Nanos;
 use batches::{BatchSummary, alive, collect, in_chunks};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
-use state::{Extra, Scratch};
+use state::{Extra, Stages};
 use tables::goes_on;
 use timing::Meter;
 
@@ -80,16 +78,7 @@ impl Engine {
         let counters = &*self.counters;
         Journey {
             tables: self.tables.get(),
-            bridge_state: &mut self.bridge_state,
-            decapsulate_state: &mut self.decapsulate_state,
-            filter_state: &mut self.filter_state,
-            route_state: &mut self.route_state,
-            encapsulate_state: &mut self.encapsulate_state,
-            sequence_state: &mut self.sequence_state,
-            dispatch: &mut self.dispatch,
-            scratch: &mut self.scratch,
-            extra: &mut self.extra,
-            captures: &mut self.captures,
+            stages: &mut self.stages,
             egress,
             collect: None,
             meter: Meter { counters, last: timed.then(&mut *clock), clock },
@@ -112,16 +101,7 @@ pub struct TurnContext<'a> {
 /// The stages of one turn, with all that they need.
 struct Journey<'a, E, C> {
     tables: &'a Tables,
-    bridge_state: &'a mut BridgeState,
-    decapsulate_state: &'a mut DecapsulateState,
-    filter_state: &'a mut FilterState,
-    route_state: &'a mut RouteState,
-    encapsulate_state: &'a mut EncapsulateState,
-    sequence_state: &'a mut SequenceState,
-    dispatch: &'a mut Dispatch,
-    scratch: &'a mut Scratch,
-    extra: &'a mut Extra,
-    captures: &'a mut Option<Box<Captures>>,
+    stages: &'a mut Stages,
     egress: &'a mut E,
     /// Work batch that collects packets before reordering, if they are reordered.
     collect: Option<&'a mut WorkBatch>,
@@ -138,10 +118,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.egress.passed(Stage::Parse, batch);
         if self.tables.tunnels.underlay(ingress).is_some() {
             let count = left;
-            decapsulate(batch, &self.tables.tunnels, self.decapsulate_state, &mut self.context);
+            decapsulate(batch, &self.tables.tunnels, &mut self.stages.decapsulate, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
             self.egress.passed(Stage::Decapsulate, batch);
-            if let Some(captures) = self.captures {
+            if let Some(captures) = &mut self.stages.captures {
                 captures.decapsulated(batch, self.context.now);
             }
             left = alive(batch);
@@ -157,14 +137,14 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     #[inline(never)]
     fn filter_stage(&mut self, batch: &mut Batch, direction: Direction) {
         let count = alive(batch);
-        filter(batch, direction, &self.tables.filters, self.filter_state, &mut self.context);
+        filter(batch, direction, &self.tables.filters, &mut self.stages.filter, &mut self.context);
         self.meter.lap(Stage::Filter, count);
         self.egress.passed(Stage::Filter, batch);
     }
 
     /// From the router or the bridge on, with `count` packets that are still on their way.
     fn forward(&mut self, batch: &mut Batch, mut count: usize) {
-        if let Extra(Some(stage)) = self.extra {
+        if let Extra(Some(stage)) = &mut self.stages.extra {
             stage(batch);
             count = alive(batch);
         }
@@ -178,19 +158,19 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the bridge on.
     fn bridge_stage(&mut self, batch: &mut Batch, count: usize) {
         let Tables { bridges, fast_paths, .. } = self.tables;
-        let flooded = &mut self.scratch.flooded;
-        bridge(batch, (bridges, fast_paths), self.bridge_state, flooded, &mut self.context);
+        let flooded = &mut self.stages.scratch.flooded;
+        bridge(batch, (bridges, fast_paths), &mut self.stages.bridge, flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Bridge, batch);
             return self.enter_tunnels(batch);
         }
-        let mut flooded = core::mem::take(&mut self.scratch.flooded);
+        let mut flooded = core::mem::take(&mut self.stages.scratch.flooded);
         self.egress.passed(Stage::Bridge, &flooded);
-        let mut chunk = core::mem::take(&mut self.scratch.chunk);
+        let mut chunk = core::mem::take(&mut self.stages.scratch.chunk);
         in_chunks(&mut flooded, &mut chunk, |chunk| self.enter_tunnels(chunk));
-        self.scratch.flooded = flooded;
-        self.scratch.chunk = chunk;
+        self.stages.scratch.flooded = flooded;
+        self.stages.scratch.chunk = chunk;
     }
 
     /// Journey from the outbound rules on.
@@ -223,19 +203,19 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             return self.leave(batch);
         }
         self.watch_entering(batch, summary);
-        let fragments = &mut self.scratch.fragments;
-        encapsulate(batch, &self.tables.tunnels, self.encapsulate_state, fragments, &mut self.context);
+        let fragments = &mut self.stages.scratch.fragments;
+        encapsulate(batch, &self.tables.tunnels, &mut self.stages.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Encapsulate, batch);
             return self.leave_encapsulated(batch, summary.has_partial);
         }
-        let mut fragments = core::mem::take(&mut self.scratch.fragments);
+        let mut fragments = core::mem::take(&mut self.stages.scratch.fragments);
         self.egress.passed(Stage::Encapsulate, &fragments);
-        let mut piece = core::mem::take(&mut self.scratch.piece);
+        let mut piece = core::mem::take(&mut self.stages.scratch.piece);
         in_chunks(&mut fragments, &mut piece, |piece| self.leave_encapsulated(piece, summary.has_partial));
-        self.scratch.fragments = fragments;
-        self.scratch.piece = piece;
+        self.stages.scratch.fragments = fragments;
+        self.stages.scratch.piece = piece;
     }
 
     /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
@@ -264,7 +244,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From reordering on, of a batch that was looked at.
     fn leave_summarised(&mut self, batch: &mut Batch, summary: BatchSummary) {
         if let Some(work) = &mut self.collect {
-            if let Some(captures) = self.captures {
+            if let Some(captures) = &mut self.stages.captures {
                 captures.dropped(batch, self.context.now);
             }
             return collect(batch, work, self.context.pool);
@@ -273,21 +253,21 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             divert(
                 batch,
                 |port| self.egress.assigns_sequence(port),
-                self.sequence_state,
-                &mut self.scratch.unsequenced,
+                &mut self.stages.sequence,
+                &mut self.stages.scratch.unsequenced,
             );
-            if !self.scratch.unsequenced.is_empty() {
+            if !self.stages.scratch.unsequenced.is_empty() {
                 self.hand_to_sequencer();
             }
-            assign(batch, &self.tables.tunnels, self.sequence_state, &self.context);
+            assign(batch, &self.tables.tunnels, &mut self.stages.sequence, &self.context);
         }
         self.meter.lap(Stage::Sequence, summary.alive);
         self.egress.passed(Stage::Sequence, batch);
-        let told = if self.captures.is_some() {
+        let told = if self.stages.captures.is_some() {
             self.dispatch_watched(batch, summary)
         } else {
             let lap = |stage, packets| self.meter.lap(stage, packets);
-            self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, lap)
+            self.stages.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, lap)
         };
         self.meter.lap(Stage::Transmit, summary.alive.saturating_sub(told));
     }
@@ -316,27 +296,27 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
     /// so this ends.
     fn answer(&mut self) {
-        if !self.filter_state.replies.is_empty() {
+        if !self.stages.filter.replies.is_empty() {
             self.answer_rejected();
         }
-        if !self.route_state.answers().is_empty() {
+        if !self.stages.route.answers().is_empty() {
             self.answer_routed();
         }
-        while !self.encapsulate_state.replies.is_empty() {
-            let mut replies = core::mem::take(&mut self.scratch.replies);
-            core::mem::swap(&mut replies, &mut self.encapsulate_state.replies);
+        while !self.stages.encapsulate.replies.is_empty() {
+            let mut replies = core::mem::take(&mut self.stages.scratch.replies);
+            core::mem::swap(&mut replies, &mut self.stages.encapsulate.replies);
             let count = alive(&replies);
             self.forward(&mut replies, count);
-            self.scratch.replies = replies;
+            self.stages.scratch.replies = replies;
         }
     }
 
     /// Sends answers to packets that rules rejected, by the ports where those came in.
     #[cold]
     fn answer_rejected(&mut self) {
-        let mut replies = core::mem::take(&mut self.scratch.replies);
-        core::mem::swap(&mut replies, &mut self.filter_state.replies);
+        let mut replies = core::mem::take(&mut self.stages.scratch.replies);
+        core::mem::swap(&mut replies, &mut self.stages.filter.replies);
         self.encapsulate_stage(&mut replies);
-        self.scratch.replies = replies;
+        self.stages.scratch.replies = replies;
     }
 }

@@ -23,7 +23,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// it has bytes.
     #[cold]
     pub(super) fn cut(&mut self, batch: &mut Batch) {
-        let mut cut = core::mem::take(&mut self.scratch.cut);
+        let mut cut = core::mem::take(&mut self.stages.scratch.cut);
         for mut packet in batch.drain() {
             let tunnel = self.tables.tunnels.get(packet.egress);
             if is_dropped(&packet)
@@ -36,7 +36,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             }
         }
         self.go_on_with(&mut cut, Place::BeforeEncapsulation);
-        self.scratch.cut = cut;
+        self.stages.scratch.cut = cut;
     }
 
     /// From encapsulation on: what the port behind a tunnel does not take whole is cut.
@@ -49,7 +49,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     #[cold]
     fn cut_encapsulated(&mut self, batch: &mut Batch) {
-        let mut cut = core::mem::take(&mut self.scratch.cut_encapsulated);
+        let mut cut = core::mem::take(&mut self.stages.scratch.cut_encapsulated);
         for packet in batch.drain() {
             if self.leaves_whole(&packet) {
                 self.go_on(packet, &mut cut, Place::Encapsulated);
@@ -58,7 +58,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             }
         }
         self.go_on_with(&mut cut, Place::Encapsulated);
-        self.scratch.cut_encapsulated = cut;
+        self.stages.scratch.cut_encapsulated = cut;
     }
 
     fn leaves_whole(&self, packet: &Packet) -> bool {
@@ -80,7 +80,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         // Equal, unless the packet's end was cut off, or its sender said something else.
         self.context.ledger.split.add(count.saturating_sub(wire_packets));
         self.context.ledger.merged.add(wire_packets.saturating_sub(count));
-        let worker = self.dispatch.worker();
+        let worker = self.stages.dispatch.worker();
         if let Some(outlet) = self.tables.outlets.get(usize::from(egress.0)) {
             outlet.state.worker(worker).cut(count);
         }

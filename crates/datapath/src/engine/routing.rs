@@ -14,7 +14,7 @@ impl Engine {
     /// gives up, and sends what may go on. Without such packets it costs a test.
     #[inline]
     pub fn look_after(&mut self, with: TurnContext<'_>, egress: &mut impl Egress) {
-        if self.route_state.is_due(with.now) {
+        if self.stages.route.is_due(with.now) {
             let mut clock = || Nanos(0);
             self.journey(with, egress, &mut clock).look_after();
         }
@@ -27,9 +27,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     pub(super) fn route_stage(&mut self, batch: &mut Batch, count: usize) {
         let Tables { routers, tunnels, fast_paths, .. } = self.tables;
         if !fast_paths.is_empty() {
-            self.route_state.publish(batch, PairTables { routers, tunnels, fast_paths }, self.context.now);
+            self.stages.route.publish(batch, PairTables { routers, tunnels, fast_paths }, self.context.now);
         }
-        let sent = route(batch, routers, self.route_state, &mut self.scratch.routed, &mut self.context);
+        let sent = route(batch, routers, &mut self.stages.route, &mut self.stages.scratch.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
             self.go_on_routed();
@@ -42,12 +42,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Goes on with a batch that has grown, or shrunk.
     #[cold]
     fn go_on_routed(&mut self) {
-        let mut routed = core::mem::take(&mut self.scratch.routed);
-        let mut part = core::mem::take(&mut self.scratch.part);
+        let mut routed = core::mem::take(&mut self.stages.scratch.routed);
+        let mut part = core::mem::take(&mut self.stages.scratch.part);
         self.egress.passed(Stage::Route, &routed);
         in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part, None));
-        self.scratch.routed = routed;
-        self.scratch.part = part;
+        self.stages.scratch.routed = routed;
+        self.stages.scratch.part = part;
     }
 
     /// Bridges the packets that the router has neither sent nor dropped.
@@ -64,23 +64,23 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     #[cold]
     fn look_after(&mut self) {
-        let released = self.route_state.look_after(&self.tables.routers, &mut self.context);
+        let released = self.stages.route.look_after(&self.tables.routers, &mut self.context);
         let mut released = core::mem::take(released);
-        let mut chunk = core::mem::take(&mut self.scratch.work);
+        let mut chunk = core::mem::take(&mut self.stages.scratch.work);
         in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk, alive(chunk)));
-        self.scratch.work = chunk;
-        self.route_state.give_back(released);
-        self.route_state.tidy();
+        self.stages.scratch.work = chunk;
+        self.stages.route.give_back(released);
+        self.stages.route.tidy();
         self.answer();
     }
 
     /// Sends the router's messages by the ports of their receivers.
     #[cold]
     pub(super) fn answer_routed(&mut self) {
-        let mut replies = core::mem::take(&mut self.scratch.replies);
-        core::mem::swap(&mut replies, self.route_state.answers());
+        let mut replies = core::mem::take(&mut self.stages.scratch.replies);
+        core::mem::swap(&mut replies, self.stages.route.answers());
         self.encapsulate_stage(&mut replies);
-        self.scratch.replies = replies;
+        self.stages.scratch.replies = replies;
     }
 }
 

@@ -32,14 +32,14 @@ impl Engine {
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
-        let mut batch = core::mem::take(&mut self.scratch.work);
+        let mut batch = core::mem::take(&mut self.stages.scratch.work);
         core::mem::swap(&mut batch, &mut work.batch);
         let mut journey = self.journey(with, egress, clock);
         journey.collect = Some(work);
         journey.arrive_mixed(&mut batch);
         journey.collect = None;
         journey.answer();
-        self.scratch.work = batch;
+        self.stages.scratch.work = batch;
     }
 
     /// Sends a work batch's packets, whose turn has come; it is empty afterwards.
@@ -88,7 +88,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// Hands packets over to the worker that sequences them; packets without room are dropped.
     pub(super) fn hand_to_sequencer(&mut self) {
-        let unsequenced = &mut self.scratch.unsequenced;
+        let unsequenced = &mut self.stages.scratch.unsequenced;
         self.egress.hand_to_sequencer(unsequenced);
         if !unsequenced.is_empty() {
             self.context.drops.count(DropReason::NoCore, wire_packets(unsequenced));

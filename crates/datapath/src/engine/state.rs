@@ -56,21 +56,27 @@ pub(super) struct Scratch {
     pub(super) unsequenced: Batch,
 }
 
+/// State of each stage, in the order of the journey, and space that stages share.
+#[derive(Debug)]
+pub(super) struct Stages {
+    pub(super) bridge: BridgeState,
+    pub(super) decapsulate: DecapsulateState,
+    pub(super) filter: FilterState,
+    pub(super) route: RouteState,
+    pub(super) encapsulate: EncapsulateState,
+    pub(super) sequence: SequenceState,
+    pub(super) dispatch: Dispatch,
+    pub(super) scratch: Scratch,
+    pub(super) extra: Extra,
+    pub(super) captures: Option<Box<Captures>>,
+}
+
 /// One worker's stages.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) tables: Reader<Tables>,
     pub(super) counters: Arc<WorkerCounters>,
-    pub(super) bridge_state: BridgeState,
-    pub(super) decapsulate_state: DecapsulateState,
-    pub(super) filter_state: FilterState,
-    pub(super) route_state: RouteState,
-    pub(super) encapsulate_state: EncapsulateState,
-    pub(super) sequence_state: SequenceState,
-    pub(super) dispatch: Dispatch,
-    pub(super) scratch: Scratch,
-    pub(super) extra: Extra,
-    pub(super) captures: Option<Box<Captures>>,
+    pub(super) stages: Stages,
     pub(super) timer: Timer,
 }
 
@@ -96,26 +102,24 @@ impl Engine {
             work: Batch::new(),
             unsequenced: Batch::new(),
         };
-        Self {
-            bridge_state: BridgeState::new(bridges, bridging),
-            decapsulate_state: DecapsulateState::new(worker, ReassemblyLimits::default()),
-            filter_state: FilterState::new(worker, Arc::clone(&counters.filter)),
-            route_state: RouteState::new(routers, Arc::clone(&counters.route)),
-            encapsulate_state: EncapsulateState::new(worker),
-            tables,
-            counters,
-            sequence_state: SequenceState::new(),
+        let stages = Stages {
+            bridge: BridgeState::new(bridges, bridging),
+            decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
+            filter: FilterState::new(worker, Arc::clone(&counters.filter)),
+            route: RouteState::new(routers, Arc::clone(&counters.route)),
+            encapsulate: EncapsulateState::new(worker),
+            sequence: SequenceState::new(),
             dispatch: Dispatch::new(worker),
             scratch,
             extra: Extra::default(),
             captures: None,
-            timer: Timer::default(),
-        }
+        };
+        Self { tables, counters, stages, timer: Timer::default() }
     }
 
     /// Puts a stage before the bridge. Without one a batch costs a test of whether there is one.
     pub fn set_extra(&mut self, stage: ExtraStage) {
-        self.extra = Extra(Some(stage));
+        self.stages.extra = Extra(Some(stage));
     }
 
     /// The worker's counters.
@@ -125,48 +129,48 @@ impl Engine {
 
     /// The routing stage's counters.
     pub fn route_counters(&self) -> &Arc<RouteCounters> {
-        self.route_state.counters()
+        self.stages.route.counters()
     }
 
     /// The bridge stage's counters.
     pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
-        self.bridge_state.counters()
+        self.stages.bridge.counters()
     }
 
     /// Makes room for ports 0 to `ports` − 1.
     pub fn grow_to(&mut self, ports: usize) {
-        self.dispatch.grow_to(ports);
+        self.stages.dispatch.grow_to(ports);
     }
 
     /// The tables have been replaced.
     #[cold]
     pub(super) fn adopt(&mut self) {
         let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
-        self.bridge_state.adopt(bridges);
-        self.route_state.adopt(routers);
-        self.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
-        self.scratch.flooded.reserve(bridges.longest_expansion());
-        self.scratch.fragments.reserve(tunnels.longest_expansion());
+        self.stages.bridge.adopt(bridges);
+        self.stages.route.adopt(routers);
+        self.stages.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
+        self.stages.scratch.flooded.reserve(bridges.longest_expansion());
+        self.stages.scratch.fragments.reserve(tunnels.longest_expansion());
     }
 
     /// Does the work that is due by time alone.
     pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate_state, .. } = self;
+        let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate_state.expire(&mut context);
+        stages.decapsulate.expire(&mut context);
     }
 
     /// Time of the next work of [`Engine::tick`] or [`Engine::look_after`], if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.decapsulate_state.next_deadline(), self.route_state.next_deadline()];
+        let deadlines = [self.stages.decapsulate.next_deadline(), self.stages.route.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     /// Drops held packets, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate_state, route_state, .. } = self;
+        let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate_state.clear(&mut context);
-        route_state.clear(&mut context);
+        stages.decapsulate.clear(&mut context);
+        stages.route.clear(&mut context);
     }
 }

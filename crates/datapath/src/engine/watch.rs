@@ -10,21 +10,21 @@ impl Engine {
     /// Begins a capture. Without one each of its places costs a test of whether there is one.
     #[cold]
     pub fn add_tap(&mut self, tap: Tap) {
-        self.captures.get_or_insert_default().add(tap);
+        self.stages.captures.get_or_insert_default().add(tap);
     }
 
     /// Ends a capture.
     #[cold]
     pub fn remove_tap(&mut self, capture: u64) {
-        if self.captures.as_mut().is_some_and(|captures| !captures.remove(capture)) {
-            self.captures = None;
+        if self.stages.captures.as_mut().is_some_and(|captures| !captures.remove(capture)) {
+            self.stages.captures = None;
         }
     }
 
     /// Captures of packets as devices deliver them, if there are any.
     #[inline]
     pub fn captures(&mut self) -> Option<&mut Captures> {
-        self.captures.as_deref_mut()
+        self.stages.captures.as_deref_mut()
     }
 }
 
@@ -32,7 +32,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Captures packets that go into tunnels.
     #[inline]
     pub(super) fn watch_entering(&mut self, batch: &Batch, summary: BatchSummary) {
-        if let Some(captures) = self.captures {
+        if let Some(captures) = &mut self.stages.captures {
             // What was partial may have been dropped since.
             let is_known = !summary.has_partial;
             let leaves = |port| if is_known { summary.leaves_by(port) } else { None };
@@ -44,13 +44,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// no port takes.
     #[inline(never)]
     pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) -> usize {
-        let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return 0 };
+        let (Some(captures), now) = (self.stages.captures.as_deref_mut(), self.context.now) else { return 0 };
         captures.dropped(batch, now);
         // What was marked may be with another worker, or dropped.
         let is_known = !summary.has_marked;
         captures.leaving(batch, now, |port| if is_known { summary.leaves_by(port) } else { None });
         let mut watched = Watched { egress: self.egress, captures, now };
         let lap = |stage, packets| self.meter.lap(stage, packets);
-        self.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, lap)
+        self.stages.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, lap)
     }
 }
