@@ -1,5 +1,7 @@
 //! Judges of Polder from outside: drivers, kernels, daemons and captures that others wrote, each with faults that it finds.
 
+mod examination;
+
 pub mod cni;
 pub mod differential;
 pub mod e1000;
@@ -12,4 +14,5 @@ pub mod replay;
 pub mod selftests;
 pub mod tunnels;
 pub mod usb;
-pub mod vxlan;
+
+pub use examination::Verdict;

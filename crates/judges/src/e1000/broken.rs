@@ -7,6 +7,7 @@ use super::guest::{ANSWERED, Before, CHECKS, Check, Judge};
 use super::mutants::{Fault, Wrapped};
 use super::pair::{POLDER, START};
 use super::refused::MACHINES;
+use crate::examination::{Mutant, Verdict};
 use ::polder::runtime::run::{self, Consent};
 use anyhow::{Context as _, bail, ensure};
 use polder_devices::e1000::desc::TX_INSERT_TRANSPORT;
@@ -45,20 +46,8 @@ enum Deed {
     Machine,
 }
 
-/// A broken gateway, or machine.
-struct Mutant {
-    name: &'static str,
-    /// The check that has to fail.
-    check: &'static str,
-    deed: Deed,
-}
-
-const fn mutant(name: &'static str, check: &'static str, deed: Deed) -> Mutant {
-    Mutant { name, check, deed }
-}
-
-const fn driver(name: &'static str, check: &'static str, fault: Fault) -> Mutant {
-    mutant(name, check, Deed::Driver(fault))
+const fn driver(name: &'static str, check: &'static str, fault: Fault) -> Mutant<Deed> {
+    Mutant(name, check, Deed::Driver(fault))
 }
 
 const BACK: &str = "the driver e1000 has it again\n";
@@ -66,19 +55,19 @@ const BACK: &str = "the driver e1000 has it again\n";
 const RX_GOOD: u32 = 0x4074;
 
 /// All of them; the kernel's driver has the devices before the first, and the last may leave them anywhere.
-const MUTANTS: &[Mutant] = &[
-    mutant(
+const MUTANTS: &[Mutant<Deed>] = &[
+    Mutant(
         "has no command that frees a device",
         "check names the driver and the group",
         Deed::Says("check", |said| said.replace("driverctl", "")),
     ),
-    mutant(
+    Mutant(
         "looks at the first device alone",
         "check names the driver and the group",
         Deed::Says("check", |said| said.replace("82545EM", "")),
     ),
-    mutant("is never content", "check is content when vfio-pci has them", Deed::Says("check", str::to_owned)),
-    mutant(
+    Mutant("is never content", "check is content when vfio-pci has them", Deed::Says("check", str::to_owned)),
+    Mutant(
         "says nothing of locked memory",
         "memory that may not be locked is named",
         Deed::Says("check", |said| said.replace("RLIMIT_MEMLOCK", "")),
@@ -110,8 +99,8 @@ const MUTANTS: &[Mutant] = &[
         "show has link, ring and statistics",
         Fault::Read(|at, value| if at == RX_GOOD { 0 } else { value }),
     ),
-    mutant("claims a release", "a device in use is not given back", Deed::Claims("release", BACK)),
-    mutant("leaves its files to a process", "killed, it leaves devices that are off", Deed::Kept),
+    Mutant("claims a release", "a device in use is not given back", Deed::Claims("release", BACK)),
+    Mutant("leaves its files to a process", "killed, it leaves devices that are off", Deed::Kept),
     driver(
         "finds no link",
         "it starts again, as a router",
@@ -129,41 +118,36 @@ const MUTANTS: &[Mutant] = &[
         "a tunnel over the router's port, beside the machine's own addresses",
         Fault::Write(|at, value| Some(if at == RCTL.offset { value | 1 << 16 } else { value })),
     ),
-    mutant("has an IOMMU", "a machine without IOMMU", Deed::Machine),
-    mutant("has a group for each device", "another device of the group is the kernel's", Deed::Machine),
-    mutant("remaps interrupts", "interrupt remapping is off", Deed::Machine),
-    mutant("claims the last release", "release gives them back to e1000", Deed::Claims("release", BACK)),
+    Mutant("has an IOMMU", "a machine without IOMMU", Deed::Machine),
+    Mutant("has a group for each device", "another device of the group is the kernel's", Deed::Machine),
+    Mutant("remaps interrupts", "interrupt remapping is off", Deed::Machine),
+    Mutant("claims the last release", "release gives them back to e1000", Deed::Claims("release", BACK)),
 ];
 
 /// Gives each broken gateway the check that has to find it, once a stand-in without a fault has passed.
-pub(super) fn look_for_all(judge: &mut Judge, says: &dyn Fn(&str)) -> anyhow::Result<()> {
-    let verdict = core::mem::take(&mut judge.verdict);
+pub(super) fn look_for_all(
+    judge: &mut Judge,
+    verdict: &mut Verdict,
+    says: &dyn Fn(&str),
+) -> anyhow::Result<()> {
     says("a stand-in without a fault");
-    let honest = honest(judge);
-    let mut outcomes = Vec::new();
-    for (number, mutant) in (HONEST + 1..).zip(MUTANTS) {
-        if honest.is_err() {
-            break;
+    if let Err(error) = honest(judge) {
+        verdict.note("a stand-in without a fault", Err(error));
+    } else {
+        for (number, mutant) in (HONEST + 1..).zip(MUTANTS) {
+            let Mutant(name, check, _) = mutant;
+            says(name);
+            let found = look_for(judge, number, mutant);
+            interrupt::check()?;
+            match found {
+                Ok(error) => {
+                    verdict.conclude(&format!("one that {name}"), Some(format!("{check}: {error:#}")))
+                }
+                Err(error) => verdict.conclude(&format!("{name}: {error:#}"), None),
+            }
         }
-        says(mutant.name);
-        let start = clock::now();
-        let found = look_for(judge, number, mutant);
-        interrupt::check()?;
-        outcomes.push((mutant, found, clock::now() - start));
     }
     judge.pair.polder = POLDER.to_owned();
-    judge.verdict = verdict;
-    let verdict = &mut judge.verdict;
-    if let Err(error) = honest {
-        verdict.failed.push(format!("a stand-in without a fault: {error:#}"));
-    }
-    for (Mutant { name, check, .. }, found, took) in outcomes {
-        verdict.took.push(((*name).to_owned(), took));
-        match found {
-            Ok(error) => verdict.caught.push(format!("one that {name}: {check}: {error:#}")),
-            Err(error) => verdict.missed.push(format!("{name}: {error:#}")),
-        }
-    }
     Ok(())
 }
 
@@ -185,13 +169,13 @@ fn honest(judge: &mut Judge) -> anyhow::Result<()> {
 }
 
 /// Returns what the check says of a mutant.
-fn look_for(judge: &mut Judge, number: usize, mutant: &Mutant) -> anyhow::Result<anyhow::Error> {
-    let found = if let Some(machine) = MACHINES.iter().find(|machine| machine.name == mutant.check) {
+fn look_for(judge: &mut Judge, number: usize, mutant: &Mutant<Deed>) -> anyhow::Result<anyhow::Error> {
+    let found = if let Some(machine) = MACHINES.iter().find(|machine| machine.name == mutant.1) {
         Ok(machine.is_told(&mut judge.pair, PATIENCE))
     } else {
-        let check = CHECKS.iter().find(|check| check.name == mutant.check);
-        let check = check.with_context(|| format!("there is no check `{}`", mutant.check))?;
-        hold(judge, number, check, mutant.deed)
+        let check = CHECKS.iter().find(|check| check.name == mutant.1);
+        let check = check.with_context(|| format!("there is no check `{}`", mutant.1))?;
+        hold(judge, number, check, mutant.2)
     };
     end(judge);
     found?.err().context("not found out")
@@ -247,7 +231,7 @@ fn keep(judge: &mut Judge) -> anyhow::Result<u32> {
 /// # Errors
 /// Errors of the gateway.
 pub fn stand_in(number: usize, words: &[String]) -> anyhow::Result<()> {
-    let deed = number.checked_sub(HONEST + 1).and_then(|index| MUTANTS.get(index)).map(|mutant| mutant.deed);
+    let deed = number.checked_sub(HONEST + 1).and_then(|index| MUTANTS.get(index)).map(|mutant| mutant.2);
     let command = words.first().map_or("", String::as_str);
     let mut program = Command::new(Path::new("/usr/bin").join(POLDER));
     program.args(words);
@@ -303,9 +287,9 @@ mod tests {
         let checks = CHECKS.iter().map(|check| check.name).chain(MACHINES.iter().map(|machine| machine.name));
         let checks: BTreeSet<_> = checks.collect();
         assert_eq!(checks.len(), CHECKS.len() + MACHINES.len());
-        let found: BTreeSet<_> = MUTANTS.iter().map(|mutant| mutant.check).collect();
+        let found: BTreeSet<_> = MUTANTS.iter().map(|mutant| mutant.1).collect();
         assert_eq!(found, checks);
-        let names: BTreeSet<_> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+        let names: BTreeSet<_> = MUTANTS.iter().map(|mutant| mutant.0).collect();
         assert_eq!(names.len(), MUTANTS.len());
     }
 }

@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use super::machine::MAC;
 use super::offloads;
+use crate::examination::Check;
 use anyhow::{Context as _, ensure};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::RxQueue as _;
@@ -12,32 +13,22 @@ use polder_devices::e1000::statistics::Statistic;
 use polder_devices::e1000::{MacSource, Options, ReceiveFilter};
 use std::time::Duration;
 
-/// One question to the driver.
-pub(super) struct Check {
-    pub(super) name: &'static str,
-    pub(super) examine: fn(&mut Bench) -> anyhow::Result<()>,
-}
-
-const fn check(name: &'static str, examine: fn(&mut Bench) -> anyhow::Result<()>) -> Check {
-    Check { name, examine }
-}
-
 /// All of them, in order.
-pub(super) const CHECKS: &[Check] = &[
-    check("address and link", address_and_link),
-    check("receive sizes", receive_sizes),
-    check("transmit sizes", transmit_sizes),
-    check("jumbo frames", jumbo_frames),
-    check("promiscuous", promiscuous),
-    check("filter", filter),
-    check("tags", tags),
-    check("checksums", offloads::checksums),
-    check("segments", offloads::segments),
-    check("interrupt", interrupt),
-    check("link changes", link_changes),
-    check("statistics", statistics),
-    check("overrun", overrun),
-    check("rest", rest),
+pub(super) const CHECKS: &[Check<Bench>] = &[
+    ("address and link", address_and_link),
+    ("receive sizes", receive_sizes),
+    ("transmit sizes", transmit_sizes),
+    ("jumbo frames", jumbo_frames),
+    ("promiscuous", promiscuous),
+    ("filter", filter),
+    ("tags", tags),
+    ("checksums", offloads::checksums),
+    ("segments", offloads::segments),
+    ("interrupt", interrupt),
+    ("link changes", link_changes),
+    ("statistics", statistics),
+    ("overrun", overrun),
+    ("rest", rest),
 ];
 
 /// Shortest frame that the emulated controller does not pad, longest frame of an MTU of 1500.

@@ -3,16 +3,15 @@
 //! `polder check` says who has the devices, the commands that it prints free them, the gateway carries packets between
 //! namespaces of this machine and the guest's own stack, is killed, and `polder release` gives the devices back.
 
-use super::Judgement;
 use super::broken;
 use super::kernel;
 use super::pair::{FAR, FILE, MACS, POLDER, Pair, START};
 use super::refused::MACHINES;
+use crate::examination::Verdict;
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::command::{self, Running};
 use polder_testbed::guest::Iommu;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::path::Path;
 
@@ -47,39 +46,34 @@ const EEPROM: &str = "an EEPROM with a wrong checksum";
 ///
 /// # Errors
 /// When the examination itself cannot be held; what the gateway does wrong is in the verdict.
-pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+    let mut verdict = Verdict::begin("");
     says("starting the guest");
     let pair = Pair::boot(program, Iommu::Translating)?;
     for (far, address) in pair.far.iter().zip([WAN, LAN]) {
         far.ip(&["address", "add", &format!("{address}/24"), "dev", FAR])?;
     }
-    let mut judge = Judge { pair, verdict: Judgement::default(), answered: ANSWERED };
+    verdict.ended("start of the guest");
+    let mut judge = Judge { pair, rates: Vec::new(), answered: ANSWERED };
     for Check { name, examine, .. } in CHECKS {
         says(name);
-        let start = clock::now();
-        let result = examine(&mut judge);
-        interrupt::check()?;
-        judge.verdict.took.push(((*name).to_owned(), clock::now() - start));
-        match result {
-            Ok(()) => judge.verdict.passed.push((*name).to_owned()),
-            Err(error) => {
-                judge.verdict.failed.push(format!("{name}: {error:#}"));
-                // Each check stands on the one before.
-                break;
-            }
+        verdict.check(name, || examine(&mut judge))?;
+        // Each check stands on the one before.
+        if !verdict.failed.is_empty() {
+            break;
         }
     }
-    if judge.verdict.failed.is_empty() {
-        broken::look_for_all(&mut judge, says)?;
+    verdict.passed.append(&mut judge.rates);
+    if verdict.failed.is_empty() {
+        broken::look_for_all(&mut judge, &mut verdict, says)?;
     }
-    let Judge { pair, mut verdict, .. } = judge;
-    pair.power_off()?;
+    judge.pair.power_off()?;
     for machine in MACHINES {
         says(machine.name);
-        verdict.hold(machine.name, || machine.refuses(program))?;
+        verdict.check(machine.name, || machine.refuses(program))?;
     }
     says(EEPROM);
-    verdict.hold(EEPROM, || kernel::eeprom(program))?;
+    verdict.check(EEPROM, || kernel::eeprom(program))?;
     Ok(verdict)
 }
 
@@ -133,7 +127,8 @@ pub(super) const CHECKS: &[Check] = &[
 
 pub(super) struct Judge {
     pub(super) pair: Pair,
-    pub(super) verdict: Judgement,
+    /// Throughput that was measured, for people.
+    rates: Vec<String>,
     /// Seconds within which five pings are answered, or a connection is.
     pub(super) answered: u32,
 }
@@ -263,7 +258,7 @@ impl Judge {
             let mbit = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0) / 1e6;
             ensure!(mbit > 1.0, "{mbit:.1} Mbit/s arrived");
             let direction = if flag.is_empty() { "out" } else { "in" };
-            self.verdict.passed.push(format!("TCP {direction}: {mbit:.0} Mbit/s"));
+            self.rates.push(format!("TCP {direction}: {mbit:.0} Mbit/s"));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ mod wire;
 
 pub use broken::{keep_files, stand_in};
 pub use guest::examine_in_guest;
-pub use judge::{Judgement, available, examine};
+pub use judge::{available, examine};
 pub use kernel::{examine_model, kernel_available};
 pub use machine::Chip;
 pub use pair::guest_available;

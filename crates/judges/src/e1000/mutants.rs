@@ -1,5 +1,6 @@
 //! Faults of the driver, each imitated at the seam where it would show, and the check that has to find it.
 
+use crate::examination::Mutant;
 use polder_buffers::Region;
 use polder_datapath::units::Nanos;
 use polder_devices::e1000::desc::{TX_INSERT_TRANSPORT, tx_command};
@@ -24,24 +25,16 @@ pub(super) enum Fault {
     Masked,
 }
 
-/// A broken driver.
-pub(super) struct Mutant {
-    pub(super) name: &'static str,
-    /// The check that has to fail.
-    pub(super) check: &'static str,
-    pub(super) fault: Fault,
+const fn write(name: &'static str, check: &'static str, fault: fn(u32, u32) -> Option<u32>) -> Mutant<Fault> {
+    Mutant(name, check, Fault::Write(fault))
 }
 
-const fn write(name: &'static str, check: &'static str, fault: fn(u32, u32) -> Option<u32>) -> Mutant {
-    Mutant { name, check, fault: Fault::Write(fault) }
+const fn read(name: &'static str, check: &'static str, fault: fn(u32, u32) -> u32) -> Mutant<Fault> {
+    Mutant(name, check, Fault::Read(fault))
 }
 
-const fn read(name: &'static str, check: &'static str, fault: fn(u32, u32) -> u32) -> Mutant {
-    Mutant { name, check, fault: Fault::Read(fault) }
-}
-
-const fn descriptor(name: &'static str, check: &'static str, fault: fn(u64) -> u64) -> Mutant {
-    Mutant { name, check, fault: Fault::Descriptor(fault) }
+const fn descriptor(name: &'static str, check: &'static str, fault: fn(u64) -> u64) -> Mutant<Fault> {
+    Mutant(name, check, Fault::Descriptor(fault))
 }
 
 /// Ring of the port that the checks open.
@@ -51,7 +44,7 @@ const MISSED: u32 = 0x4010;
 const RX_GOOD: u32 = 0x4074;
 
 /// All of them.
-pub(super) const MUTANTS: &[Mutant] = &[
+pub(super) const MUTANTS: &[Mutant<Fault>] = &[
     write("leaves the FCS on", "receive sizes", |at, value| clear(at, value, RCTL.offset, rctl::STRIP_FCS)),
     write("tells the device a smaller buffer", "receive sizes", |at, value| {
         Some(if at == RCTL.offset { value | 1 << 16 } else { value })
@@ -59,7 +52,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     write("gives the device every descriptor", "receive sizes", |at, value| {
         Some(if at == RDT.offset { (value + 1) % RING } else { value })
     }),
-    Mutant { name: "maps packets elsewhere", check: "receive sizes", fault: Fault::Base(64) },
+    Mutant("maps packets elsewhere", "receive sizes", Fault::Base(64)),
     write("accepts no long frames", "jumbo frames", |at, value| clear(at, value, RCTL.offset, rctl::LONG)),
     write("is not promiscuous", "promiscuous", |at, value| clear(at, value, RCTL.offset, rctl::ALL_UNICAST)),
     write("hashes groups wrongly", "filter", |at, value| {

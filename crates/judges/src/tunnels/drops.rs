@@ -1,229 +1,41 @@
-//! Packets that Polder has to drop, and the expected drop reasons.
+//! Packets that Polder has to drop or to leave to the kernel, whatever their encapsulation.
 
-use super::outer::{CHECKSUM, Outer, SEQUENCE};
-use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
-use super::wire::From;
-use super::{Judge, checks};
-use anyhow::{Context as _, ensure};
-use polder_testbed::traffic::raw::PacketSocket;
+use super::{Encapsulation, Judge};
+use anyhow::ensure;
 use polder_testbed::{clock, interrupt};
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Time for which a packet may take until it is counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Change of a packet of the guest's; `None` when it does not apply to the packet.
-type Change = fn(&[u8], &Outer) -> Option<Vec<u8>>;
-
-/// Tunnels to which a change applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    Everywhere,
-    Frames,
-    OverIpv6,
-}
-
-/// Drop reason, change, and the tunnels that it applies to.
-const REFUSALS: [(&str, Change, Where); 7] = [
-    ("gre-bad-checksum", bad_checksum, Where::Everywhere),
-    ("gre-truncated", truncated, Where::Everywhere),
-    ("tunnel-missing-checksum", |frame, outer| outer.without(frame, CHECKSUM), Where::Everywhere),
-    ("tunnel-missing-sequence", |frame, outer| outer.without(frame, SEQUENCE), Where::Everywhere),
-    ("tunnel-out-of-sequence", |frame, _| Some(frame.to_vec()), Where::Everywhere),
-    ("ethernet-truncated", headers_alone, Where::Frames),
-    ("ipv6-bad-extension", unknown_option, Where::OverIpv6),
-];
-
-/// Changes that make a packet of no tunnel of Polder's, which the kernel has, and drop reasons that it would have here.
-const LEFT: [(&str, Change); 4] = [
-    ("no-tunnel", wrong_key),
-    ("gre-bad-version", |frame, outer| patched(frame, outer.payload + 1, 1)),
-    ("gre-bad-flags", |frame, outer| patched(frame, outer.payload, 0x40)),
-    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x88cc)),
-];
-
-/// Further drops of a tunnel that carries packets, without options: answers to keepalives, nothing, another family.
-const OF_PACKETS: [(&str, Change); 3] = [
-    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0)),
-    ("ipv4-truncated", headers_alone),
-    ("ipv6-bad-version", |frame, outer| of_type(frame, outer, 0x86dd)),
-];
-
-fn patched(frame: &[u8], at: usize, bits: u8) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    *changed.get_mut(at)? |= bits;
-    Some(changed)
-}
-
-fn bad_checksum(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    changed[outer.field(frame, CHECKSUM)?] ^= 0x10;
-    Some(changed)
-}
-
-fn wrong_key(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    changed[outer.field(frame, super::outer::KEY)?] ^= 0x10;
-    outer.seal(&mut changed);
-    Some(changed)
-}
-
-/// The IP packet ends within the GRE header.
-fn truncated(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    outer.set_end(&mut changed, outer.payload + 10);
-    Some(changed)
-}
-
-/// The IP packet ends behind the GRE header.
-fn headers_alone(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    outer.set_end(&mut changed, outer.payload + outer.gre(frame)?.length + 4);
-    if let Some(number) = outer.field(frame, SEQUENCE) {
-        // A number that is still to come: the packet is not late.
-        let next = u32::from_be_bytes(frame.get(number..number + 4)?.try_into().ok()?).wrapping_add(1 << 20);
-        changed[number..number + 4].copy_from_slice(&next.to_be_bytes());
-    }
-    Outer::read(&changed)?.seal(&mut changed);
-    Some(changed)
-}
-
-fn of_type(frame: &[u8], outer: &Outer, protocol: u16) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    changed[outer.payload + 2..outer.payload + 4].copy_from_slice(&protocol.to_be_bytes());
-    outer.seal(&mut changed);
-    Some(changed)
-}
-
-/// An option that has to be understood (RFC 8200, 4.2).
-fn unknown_option(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
-    let mut changed = frame.to_vec();
-    changed[(outer.limit.is_some()).then_some(outer.payload - 6)?] = 0xc2;
-    Some(changed)
-}
-
-impl Judge {
-    /// Packets that have to be dropped, and the reasons.
-    pub(super) fn refusals(&mut self) -> anyhow::Result<()> {
-        for tunnel in [&PACKETS, &PACKETS_V6] {
-            self.spoils(tunnel, &OF_PACKETS)?;
-        }
-        for tunnel in [&FULL, &FULL_V6, &FULL_PACKETS, &FULL_PACKETS_V6] {
-            let fits = |place: Where| match place {
-                Where::Everywhere => true,
-                Where::Frames => !tunnel.routed,
-                Where::OverIpv6 => tunnel.v6,
-            };
-            let fitting = REFUSALS.iter().filter(|refusal| fits(refusal.2));
-            let fitting = fitting.map(|&(reason, change, _)| (reason, change)).collect::<Vec<_>>();
-            self.spoils(tunnel, &fitting)?;
-            self.leaves(tunnel)?;
-            let looped = self.refuses("tunnel-recursion", || self.send_round(tunnel));
-            self.note(format!("{}: dropped as tunnel-recursion", tunnel.name), looped);
-        }
-        Ok(())
-    }
-
-    /// Makes packets of one of the guest's that Polder has to drop.
-    fn spoils(&mut self, tunnel: &Tunnel, changes: &[(&str, Change)]) -> anyhow::Result<()> {
-        let template = self.packet_of(tunnel)?;
-        let outer = Outer::read(&template).context("the guest's packet is none of a tunnel")?;
-        for &(reason, change) in changes {
-            let result = change(&template, &outer)
-                .context("cannot be made of the guest's packet")
-                .and_then(|frame| self.refuses(reason, || self.wire.inject(&frame)));
-            interrupt::check()?;
-            self.note(format!("{}: dropped as {reason}", tunnel.name), result);
-        }
-        Ok(())
-    }
-
-    /// Makes packets of one of the guest's that Polder has to leave to the kernel.
-    fn leaves(&mut self, tunnel: &Tunnel) -> anyhow::Result<()> {
-        let template = self.packet_of(tunnel)?;
-        let outer = Outer::read(&template).context("the guest's packet is none of a tunnel")?;
-        for (reason, change) in LEFT {
-            let before = self.gateway.dropped(reason)?;
-            let frame = change(&template, &outer).context("cannot be made of the guest's packet")?;
-            self.wire.inject(&frame)?;
-            // What has come before a ping that is answered has been counted.
-            let result = checks::reaches(self, tunnel).and_then(|()| {
-                let after = self.gateway.dropped(reason)?;
-                ensure!(after == before, "it was taken and dropped as {reason}");
-                Ok(())
-            });
-            self.note(format!("{}: not taken to be dropped as {reason}", tunnel.name), result);
-        }
-        Ok(())
-    }
-
-    /// A packet of the guest's that came through the tunnel.
-    fn packet_of(&mut self, tunnel: &Tunnel) -> anyhow::Result<Vec<u8>> {
-        checks::reaches(self, tunnel)?;
-        self.asked(&format!("ping -q -c 1 -W 2 -s 200 {}", tunnel.host()))?;
-        let mut seen = self.wire.seen(From::Guest).into_iter();
-        let own = |frame: &Vec<u8>| {
-            let outer = Outer::read(frame);
-            let gre = outer.and_then(|outer| outer.gre(frame));
-            outer.is_some_and(|outer| outer.v6 == tunnel.v6)
-                && outer.is_some_and(|outer| outer.is_from(frame, tunnel.ends()[1]))
-                && gre.is_some_and(|gre| gre.key == tunnel.key)
-                && frame.len() > 200
-        };
-        seen.find(own).context("no packet of the tunnel was seen")
-    }
-
-    /// Checks that the packet of `send` is dropped, once, for `reason`.
-    fn refuses(&self, reason: &str, send: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+impl<E: Encapsulation> Judge<E> {
+    /// Waits until the packet of `send` is dropped for `reason`; returns the number of such drops.
+    pub(super) fn refuses(
+        &self,
+        reason: &str,
+        send: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<u64> {
         let before = self.gateway.dropped(reason)?;
         send()?;
         let end = clock::now() + COUNTED;
         loop {
-            let now = self.gateway.dropped(reason)?;
-            if now > before {
-                return Ok(());
+            let dropped = self.gateway.dropped(reason)? - before;
+            if dropped > 0 {
+                return Ok(dropped);
             }
             ensure!(clock::now() < end, "it was not counted as {reason}");
             interrupt::sleep(Duration::from_millis(10))?;
         }
     }
 
-    /// The router's link-layer address on the TAP of a tunnel of packets.
-    fn station(&self, tunnel: &Tunnel) -> anyhow::Result<Vec<u8>> {
-        let said =
-            self.outside(&format!("ip neighbour show 10.79.{}.1 dev {}", tunnel.number, tunnel.tap()))?;
-        let word = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1);
-        let octets = word.into_iter().flat_map(|word| word.split(':'));
-        let octets = octets.map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<Vec<_>, _>>()?;
-        ensure!(octets.len() == 6, "the host does not know the router: {said}");
-        Ok(octets)
-    }
-
-    /// An outer packet of the tunnel, in a frame that the host sends into the tunnel.
-    fn send_round(&self, tunnel: &Tunnel) -> anyhow::Result<()> {
-        let socket = self.near.inside(|| PacketSocket::open(&tunnel.tap()))??;
-        let mut frame = if tunnel.routed { self.station(tunnel)? } else { vec![0xff; 6] };
-        frame.extend([2, 0x70, 0x6f, 0, 0, 9]);
-        let gre = if tunnel.routed { [0, 0, 0x08, 0x00] } else { [0, 0, 0x65, 0x58] };
-        let [local, remote] = tunnel.ends();
-        if tunnel.v6 {
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 84, 47, 64]);
-            for end in [local, remote] {
-                frame.extend(end.parse::<std::net::Ipv6Addr>()?.octets());
-            }
-        } else {
-            frame.extend([8, 0]);
-            let mut header = vec![0x45, 0, 0, 104, 0, 1, 0x40, 0, 64, 47, 0, 0];
-            for end in [local, remote] {
-                header.extend(end.parse::<Ipv4Addr>()?.octets());
-            }
-            let sum = !super::outer::sum(&header);
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend(header);
-        }
-        frame.extend(gre);
-        frame.extend([0x55; 80]);
-        socket.send(&frame).context("cannot send by the TAP")
+    /// Checks that a packet is not taken, since it would be dropped for `reason`.
+    pub(super) fn leaves(&mut self, tunnel: &E::Tunnel, frame: &[u8], reason: &str) -> anyhow::Result<()> {
+        let before = self.gateway.dropped(reason)?;
+        self.wire.inject(frame)?;
+        // What has come before a ping that is answered has been counted.
+        E::reaches(self, tunnel)?;
+        let after = self.gateway.dropped(reason)?;
+        ensure!(after == before, "it was taken and dropped as {reason}");
+        Ok(())
     }
 }

@@ -1,271 +1,223 @@
-//! A Linux kernel's own GRE tunnels as judge of Polder's.
+//! A Linux kernel's own tunnels as judge of Polder's: GRE in a guest (`gre`), VXLAN in a namespace (`vxlan`).
 //!
 //! ```text
-//!  a namespace                                            a guest with Debian's kernel
-//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── eth1 ── gretap, ip6gretap
-//!  10.78.N.1            bridge N, tunnel N                          10.78.N.2
-//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── eth1 ── gre, ip6gre
-//!  10.79.N.2            router, tunnel N                            10.78.N.2
+//!  a namespace                                     a guest, or another namespace
+//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── gretap, ip6gretap, gre, ip6gre, or vxlan
 //! ```
 //!
-//! Several tunnels run at once, told apart by family, ends and key. One of frames is in a bridge with a TAP of its own; one
-//! of packets is routed to a TAP of its own, so that the host's packets have gone by one router. What
-//! an honest encapsulator must pass, a broken one must fail: the wire spoils what Polder sends, one fault at
-//! a time, and the same examination has to find it out. What the wire spoils in the other direction, Polder
-//! has to drop, for the right reason.
+//! Several tunnels run at once. What an honest encapsulator must pass, a broken one must fail: the wire spoils what
+//! Polder sends, one fault at a time, and the same examination has to find it out. What the wire spoils in the other
+//! direction, Polder has to drop, for the right reason.
 
 mod checks;
 mod drops;
-mod faults;
+mod gre;
 mod outer;
-mod tunnel;
+mod vxlan;
 mod wire;
 
-use anyhow::{Context as _, bail, ensure};
-use faults::Fault;
-use polder_testbed::command::{self, Running};
-use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options as GuestOptions};
+use crate::examination::{Fault, Verdict, finding};
+use outer::Outer;
+use polder_testbed::command;
 use polder_testbed::peers::gateway::Gateway;
-use polder_testbed::peers::polder;
 use polder_testbed::topology::{End, Namespace, Topology};
-use polder_testbed::traffic::raw::PacketSocket;
-use polder_testbed::{clock, interrupt};
-use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::path::Path;
-use std::time::Duration;
-use tunnel::{ENDS, PACKET_ENDS, TUNNELS, Tunnel};
-use wire::Wire;
+use wire::{Faulty, Wire};
 
-/// Modules of the guest.
-const MODULES: &[&str] = &["ip_gre", "ip6_gre"];
-/// Programs of the guest.
-const PROGRAMS: &[&str] = &["ip", "ping", "iperf3"];
-/// The guest's card.
-const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
-/// Time for which the first packet may take to get through.
-const REACH: Duration = Duration::from_secs(15);
-
-/// Result of the examination.
-#[derive(Clone, Debug, Default)]
-pub struct Judgement {
-    /// Checks that Polder passed.
-    pub passed: Vec<String>,
-    /// Checks that it did not, and why.
-    pub failed: Vec<String>,
-    /// Broken encapsulators that were found out, and the check that did.
-    pub caught: Vec<String>,
-    /// Broken encapsulators that passed for honest ones.
-    pub missed: Vec<String>,
-    /// The guest's kernel.
-    pub kernel: String,
-    /// Time for which it took.
-    pub took: Duration,
-    /// Errors of the guest's interfaces before they were examined, by the number of the tunnel.
-    baseline: BTreeMap<u8, u64>,
+/// Encapsulation that a kernel judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// GRE, judged by Debian's kernel in a guest.
+    Gre,
+    /// VXLAN, judged by this machine's kernel.
+    Vxlan,
 }
 
-/// Fails where the examination cannot run.
-///
-/// # Errors
-/// The missing program or privilege, and how to get it.
-pub fn available() -> anyhow::Result<Kernel> {
-    ensure!(polder_testbed::topology::is_root(), "needs root for a gateway in a network namespace");
-    for program in ["ping", "iperf3", "ethtool", "ip", "ldd"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
+impl Kind {
+    /// Fails where the examination cannot run.
+    ///
+    /// # Errors
+    /// The missing program or privilege, and how to get it.
+    pub fn available(self) -> anyhow::Result<()> {
+        match self {
+            Self::Gre => gre::available().map(drop),
+            Self::Vxlan => vxlan::available(),
+        }
     }
-    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
-    ensure!(Path::new("/proc/sys/net/ipv6").exists(), "needs IPv6 in this machine's kernel");
-    polder::program()?;
-    let kernel = Guest::available()?;
-    kernel.with_dependencies(MODULES)?;
-    Ok(kernel)
+
+    /// Examines an honest Polder and broken ones. `program` is `polder-lab`.
+    ///
+    /// # Errors
+    /// When the examination itself cannot be held; what Polder does wrong is in the verdict.
+    pub fn examine(self, program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+        self.available()?;
+        match self {
+            Self::Gre => {
+                let verdict = Verdict::begin(gre::available()?.version());
+                examine(verdict, says, |topology| gre::Kernel::begin(topology, program))
+            }
+            Self::Vxlan => examine(Verdict::begin(""), says, vxlan::Kernel::begin),
+        }
+    }
 }
 
-/// Examines an honest Polder and broken ones. `program` is `polder-lab`.
-///
-/// # Errors
-/// When the examination itself cannot be held; what Polder does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
-    let kernel = available()?;
-    let start = clock::now();
-    let mut topology = Topology::new()?;
-    says("starting the guest and the gateway");
-    let mut judge = Judge::begin(&mut topology, &kernel, program)?;
-    for tunnel in &TUNNELS {
-        says(tunnel.name);
-        judge.honest(tunnel)?;
-    }
-    says("what is to be dropped");
-    judge.refusals()?;
-    for fault in Fault::ALL {
-        says(fault.name());
-        judge.broken(fault)?;
-    }
-    let conserved = judge.gateway.balances();
-    judge.note("every packet is accounted for".to_owned(), conserved);
-    let (guest, mut verdict) = judge.end()?;
-    guest.power_off()?;
-    verdict.kernel = kernel.version().to_owned();
-    verdict.took = clock::now() - start;
-    Ok(verdict)
+/// Encapsulation, with the kernel that has the other ends of its tunnels.
+trait Encapsulation: Sized + 'static {
+    /// Tunnel with the same options at both ends.
+    type Tunnel: Tunnel;
+    /// Fault of an encapsulator.
+    type Fault: Faulty;
+
+    /// Every fault.
+    const FAULTS: &'static [Self::Fault];
+
+    /// Every tunnel.
+    fn tunnels() -> Vec<&'static Self::Tunnel>;
+
+    /// Every check of a tunnel, in the order in which they are made.
+    fn checks(tunnel: &Self::Tunnel) -> Vec<Check<Self>>;
+
+    /// Tunnels in each of which a fault has to be found.
+    fn tunnels_of(fault: Self::Fault) -> Vec<&'static Self::Tunnel>;
+
+    /// Checks that find a broken encapsulator, those with the kernel's verdict first.
+    fn telling(tunnel: &Self::Tunnel) -> &'static [Check<Self>];
+
+    /// Pings until the first answer: both ends have to find their neighbours.
+    fn reaches(judge: &mut Judge<Self>, tunnel: &Self::Tunnel) -> anyhow::Result<()>;
+
+    /// Number of times that the kernel counts a packet that has met congestion.
+    fn marks(tunnel: &Self::Tunnel) -> u64;
+
+    /// Packets that Polder has to drop, and others that it must not drop.
+    fn refusals(judge: &mut Judge<Self>, verdict: &mut Verdict) -> anyhow::Result<()>;
+
+    /// Runs a program at the kernel's end that has to succeed.
+    fn run(&mut self, line: &str) -> anyhow::Result<String>;
+
+    /// Contents of a file at the kernel's end.
+    fn read(&mut self, path: &str) -> anyhow::Result<String>;
+
+    /// Ends what runs at the kernel's end.
+    fn end(self) -> anyhow::Result<()>;
 }
 
-struct Judge {
-    guest: Guest,
-    wire: Wire,
-    near: Namespace,
-    gateway: Gateway,
-    server: Running,
-    verdict: Judgement,
+/// Tunnel that is examined.
+trait Tunnel: 'static {
+    /// Name for people.
+    fn name(&self) -> &'static str;
+
+    /// Address of the host's stack behind Polder.
+    fn near(&self) -> String;
+
+    /// Address of the kernel's end.
+    fn far(&self) -> String;
 }
 
 /// Check of one tunnel: a name and the function.
-type Check = (&'static str, fn(&mut Judge, &Tunnel) -> anyhow::Result<()>);
+type Check<E> = (&'static str, fn(&mut Judge<E>, &<E as Encapsulation>::Tunnel) -> anyhow::Result<()>);
 
-impl Judge {
-    fn begin(topology: &mut Topology, kernel: &Kernel, program: &Path) -> anyhow::Result<Self> {
-        let (near, air) = (topology.namespace("near")?, topology.namespace("air")?);
-        near.inside(|| {
-            for scope in ["all", "default"] {
-                std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "0")?;
-            }
-            anyhow::Ok(())
-        })??;
-        let ends =
-            [End { namespace: &near, interface: "radio0" }, End { namespace: &air, interface: "air0" }];
-        topology.wire(ends[0], ends[1], 1500)?;
-        for [v4, v6] in [ENDS, PACKET_ENDS] {
-            near.ip(&["address", "add", &format!("{}/24", v4[0]), "dev", "radio0"])?;
-            near.ip(&["address", "add", &format!("{}/64", v6[0]), "dev", "radio0", "nodad"])?;
-        }
-        let card = UdpSocket::bind(("127.0.0.1", 0)).context("no port for the guest's card")?;
-        // A port that is free now, and in all likelihood still is when the emulator asks for it.
-        let emulator = UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        card.connect(("127.0.0.1", emulator))?;
-        let ours = card.local_addr()?.port();
-        let wire = Wire::lay(card, air.inside(|| PacketSocket::open("air0"))??)?;
-        let far_end = FarEnd::Datagrams { emulator, ours };
-        let guest = Guest::boot(
-            kernel,
-            &GuestOptions {
-                program,
-                modules: MODULES,
-                spare_modules: &[],
-                programs: PROGRAMS,
-                memory_mib: 384,
-                processors: 1,
-                cards: &[Card { model: Model::E1000, mac: CARD, far_end }],
-                iommu: Iommu::None,
-            },
-        )?;
-        let gateway = Gateway::start(&near, topology.directory(), &configuration())?;
-        let server = Running::start("iperf3", near.command("iperf3").arg("-s"))?;
-        let mut judge = Self { guest, wire, near, gateway, server, verdict: Judgement::default() };
-        judge.settle()?;
-        Ok(judge)
+/// Polder, the wire, and the kernel.
+struct Judge<E: Encapsulation> {
+    wire: Wire<E::Fault>,
+    near: Namespace,
+    gateway: Gateway,
+    kernel: E,
+}
+
+impl<E: Encapsulation> Judge<E> {
+    /// Runs a program at the kernel's end that has to succeed.
+    fn far(&mut self, line: &str) -> anyhow::Result<String> {
+        self.kernel.run(line)
     }
 
-    /// Addresses and tunnels at both ends.
-    fn settle(&mut self) -> anyhow::Result<()> {
-        for [v4, v6] in [ENDS, PACKET_ENDS] {
-            self.guest.run(&format!("ip address add {}/24 dev eth1", v4[1]))?;
-            self.guest.run(&format!("ip address add {}/64 dev eth1 nodad", v6[1]))?;
-        }
-        self.guest.run("ip link set eth1 up")?;
-        for tunnel in &TUNNELS {
-            for line in tunnel.near() {
-                self.outside(&line)?;
-            }
-            for line in tunnel.far() {
-                self.guest.run(&line)?;
-            }
-        }
-        Ok(())
+    /// Runs a program in Polder's namespace that has to succeed.
+    fn near(&self, line: &str) -> anyhow::Result<String> {
+        run(&self.near, line)
     }
 
-    fn honest(&mut self, tunnel: &Tunnel) -> anyhow::Result<()> {
-        self.wire.forget();
-        let routed = checks::ROUTED.iter().filter(|_| tunnel.routed);
-        for (name, check) in checks::ALL.iter().chain(routed) {
-            let result = check(self, tunnel);
-            interrupt::check()?;
-            self.note(format!("{}: {name}", tunnel.name), result);
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, name: String, result: anyhow::Result<()>) {
-        match result {
-            Ok(()) => self.verdict.passed.push(name),
-            Err(error) => self.verdict.failed.push(format!("{name}: {error:#}")),
-        }
-    }
-
-    /// The checks that tell, over both families; one that fails is enough.
-    fn broken(&mut self, fault: Fault) -> anyhow::Result<()> {
-        self.wire.ways().fault = Some(fault);
-        let mut found = Vec::new();
-        for tunnel in fault.tunnels() {
-            found.extend(self.find_out(tunnel)?);
-        }
-        self.wire.ways().fault = None;
-        match found.as_slice() {
-            [over_v4, over_v6] => {
-                self.verdict.caught.push(format!("{}: {over_v4}, {over_v6}", fault.name()));
-            }
-            _ => self.verdict.missed.push(fault.name().to_owned()),
-        }
-        // What was spoilt must not be held against the next one.
-        for tunnel in fault.tunnels() {
-            checks::reaches(self, tunnel).context("after a fault is gone, all is well again")?;
-        }
-        Ok(())
-    }
-
-    /// Name of the first check that finds the tunnel broken, if any does.
-    fn find_out(&mut self, tunnel: &Tunnel) -> anyhow::Result<Option<String>> {
-        self.wire.forget();
-        for (name, check) in checks::TELLING {
-            let Err(error) = check(self, tunnel) else { continue };
-            interrupt::check()?;
-            let why = format!("{error:#}");
-            let line = why.lines().find(|line| line.contains("loss")).or_else(|| why.lines().next());
-            return Ok(Some(format!("{name} ({})", line.unwrap_or_default())));
-        }
-        Ok(None)
-    }
-
-    fn end(self) -> anyhow::Result<(Guest, Judgement)> {
-        let Self { guest, wire, gateway, mut server, verdict, .. } = self;
-        drop(wire);
-        server.stop()?;
-        gateway.stop()?;
-        Ok((guest, verdict))
-    }
-
-    /// Runs a program in the guest that has to succeed.
-    fn asked(&mut self, line: &str) -> anyhow::Result<String> {
-        match self.guest.try_ask(&Request::run(line), Duration::from_secs(30))? {
-            Answer { ok: true, text } => Ok(text),
-            Answer { ok: false, text } => bail!("{}", command::last_lines(&text, 4)),
-        }
-    }
-
-    /// Runs a program in the namespace that has to succeed.
-    fn outside(&self, line: &str) -> anyhow::Result<String> {
-        let mut words = line.split_whitespace();
-        let mut command = self.near.command(words.next().unwrap_or_default());
-        command::run(command.args(words))
+    /// Outer packets that one end has sent.
+    fn packets(&self, from: wire::From) -> Vec<(Vec<u8>, Outer)> {
+        let seen = self.wire.seen(from).into_iter();
+        seen.filter_map(|frame| E::Fault::read(&frame).map(|outer| (frame, outer))).collect()
     }
 }
 
-/// The configuration: an underlay, and all tunnels.
-fn configuration() -> String {
-    let mut text =
-        "[router]\nroutes = \"static\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n"
-            .to_owned();
-    TUNNELS.iter().for_each(|tunnel| text.push_str(&tunnel.configuration()));
-    text
+/// Broken encapsulator: the wire spoils its packets.
+struct Broken<E: Encapsulation>(E::Fault);
+
+impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
+    fn name(&self) -> String {
+        self.0.name().to_owned()
+    }
+
+    fn apply(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
+        judge.wire.ways().fault = Some(self.0);
+        Ok(())
+    }
+
+    /// In each of the tunnels one check that fails is enough.
+    fn find(&self, judge: &mut Judge<E>) -> anyhow::Result<Option<String>> {
+        let mut found = Vec::new();
+        for tunnel in E::tunnels_of(self.0) {
+            judge.wire.forget();
+            found.push(finding(E::telling(tunnel), |check| check(judge, tunnel))?);
+        }
+        let found = found.into_iter().collect::<Option<Vec<_>>>();
+        Ok(found.map(|found| found.join(", ")))
+    }
+
+    /// What was spoilt must not be held against the next one.
+    fn remove(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
+        judge.wire.ways().fault = None;
+        E::tunnels_of(self.0).into_iter().try_for_each(|tunnel| E::reaches(judge, tunnel))
+    }
+}
+
+fn examine<E: Encapsulation>(
+    mut verdict: Verdict,
+    says: &dyn Fn(&str),
+    begin: impl FnOnce(&mut Topology) -> anyhow::Result<Judge<E>>,
+) -> anyhow::Result<Verdict> {
+    let mut topology = Topology::new()?;
+    says("starting the kernel's end and the gateway");
+    let mut judge = begin(&mut topology)?;
+    verdict.ended("start");
+    for tunnel in E::tunnels() {
+        says(tunnel.name());
+        judge.wire.forget();
+        verdict.hold(tunnel.name(), &E::checks(tunnel), &|_| {}, |check| check(&mut judge, tunnel))?;
+    }
+    says("packets that are to be dropped");
+    E::refusals(&mut judge, &mut verdict)?;
+    let faults = E::FAULTS.iter().copied().map(Broken::<E>).collect::<Vec<_>>();
+    verdict.look_for(&faults, &mut judge, says)?;
+    let conserved = judge.gateway.balances();
+    verdict.note("every packet is accounted for", conserved);
+    let Judge { wire, gateway, kernel, .. } = judge;
+    drop(wire);
+    gateway.stop()?;
+    kernel.end()?;
+    Ok(verdict)
+}
+
+/// Namespaces of Polder and of the wire, joined by `radio0` and `near`; IPv6 is on in Polder's.
+fn lay(topology: &mut Topology) -> anyhow::Result<(Namespace, Namespace)> {
+    let (near, air) = (topology.namespace("near")?, topology.namespace("air")?);
+    near.inside(enable_v6)??;
+    let ends = [End { namespace: &near, interface: "radio0" }, End { namespace: &air, interface: "near" }];
+    topology.wire(ends[0], ends[1], 1500)?;
+    Ok((near, air))
+}
+
+fn enable_v6() -> std::io::Result<()> {
+    ["all", "default"]
+        .iter()
+        .try_for_each(|scope| std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "0"))
+}
+
+fn run(namespace: &Namespace, line: &str) -> anyhow::Result<String> {
+    let mut words = line.split_whitespace();
+    let mut command = namespace.command(words.next().unwrap_or_default());
+    command::run(command.args(words))
 }

@@ -1,13 +1,11 @@
 //! Checks of our driver on a gadget of Linux, one after the other.
 
-use super::bed::Bed as _;
+use super::bed::Subject as _;
+use super::echoes::{all_sizes, broadcast, many, one_echo, own_frames, promiscuous, silence};
 use super::gadget::IDENTITY;
-use super::station::{
-    ECHO_HEADERS, GUEST, GUEST_MAC, LARGEST, OTHER, OTHER_MAC, UNKNOWN, UNKNOWN_MAC, arp_request, echo,
-    is_arp_question, is_arp_reply, is_same,
-};
-use super::testbed::Testbed;
-use super::verdict;
+use super::station::{ECHO_HEADERS, LARGEST, arp_request};
+use super::testbed::{Driver, Testbed};
+use crate::examination;
 use anyhow::{Context as _, ensure};
 use polder_datapath::drops::DropReason;
 use polder_devices::cdc::ntb::CRC_BYTES;
@@ -15,7 +13,7 @@ use polder_devices::cdc::{Format, Options, Subclass};
 use polder_devices::usb::{ControlError, Techniques};
 
 /// A check of the gadgets.
-pub(super) type Check = verdict::Check<Testbed>;
+pub(super) type Check = examination::Check<Testbed>;
 
 /// Checks of both subclasses, in an order in which each finds what it needs.
 pub(super) const COMMON: &[Check] = &[
@@ -29,9 +27,9 @@ pub(super) const COMMON: &[Check] = &[
     ("broadcast", broadcast),
     ("promiscuous", promiscuous),
     ("frames of the guest's own", own_frames),
-    ("burst", burst),
+    ("burst", |bed| many(bed, 2000, 37)),
     ("counters", counters),
-    ("volume", volume),
+    ("volume", |bed| many(bed, VOLUME, 101)),
     ("link goes and comes", link_changes),
     ("longest frames", longest),
     ("each technique off", techniques),
@@ -41,7 +39,7 @@ pub(super) const COMMON: &[Check] = &[
     ("unplugged", unplugged),
     ("plugged in again", plugged_in),
     ("nothing lost", nothing_lost),
-    ("kernel says nothing", silence),
+    ("kernel says nothing", |bed| silence(bed, COMPLAINTS, |_| true)),
 ];
 
 /// Checks of NCM alone.
@@ -56,6 +54,17 @@ pub(super) const NCM: &[Check] = &[
     ("largest blocks", largest_blocks),
 ];
 
+/// Words of the kernel when it finds something to complain about.
+const COMPLAINTS: &[&str] = &[
+    "Wrong NTH",
+    "Wrong NDP",
+    "Bad index",
+    "Bad dgram",
+    "Bad nth",
+    "Bad CRC",
+    "submit_urb error",
+    "unexpected",
+];
 /// Bytes in front of the frame in a block of one: header, a table of one entry and its end, and two bytes, because
 /// the gadget wants what stands behind the Ethernet header at a multiple of four.
 const HEADERS_OF_ONE: usize = 12 + 8 + 2 * 4 + 2;
@@ -65,7 +74,11 @@ const VOLUME: usize = 4_000;
 fn descriptors(bed: &mut Testbed) -> anyhow::Result<()> {
     let (function, identity) = bed.describe()?;
     ensure!(identity == IDENTITY, "the device is {identity:04x?}");
-    ensure!(function.subclass == bed.subclass, "the driver takes it for {}", function.subclass.name());
+    ensure!(
+        function.subclass == bed.subject.subclass,
+        "the driver takes it for {}",
+        function.subclass.name()
+    );
     ensure!((function.control, function.data, function.setting) == (0, 1, 1), "{function:?}");
     ensure!(function.longest == 1514, "frames of {} bytes", function.longest);
     Ok(())
@@ -76,7 +89,7 @@ fn opens(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn address(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let port = bed.port()?;
     ensure!(port.mac == super::station::STATION_MAC, "the address is {:02x?}", port.mac);
     ensure!(port.mtu == 1500, "the MTU is {}", port.mtu);
@@ -84,26 +97,16 @@ fn address(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn link(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let link = bed.port()?.status.facts().link;
     ensure!(link.up && link.full_duplex && link.speed >= 400, "{link}");
     Ok(())
 }
 
-fn one_echo(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    bed.echoes(&[56])
-}
-
-fn all_sizes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    bed.echoes(&(0..=LARGEST).collect::<Vec<_>>())
-}
-
 /// Frames one at a time, whose transfers are whole packets of the bus, and up to two bytes less and more.
 fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    let frame = match bed.subclass {
+    Driver::ready(bed)?;
+    let frame = match bed.subject.subclass {
         Subclass::Ncm => HEADERS_OF_ONE,
         Subclass::Ecm | Subclass::Mbim => 0,
     };
@@ -116,36 +119,9 @@ fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn broadcast(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    bed.ask(&arp_request(), is_arp_reply)
-}
-
-/// Frames to another address come too, as a bridge needs it.
-fn promiscuous(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    let other = (OTHER_MAC, OTHER);
-    let guest = (GUEST_MAC, GUEST);
-    let wanted = echo(0, 7, 100, guest, other);
-    bed.ask(&echo(8, 7, 100, other, guest), |frame| is_same(frame, &wanted))
-}
-
-/// A question of the guest to all, which answers nothing that was sent, comes too.
-fn own_frames(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    let from = (UNKNOWN_MAC, UNKNOWN);
-    bed.ask(&echo(8, 7, 100, from, (GUEST_MAC, GUEST)), |frame| is_arp_question(frame, UNKNOWN))
-}
-
-fn burst(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    let sizes = (0..2000).map(|number| number * 37 % (LARGEST + 1));
-    bed.echoes(&sizes.collect::<Vec<_>>())
-}
-
 /// The guest has counted all that the port has, both ways.
 fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let (before, guest) = (bed.counted()?, bed.counters()?);
     bed.echoes(&[100; 500])?;
     let mut found = Default::default();
@@ -161,14 +137,8 @@ fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn volume(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
-    let sizes = (0..VOLUME).map(|number| number * 101 % (LARGEST + 1));
-    bed.echoes(&sizes.collect::<Vec<_>>())
-}
-
 fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.guest.run("ip link set usb0 down")?;
     let is_down = bed.until(|bed| Ok(!bed.port()?.status.facts().link.up))?;
     ensure!(is_down, "the link does not go");
@@ -184,7 +154,7 @@ fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// A packet that is longer than the function carries is dropped here, with a reason.
 fn longest(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.echoes(&[LARGEST; 100])?;
     let before = bed.port()?.queue.tx.counters().drops.get(DropReason::TxTooLong);
     bed.send(&[super::station::request(0, LARGEST + 1)])?;
@@ -210,7 +180,7 @@ fn techniques(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// The device is asked whether it lives, and its answers are no failures.
 fn requests(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     polder_testbed::interrupt::sleep(core::time::Duration::from_millis(1200))?;
     bed.echoes(&[56; 10])?;
     let failed = bed.port()?.status.bad_requests.get();
@@ -220,7 +190,7 @@ fn requests(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// A port that closes stops the function, and the gadget has no link.
 fn at_rest(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.close();
     ensure!(bed.is_home(), "packet memory did not come home");
     let request = polder_testbed::guest::agent::Request::Read("/sys/class/net/usb0/carrier".to_owned());
@@ -242,7 +212,7 @@ fn opens_again(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn unplugged(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.plug(false)?;
     ensure!(bed.until(|bed| Ok(bed.port()?.status.facts().closed))?, "the port does not close");
     bed.close();
@@ -257,7 +227,7 @@ fn plugged_in(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn nothing_lost(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.echoes(&[300; 1000])?;
     let port = bed.port()?;
     let (rx, tx) = (port.queue.rx.counters(), port.queue.tx.counters());
@@ -268,26 +238,8 @@ fn nothing_lost(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernel finds nothing to complain about.
-fn silence(bed: &mut Testbed) -> anyhow::Result<()> {
-    let log = bed.guest.log()?;
-    let odd = [
-        "Wrong NTH",
-        "Wrong NDP",
-        "Bad index",
-        "Bad dgram",
-        "Bad nth",
-        "Bad CRC",
-        "submit_urb error",
-        "unexpected",
-    ];
-    let said = log.lines().find(|line| odd.iter().any(|word| line.contains(word)));
-    ensure!(said.is_none(), "the kernel says: {}", said.unwrap_or_default());
-    Ok(())
-}
-
 fn parameters(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let function = bed.port()?.status.facts().function.context("the port shows no function")?;
     let ntb = function.ntb.context("the port shows no blocks")?;
     let found = ntb.parameters;
@@ -300,7 +252,7 @@ fn parameters(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Many packets leave in one transfer.
 fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let sent = |bed: &mut Testbed| anyhow::Ok(bed.port()?.status.sent_transfers.get());
     let before = sent(bed)?;
     bed.echoes(&[100; 640])?;
@@ -311,7 +263,7 @@ fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Many packets come in one transfer.
 fn unpacks(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let received = |bed: &mut Testbed| anyhow::Ok(bed.port()?.status.received_transfers.get());
     let before = received(bed)?;
     bed.echoes(&[100; 640])?;

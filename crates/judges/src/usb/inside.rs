@@ -71,3 +71,13 @@ pub(super) fn import(
         }
     }
 }
+
+/// Counters of an interface of the guest: packets received and sent, errors of both.
+pub(super) fn counters(guest: &mut Guest, interface: &str) -> anyhow::Result<[u64; 4]> {
+    let mut counters = [0; 4];
+    for (count, name) in counters.iter_mut().zip(["rx_packets", "tx_packets", "rx_errors", "tx_errors"]) {
+        let path = format!("/sys/class/net/{interface}/statistics/{name}");
+        *count = guest.ask(&Request::Read(path))?.trim().parse()?;
+    }
+    Ok(counters)
+}

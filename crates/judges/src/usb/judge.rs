@@ -1,14 +1,12 @@
 //! The examination: all checks on both gadgets, and one broken driver after the other.
 
-use super::checks::{self, Check};
-use super::mutants::{MUTANTS, Mutant};
-use super::testbed::Testbed;
-use super::verdict::Judgement;
-use anyhow::{Context as _, bail, ensure};
+use super::checks;
+use super::mutants::{ECM, Fault, NCM};
+use super::testbed::{self, Testbed};
+use crate::examination::{self, Check, Need, Verdict, require};
+use anyhow::bail;
 use polder_devices::cdc::Subclass;
-use polder_testbed::command;
 use polder_testbed::guest::{Guest, Kernel};
-use polder_testbed::peers::polder;
 use std::path::Path;
 
 /// Fails where the examination cannot run.
@@ -17,9 +15,8 @@ use std::path::Path;
 /// The missing program, kernel or module, and how to get it.
 pub fn available() -> anyhow::Result<Kernel> {
     let kernel = Guest::available()?;
-    kernel.with_dependencies(super::testbed::MODULES)?;
-    ensure!(command::exists("ping"), "{}", command::remedy("ping"));
-    polder::program()?;
+    kernel.with_dependencies(testbed::MODULES)?;
+    require(&[Need::Polder], &["ping"])?;
     Ok(kernel)
 }
 
@@ -33,7 +30,7 @@ const ATTEMPTS: usize = 3;
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a driver does wrong is in the verdict.
-pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     for _ in 0..ATTEMPTS {
         if let Some(verdict) = examine_once(program, subclass, says)? {
             return Ok(verdict);
@@ -44,59 +41,51 @@ pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyho
 }
 
 /// `None` if the guest's kernel has crashed.
-fn examine_once(
-    program: &Path,
-    subclass: Subclass,
-    says: &dyn Fn(&str),
-) -> anyhow::Result<Option<Judgement>> {
+fn examine_once(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Option<Verdict>> {
     let kernel = available()?;
+    let mut verdict = Verdict::begin(kernel.version());
     says(&format!("starting the guest with a gadget of {}", subclass.name()));
-    let mut bed = Testbed::boot(&kernel, program, subclass)?;
-    let mut verdict = Judgement { kernel: kernel.version().to_owned(), ..Judgement::default() };
-    verdict.hold(subclass.name(), &checks::of(subclass), &mut bed, says)?;
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.subclass == subclass) {
-        says(mutant.name);
-        bed.close();
-        bed.fault = Some(mutant.fault);
-        verdict.look_for(&format!("a driver that {}", mutant.name), check(mutant)?, &mut bed)?;
-        bed.fault = None;
-        bed.close();
-    }
+    let mut bed = testbed::boot(&kernel, program, subclass)?;
+    verdict.ended("start of the guest");
+    verdict.hold(subclass.name(), &checks::of(subclass), says, |ask| ask(&mut bed))?;
+    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
+    verdict.look_for(mutants, &mut bed, says)?;
     if bed.guest.has_crashed() {
         return Ok(None);
     }
     bed.power_off()?;
     if subclass == Subclass::Ncm {
         says("a gateway in the guest, on usbfs");
-        verdict.hold("a gateway on usbfs", &[("forwards", forwarding)], &mut (&kernel, program), says)?;
+        let name = "a gateway on usbfs: forwards";
+        verdict.check(name, || super::forwards::examine(&kernel, program))?;
     }
     Ok(Some(verdict))
 }
 
-fn forwarding((kernel, program): &mut (&Kernel, &Path)) -> anyhow::Result<()> {
-    super::forwards::examine(kernel, program)
-}
+impl examination::Testbed for Testbed {
+    type Fault = Fault;
+    const SUBJECT: &'static str = "a driver";
 
-fn check(mutant: &Mutant) -> anyhow::Result<Check> {
-    let check = checks::of(mutant.subclass).into_iter().find(|(name, _)| *name == mutant.check);
-    check.with_context(|| format!("there is no check `{}`", mutant.check))
+    fn checks(&self) -> Vec<Check<Self>> {
+        checks::of(self.subject.subclass)
+    }
+
+    fn set_fault(&mut self, fault: Option<Fault>) -> anyhow::Result<()> {
+        self.fault = fault;
+        self.close();
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn names_are_unique_and_mutants_have_a_check() {
-        for subclass in [Subclass::Ncm, Subclass::Ecm] {
-            let checks = checks::of(subclass);
-            let names: BTreeSet<_> = checks.iter().map(|(name, _)| name).collect();
-            assert_eq!(names.len(), checks.len());
-            assert!(names.len() >= 20);
+        for (subclass, mutants) in [(Subclass::Ncm, NCM), (Subclass::Ecm, ECM)] {
+            examination::assert_complete(&checks::of(subclass), mutants);
+            assert!(checks::of(subclass).len() >= 20);
         }
-        assert!(MUTANTS.iter().all(|mutant| check(mutant).is_ok()));
-        let names: BTreeSet<_> = MUTANTS.iter().map(|mutant| (mutant.subclass, mutant.name)).collect();
-        assert_eq!(names.len(), MUTANTS.len());
     }
 }

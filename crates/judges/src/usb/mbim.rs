@@ -8,15 +8,17 @@
 //! A check is a command and words of its answer. A model with one lie at a time shows that a check finds what it is
 //! for.
 
-use super::{Door, Judgement, Served};
-use anyhow::{Context as _, bail, ensure};
+use super::inside;
+use super::{Door, Served};
+use crate::examination::{Fault, Verdict, require};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::cdc::Subclass;
 use polder_devices::cdc::mbim::model::{Lie, ModemOptions};
 use polder_devices::cdc::model::{Device, Options};
 use polder_devices::usb::model::Bench;
 use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Guest, Iommu, Kernel, Options as GuestOptions};
+use polder_testbed::guest::{Guest, Kernel};
 use polder_testbed::{clock, command, interrupt};
 use std::path::Path;
 use std::time::Duration;
@@ -96,9 +98,7 @@ const LIES: &[(Lie, &str)] = &[
 /// # Errors
 /// The missing program or kernel, and how to get it.
 pub fn available() -> anyhow::Result<Kernel> {
-    for program in ["mbimcli", "ip", "ldd"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
+    require(&[], &["mbimcli", "ip", "ldd"])?;
     let kernel = Guest::available()?;
     kernel.with_dependencies(MODULES)?;
     Ok(kernel)
@@ -108,32 +108,18 @@ pub fn available() -> anyhow::Result<Kernel> {
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
+    let mut verdict = Verdict::begin(kernel.version());
     says("starting the guest");
-    let options = GuestOptions {
-        program,
-        modules: MODULES,
-        spare_modules: &[],
-        programs: &["ip", "mbimcli"],
-        memory_mib: 512,
-        processors: 1,
-        cards: &[],
-        iommu: Iommu::None,
-    };
-    let guest = Guest::boot(&kernel, &options)?;
-    let verdict = Judgement { kernel: kernel.version().to_owned(), ..Judgement::default() };
-    let mut judge = Judge { guest, verdict, port: 0 };
+    let guest = inside::boot(&kernel, program, MODULES, &["ip", "mbimcli"])?;
+    let mut judge = Judge { guest, shown: None, port: 0 };
     for (name, options, dialogue) in honest() {
         says(name);
-        judge.honest(name, options, dialogue)?;
+        judge.honest(&mut verdict, name, options, dialogue)?;
     }
-    for (lie, check) in LIES {
-        says(&format!("{lie:?}"));
-        judge.lying(*lie, check)?;
-    }
-    let Judge { guest, verdict, .. } = judge;
-    guest.power_off()?;
+    verdict.look_for(LIES, &mut judge, says)?;
+    judge.guest.power_off()?;
     Ok(verdict)
 }
 
@@ -150,7 +136,8 @@ fn honest() -> [(&'static str, ModemOptions, &'static [Check]); 3] {
 
 struct Judge {
     guest: Guest,
-    verdict: Judgement,
+    /// The modem that the guest has.
+    shown: Option<Shown>,
     /// Port of the virtual host for the next device.
     port: u8,
 }
@@ -177,49 +164,68 @@ impl Shown {
     }
 }
 
+/// A lie, and the check that finds it.
+impl Fault<Judge> for (Lie, &'static str) {
+    fn name(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    /// Only what changes the modem's state is needed of the checks before.
+    fn apply(&self, judge: &mut Judge) -> anyhow::Result<()> {
+        judge.attach(ModemOptions { searches: 0, ..ModemOptions::default() })?;
+        let before = DIALOGUE.iter().take_while(|(name, ..)| *name != self.1);
+        for (_, arguments, _) in before.filter(|(_, arguments, _)| !arguments.starts_with("--query")) {
+            judge.ask(arguments, &[])?;
+        }
+        judge.shown()?.served.bench().adapter.modem().lie(&[self.0]);
+        Ok(())
+    }
+
+    fn find(&self, judge: &mut Judge) -> anyhow::Result<Option<String>> {
+        let check = DIALOGUE.iter().find(|(name, ..)| *name == self.1);
+        let (name, arguments, words) = check.context("a check of that name")?;
+        Ok(judge.ask(arguments, words)?.map(|why| format!("{name}: {why}")))
+    }
+
+    fn remove(&self, judge: &mut Judge) -> anyhow::Result<()> {
+        judge.detach()
+    }
+}
+
 impl Judge {
-    fn honest(&mut self, name: &str, options: ModemOptions, dialogue: &[Check]) -> anyhow::Result<()> {
-        let mut shown = self.attach(options)?;
+    fn honest(
+        &mut self,
+        verdict: &mut Verdict,
+        name: &str,
+        options: ModemOptions,
+        dialogue: &[Check],
+    ) -> anyhow::Result<()> {
+        self.attach(options)?;
+        let held = |why: Option<String>| why.map_or(Ok(()), |why| Err(anyhow!(why)));
         for (check, arguments, words) in dialogue {
-            match self.ask(&mut shown, arguments, words)? {
-                None => self.verdict.passed.push(format!("{name}: {check}")),
-                Some(why) => self.verdict.failed.push(format!("{name}: {check}: {why}")),
-            }
+            let why = self.ask(arguments, words)?;
+            verdict.note(&format!("{name}: {check}"), held(why));
         }
         let violations = {
-            let mut bench = shown.served.bench();
+            let mut bench = self.shown()?.served.bench();
             let wrong = bench.adapter.violations().iter().map(|violation| format!("{violation:?}"));
             let mut wrong = wrong.collect::<Vec<_>>();
             wrong.extend(bench.adapter.modem().violations().iter().map(ToString::to_string));
             wrong
         };
-        match violations.as_slice() {
-            [] => self.verdict.passed.push(format!("{name}: the model understands the kernel and libmbim")),
-            some => self.verdict.failed.push(format!("{name}: the model refuses {some:?}")),
-        }
-        self.detach(shown)
+        let why = (!violations.is_empty()).then(|| format!("it refuses {violations:?}"));
+        verdict.note(&format!("{name}: the model understands the kernel and libmbim"), held(why));
+        self.detach()
     }
 
-    fn lying(&mut self, lie: Lie, check: &str) -> anyhow::Result<()> {
-        let mut shown = self.attach(ModemOptions { searches: 0, ..ModemOptions::default() })?;
-        let place = DIALOGUE.iter().position(|(name, ..)| *name == check).context("a check of that name")?;
-        let (before, wanted) = (&DIALOGUE[..place], DIALOGUE[place]);
-        // Only what changes the modem's state is needed.
-        for (_, arguments, _) in before.iter().filter(|(_, arguments, _)| !arguments.starts_with("--query")) {
-            self.ask(&mut shown, arguments, &[])?;
-        }
-        shown.served.bench().adapter.modem().lie(&[lie]);
-        let (_, arguments, words) = wanted;
-        match self.ask(&mut shown, arguments, words)? {
-            Some(why) => self.verdict.caught.push(format!("{lie:?}: {check}: {why}")),
-            None => self.verdict.missed.push(format!("{lie:?}")),
-        }
-        self.detach(shown)
+    fn shown(&mut self) -> anyhow::Result<&mut Shown> {
+        self.shown.as_mut().context("no modem is attached")
     }
 
     /// Gives a command; returns what is wrong with the answer.
-    fn ask(&mut self, shown: &mut Shown, arguments: &str, words: &[&str]) -> anyhow::Result<Option<String>> {
+    fn ask(&mut self, arguments: &str, words: &[&str]) -> anyhow::Result<Option<String>> {
         interrupt::check()?;
+        let shown = self.shown()?;
         // The function stays open from one command to the next.
         let opened = match shown.transaction {
             1 => String::new(),
@@ -237,16 +243,17 @@ impl Judge {
     }
 
     /// Shows a modem, attaches it in the guest, and waits for its channel.
-    fn attach(&mut self, options: ModemOptions) -> anyhow::Result<Shown> {
+    fn attach(&mut self, options: ModemOptions) -> anyhow::Result<()> {
         let shown = Shown::start(options)?;
         let (server, port) = (shown.served.port(), self.port);
         self.guest.ask(&Request::Attach { server, device: BUSID.to_owned(), port })?;
         self.wait_for_channel(true)?;
-        Ok(shown)
+        self.shown = Some(shown);
+        Ok(())
     }
 
-    fn detach(&mut self, shown: Shown) -> anyhow::Result<()> {
-        drop(shown);
+    fn detach(&mut self) -> anyhow::Result<()> {
+        self.shown = None;
         self.wait_for_channel(false)?;
         self.port = (self.port + 1) % 8;
         let log = self.guest.log()?;

@@ -14,6 +14,7 @@
 mod bed;
 mod bus;
 mod checks;
+mod echoes;
 pub mod export;
 mod forwards;
 pub mod gadget;
@@ -27,9 +28,7 @@ mod station;
 mod testbed;
 mod turns;
 pub mod usbip_host;
-mod verdict;
 
 pub use bus::Bus;
 pub use judge::{available, examine};
 pub use served::{Door, Served};
-pub use verdict::Judgement;

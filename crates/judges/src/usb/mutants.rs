@@ -1,8 +1,8 @@
-//! Faults of the driver, each imitated between it and USB/IP, and the check that has to find it.
+//! Faults of drivers, each imitated between the driver and USB/IP, and the check that has to find it.
 
+use crate::examination::Mutant;
 use polder_datapath::port::Armed;
 use polder_datapath::units::Nanos;
-use polder_devices::cdc::Subclass;
 use polder_devices::usb::{Completion, Speed, Status, Transport, Urb};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -33,46 +33,50 @@ pub(super) enum Fault {
     Forget(u8),
 }
 
-/// A broken driver.
-pub(super) struct Mutant {
-    pub(super) name: &'static str,
-    pub(super) subclass: Subclass,
-    /// The check that has to fail.
-    pub(super) check: &'static str,
-    pub(super) fault: Fault,
-}
+/// Broken drivers of NCM.
+pub(super) const NCM: &[Mutant<Fault>] = &[
+    Mutant("signs blocks wrongly", "one echo", Fault::Out(0, 0x01)),
+    Mutant("gives a wrong header length", "one echo", Fault::Out(4, 0x04)),
+    Mutant("gives a wrong block length", "one echo", Fault::Out(9, 0x40)),
+    Mutant("puts the table elsewhere", "one echo", Fault::Out(10, 0x02)),
+    Mutant("signs tables wrongly", "one echo", Fault::Out(12, 0x02)),
+    Mutant("changes a byte of a frame", "one echo", Fault::Out(100, 0x10)),
+    Mutant("cuts blocks", "one echo", Fault::CutOut(1)),
+    Mutant("cuts received blocks", "one echo", Fault::CutIn(1)),
+    Mutant("loses a block", "volume", Fault::LoseOut(50)),
+    Mutant("asks for no interval", "opens", Fault::Interval(0)),
+    Mutant("selects no data", "one echo", Fault::Forget(11)),
+    Mutant("sets no format", "32 bits", Fault::Forget(0x84)),
+    Mutant("sets no checksums", "checksums", Fault::Forget(0x8a)),
+    Mutant("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
+];
 
-const fn ncm(name: &'static str, check: &'static str, fault: Fault) -> Mutant {
-    Mutant { name, subclass: Subclass::Ncm, check, fault }
-}
+/// Broken drivers of ECM.
+pub(super) const ECM: &[Mutant<Fault>] = &[
+    Mutant("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
+    Mutant("changes a byte of a frame", "one echo", Fault::Out(70, 0x10)),
+    Mutant("asks for no interval", "opens", Fault::Interval(0)),
+    Mutant("selects no data", "one echo", Fault::Forget(11)),
+    Mutant("cuts frames", "one echo", Fault::CutOut(1)),
+    Mutant("cuts received frames", "one echo", Fault::CutIn(1)),
+    Mutant("loses a frame", "volume", Fault::LoseOut(50)),
+];
 
-const fn ecm(name: &'static str, check: &'static str, fault: Fault) -> Mutant {
-    Mutant { name, subclass: Subclass::Ecm, check, fault }
-}
-
-/// All of them.
-pub(super) const MUTANTS: &[Mutant] = &[
-    ncm("signs blocks wrongly", "one echo", Fault::Out(0, 0x01)),
-    ncm("gives a wrong header length", "one echo", Fault::Out(4, 0x04)),
-    ncm("gives a wrong block length", "one echo", Fault::Out(9, 0x40)),
-    ncm("puts the table elsewhere", "one echo", Fault::Out(10, 0x02)),
-    ncm("signs tables wrongly", "one echo", Fault::Out(12, 0x02)),
-    ncm("changes a byte of a frame", "one echo", Fault::Out(100, 0x10)),
-    ncm("cuts blocks", "one echo", Fault::CutOut(1)),
-    ncm("cuts received blocks", "one echo", Fault::CutIn(1)),
-    ncm("loses a block", "volume", Fault::LoseOut(50)),
-    ncm("asks for no interval", "opens", Fault::Interval(0)),
-    ncm("selects no data", "one echo", Fault::Forget(11)),
-    ncm("sets no format", "32 bits", Fault::Forget(0x84)),
-    ncm("sets no checksums", "checksums", Fault::Forget(0x8a)),
-    ncm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
-    ecm("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
-    ecm("changes a byte of a frame", "one echo", Fault::Out(70, 0x10)),
-    ecm("asks for no interval", "opens", Fault::Interval(0)),
-    ecm("selects no data", "one echo", Fault::Forget(11)),
-    ecm("cuts frames", "one echo", Fault::CutOut(1)),
-    ecm("cuts received frames", "one echo", Fault::CutIn(1)),
-    ecm("loses a frame", "volume", Fault::LoseOut(50)),
+/// Broken drivers of LAN78xx.
+pub(super) const LAN78XX: &[Mutant<Fault>] = &[
+    Mutant("asks for no interval", "opens", Fault::Interval(0)),
+    Mutant("asks for another interval", "interval", Fault::Interval(1)),
+    Mutant("sends in the wrong direction", "one frame", Fault::WrongWay),
+    Mutant("ends no transfer of whole packets", "whole packets", Fault::NoEnd),
+    Mutant("cuts transfers", "one frame", Fault::CutOut(1)),
+    Mutant("cuts received transfers", "one frame", Fault::CutIn(1)),
+    Mutant("asks for short transfers", "longest frames", Fault::ShortIn(512)),
+    Mutant("leaves transfers with the host", "at rest", Fault::KeepUrbs),
+    Mutant("gives a wrong length of a frame", "one frame", Fault::Out(0, 0x01)),
+    Mutant("changes a byte of a frame", "one frame", Fault::Out(60, 0x10)),
+    Mutant("loses transfers", "volume", Fault::LoseOut(5)),
+    Mutant("writes no register", "registers", Fault::Forget(0xa0)),
+    Mutant("reads no statistics", "statistics", Fault::Forget(0xa2)),
 ];
 
 /// Bit of an endpoint's address.

@@ -14,10 +14,8 @@ mod growth;
 mod hops;
 mod hosts;
 mod idle;
-mod judge_gre;
-mod judge_vxlan;
+mod judges;
 mod lan78xx;
-mod lan78xx_kernel;
 mod meters;
 pub mod nics;
 mod operate;
@@ -74,9 +72,9 @@ pub const ALL: &[Scenario] = &[
     filter::SCENARIO,
     capture::SCENARIO,
     gateway::SCENARIO,
-    lan78xx_kernel::SCENARIO,
-    judge_gre::SCENARIO,
-    judge_vxlan::SCENARIO,
+    judges::LAN78XX,
+    judges::GRE,
+    judges::VXLAN,
     e1000::SCENARIO,
     differential::SCENARIO,
     selftests::SCENARIO,

@@ -14,9 +14,10 @@ mod router_vlans;
 mod selftests;
 mod tunnels;
 mod usb;
-mod vxlan;
 
+use polder_judges::Verdict;
 use polder_testbed::clock;
+use polder_testbed::skip::skip;
 use std::path::Path;
 
 /// The lab's program, which is also the agent in a guest.
@@ -28,4 +29,22 @@ fn program() -> &'static Path {
 fn says() -> impl Fn(&str) {
     let start = clock::now();
     move |what| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64())
+}
+
+/// Holds an examination where it is available: the honest subject passes at least `wanted[0]` checks and fails none, and
+/// every fault is found, at least `wanted[1]`.
+fn judged(
+    test: &str,
+    available: anyhow::Result<()>,
+    examine: impl FnOnce(&dyn Fn(&str)) -> anyhow::Result<Verdict>,
+    wanted: [usize; 2],
+) {
+    if let Err(reason) = available {
+        return skip(test, format!("{reason:#}"));
+    }
+    let says = says();
+    let verdict = examine(&says).unwrap();
+    says("ended");
+    println!("{verdict:#?}");
+    verdict.require(wanted[0], wanted[1]).unwrap();
 }

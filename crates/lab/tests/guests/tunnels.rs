@@ -1,20 +1,17 @@
-//! A Linux kernel's gretap, ip6gretap, gre and ip6gre, in a guest, examine Polder's: an honest one passes, broken ones
-//! do not.
+//! A kernel's own tunnels examine Polder's: an honest one passes, broken ones do not. GRE is judged in a guest, VXLAN by this
+//! machine's kernel.
 
-use crate::{program, says};
-use polder_judges::tunnels;
-use polder_testbed::skip::skip;
+use crate::{judged, program};
+use polder_judges::tunnels::Kind;
 
 #[test]
 fn the_kernel_judges_tunnels() {
-    if let Err(reason) = tunnels::available() {
-        return skip("the_kernel_judges_tunnels", format!("{reason:#}"));
-    }
-    let says = says();
-    let verdict = tunnels::examine(program(), &says).unwrap();
-    says("ended");
-    println!("{verdict:#?}");
-    assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);
-    assert!(verdict.missed.is_empty(), "not found out: {:#?}", verdict.missed);
-    assert!(verdict.caught.len() >= 12 && verdict.passed.len() >= 170);
+    let examine = |says: &dyn Fn(&str)| Kind::Gre.examine(program(), says);
+    judged("the_kernel_judges_tunnels", Kind::Gre.available(), examine, [170, 12]);
+}
+
+#[test]
+fn the_kernel_judges_vxlan() {
+    let examine = |says: &dyn Fn(&str)| Kind::Vxlan.examine(program(), says);
+    judged("the_kernel_judges_vxlan", Kind::Vxlan.available(), examine, [80, 13]);
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Name of a check, and what it does.
-pub(super) type Check = (&'static str, fn(&mut Testbed) -> anyhow::Result<()>);
+pub(super) type Check = crate::examination::Check<Testbed>;
 
 pub(super) const LINK: &str = "link changes";
 pub(super) const SIZES: &str = "frames of 60 to 1514 bytes, both ways";

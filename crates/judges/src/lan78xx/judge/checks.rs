@@ -170,7 +170,7 @@ impl Judge {
                 Speed::High => "high",
                 Speed::Super => "super",
             };
-            self.verdict.mbit.push((format!("{speed} {direction}"), mbit));
+            self.mbit.push((format!("{speed} {direction}"), mbit));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! from the kernel's driver.
 
 use super::{Case, Check, Judge, PROBE};
+use crate::examination::Verdict;
 use anyhow::{Context as _, ensure};
 use polder_devices::lan78xx::model::Options;
 use polder_testbed::guest::agent::Request;
@@ -17,38 +18,38 @@ const TAP: &str = "ours";
 /// Time for which a gateway may take to start, and to see that an adapter is back: the guest is slow.
 const START: Duration = Duration::from_secs(60);
 
+/// Checks of a gateway that has the adapter.
+const CHECKS: &[Check] = &[
+    ("link", Judge::comes_up),
+    ("pings", Judge::some_pings),
+    ("floods", Judge::floods),
+    ("tcp", Judge::tcp),
+    ("show", Judge::is_shown),
+    ("unplug and plug in", Judge::comes_back),
+];
+
 impl Judge {
     /// A gateway takes the adapter from the kernel's driver, works, bears its absence, and gives it back.
-    pub(super) fn gateway(&mut self) -> anyhow::Result<()> {
+    pub(super) fn gateway(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
         let name = "a gateway on usbfs";
         let mut case = self.attach(Options::default())?;
         let kernels = case.interface.clone();
-        let result = self.is_told_who_has_it(&case);
-        self.note(name, "check", result);
+        verdict.check(&format!("{name}: check"), || self.is_told_who_has_it(&case))?;
         let process = self.take_over(&mut case);
+        let taken = format!("{name}: takes the adapter over");
         let process = match process {
             Ok(process) => process,
             Err(error) => {
-                self.note(name, "takes the adapter over", Err(error));
+                verdict.note(&taken, Err(error));
                 return self.detach(&mut case);
             }
         };
-        self.note(name, "takes the adapter over", Ok(()));
-        let checks: &[(&str, Check)] = &[
-            ("link", Self::comes_up),
-            ("pings", Self::some_pings),
-            ("floods", Self::floods),
-            ("tcp", Self::tcp),
-            ("show", Self::is_shown),
-            ("unplug and plug in", Self::comes_back),
-        ];
-        self.hold(name, checks, &mut case)?;
-        let result = self.gives_back(process, &kernels);
-        self.note(name, "stop gives the adapter back", result);
+        verdict.note(&taken, Ok(()));
+        verdict.hold(name, CHECKS, &|_| {}, |check| check(self, &mut case))?;
+        let given_back = format!("{name}: stop gives the adapter back");
+        verdict.check(&given_back, || self.gives_back(process, &kernels))?;
         case.interface = kernels;
-        let result = self.detach(&mut case);
-        self.note(name, "detach", result);
-        Ok(())
+        verdict.check(&format!("{name}: detach"), || self.detach(&mut case))
     }
 
     /// Writes the configuration and checks that the message names the obstacle.

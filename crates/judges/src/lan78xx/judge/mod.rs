@@ -8,14 +8,14 @@ mod checks;
 mod gateway;
 
 use super::{Door, Shown, Wire};
-use anyhow::{Context as _, ensure};
+use crate::examination::{Fault, Need, Verdict, finding, require};
+use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{AddressSource, FaultyDevice, Options, Partner};
 use polder_devices::usb::Speed;
 use polder_testbed::clock;
-use polder_testbed::command;
 use polder_testbed::guest::{Attached, Guest, Iommu, Kernel, Options as GuestOptions};
 use polder_testbed::interrupt;
 use polder_testbed::peers::polder;
@@ -33,36 +33,12 @@ const VLAN: u16 = 7;
 /// Time for which a device may take to appear.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// Result of the examination.
-#[derive(Clone, Debug, Default)]
-pub struct Judgement {
-    /// Checks that honest models passed.
-    pub passed: Vec<String>,
-    /// Checks that they did not, and why.
-    pub failed: Vec<String>,
-    /// Broken models that were found out, and the check that did.
-    pub caught: Vec<String>,
-    /// Broken models that passed for honest ones.
-    pub missed: Vec<String>,
-    /// Throughput in Mbit/s, by direction.
-    pub mbit: Vec<(String, f64)>,
-    /// Duration of each check.
-    pub took: Vec<(String, Duration)>,
-    /// The guest's kernel.
-    pub kernel: String,
-}
-
 /// Fails where the examination cannot run.
 ///
 /// # Errors
 /// The missing program or kernel, and how to get it.
 pub fn available() -> anyhow::Result<Kernel> {
-    ensure!(polder_testbed::topology::is_root(), "needs root for a TAP in a network namespace");
-    for program in ["ping", "iperf3", "ethtool", "ip", "ldd"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
-    polder::program()?;
+    require(&[Need::Root, Need::Tap, Need::Polder], &["ping", "iperf3", "ethtool", "ip", "ldd"])?;
     Guest::available()
 }
 
@@ -70,12 +46,12 @@ pub fn available() -> anyhow::Result<Kernel> {
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
+    let mut verdict = Verdict::begin(kernel.version());
     let mut topology = Topology::new()?;
     let namespace = topology.namespace("judge")?;
     says("starting the guest");
-    let start = clock::now();
     let polder = polder::program()?;
     let polder = polder.to_str().context("the path of `polder` is not text")?;
     let options = GuestOptions {
@@ -90,24 +66,20 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement>
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");
-    let mut judge =
-        Judge { guest, namespace, verdict: Judgement::default(), number: 0, prefix, since: start };
-    judge.verdict.kernel = kernel.version().to_owned();
-    judge.took("start of the guest");
+    let mut judge = Judge { guest, namespace, mbit: Vec::new(), number: 0, prefix, case: None };
+    verdict.ended("start of the guest");
     for (name, options, depth) in honest() {
         says(name);
-        judge.honest(name, options, depth)?;
+        judge.honest(&mut verdict, name, options, depth)?;
     }
     says("our driver at the other end of the wire");
-    judge.joined()?;
+    judge.joined(&mut verdict)?;
     says("a gateway in the guest, with our driver on usbfs");
-    judge.gateway()?;
-    for (name, faulty) in broken() {
-        says(name);
-        judge.broken(name, faulty)?;
-    }
-    let Judge { guest, verdict, .. } = judge;
+    judge.gateway(&mut verdict)?;
+    verdict.look_for(&broken(), &mut judge, says)?;
+    let Judge { guest, mbit, .. } = judge;
     guest.power_off()?;
+    verdict.mbit = mbit;
     Ok(verdict)
 }
 
@@ -157,18 +129,55 @@ fn broken() -> Vec<(&'static str, FaultyDevice)> {
     ]
 }
 
-/// One question to one adapter.
-type Check = fn(&mut Judge, &mut Case) -> anyhow::Result<()>;
+/// One question to one adapter: its name and the function.
+type Check = (&'static str, fn(&mut Judge, &mut Case) -> anyhow::Result<()>);
+
+/// Checks of honest adapters, each with the extent from which on it is made.
+const CHECKS: &[(Depth, Check)] = &[
+    (Depth::Basic, ("link", Judge::comes_up)),
+    (Depth::Basic, ("pings", Judge::some_pings)),
+    (Depth::Full, ("ping sizes", Judge::ping_sizes)),
+    (Depth::Basic, ("floods", Judge::floods)),
+    (Depth::Traffic, ("vlan", Judge::vlan)),
+    (Depth::Traffic, ("tcp", Judge::tcp)),
+    (Depth::Full, ("statistics", Judge::statistics)),
+    (Depth::Full, ("link flap", Judge::flap)),
+    (Depth::Full, ("unbind and bind", Judge::rebind)),
+    (Depth::Basic, ("no complaints", Judge::no_complaints)),
+    (Depth::Basic, ("detach", Judge::detach)),
+];
+
+/// Checks of two drivers at one wire. The second stack has the large MTU from the start, and sends accordingly.
+const JOINED: &[Check] = &[
+    ("link", Judge::comes_up),
+    ("large frames", Judge::large_frames),
+    ("ping sizes", Judge::ping_sizes),
+    ("floods", Judge::floods),
+    ("vlan", Judge::vlan),
+    ("tcp", Judge::tcp),
+    ("udp", Judge::udp),
+    ("no complaints", Judge::no_complaints),
+    ("detach", Judge::detach),
+];
+
+/// Checks that find a broken adapter.
+const TELLING: &[Check] = &[
+    ("link", Judge::comes_up),
+    ("pings", Judge::some_pings),
+    ("floods", Judge::floods),
+    ("no complaints", Judge::no_complaints),
+];
 
 struct Judge {
     guest: Guest,
     namespace: Namespace,
-    verdict: Judgement,
+    /// Throughput in Mbit/s, by direction.
+    mbit: Vec<(String, f64)>,
     /// Adapters so far: addresses and names differ.
     number: u8,
     prefix: String,
-    /// Time at which the check began that is under way.
-    since: Duration,
+    /// The adapter that has a fault.
+    case: Option<Case>,
 }
 
 /// One adapter, attached.
@@ -188,43 +197,56 @@ struct Case {
     number: u8,
 }
 
+/// A broken adapter: its name and its fault.
+impl Fault<Judge> for (&'static str, FaultyDevice) {
+    fn name(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn apply(&self, judge: &mut Judge) -> anyhow::Result<()> {
+        let faulty = self.1;
+        // A link that comes up only after the driver has looked needs the interrupt to be seen.
+        let link_delay = Nanos::from_millis(if faulty.no_interrupts { 1500 } else { 0 });
+        judge.case = Some(judge.attach(Options { faulty, link_delay, ..Options::default() })?);
+        Ok(())
+    }
+
+    fn find(&self, judge: &mut Judge) -> anyhow::Result<Option<String>> {
+        let mut case = judge.case.take().context("no adapter is attached")?;
+        let found = finding(TELLING, |check| check(judge, &mut case));
+        judge.case = Some(case);
+        found
+    }
+
+    fn remove(&self, judge: &mut Judge) -> anyhow::Result<()> {
+        if let Some(mut case) = judge.case.take() {
+            let _ = judge.detach(&mut case);
+        }
+        judge.guest.log().map(drop)
+    }
+}
+
 impl Judge {
-    fn honest(&mut self, name: &str, options: Options, depth: Depth) -> anyhow::Result<()> {
+    fn honest(
+        &mut self,
+        verdict: &mut Verdict,
+        name: &str,
+        options: Options,
+        depth: Depth,
+    ) -> anyhow::Result<()> {
         let mac = options.mac;
         let source = options.address;
         let mut case = match self.attach(options) {
             Ok(case) => case,
-            Err(error) => {
-                interrupt::check()?;
-                self.verdict.failed.push(format!("{name}: probe: {error:#}"));
-                return Ok(());
-            }
+            Err(error) => return verdict.check(&format!("{name}: probe"), || Err(error)),
         };
-        let checks: &[(&str, Depth, Check)] = &[
-            ("link", Depth::Basic, Self::comes_up),
-            ("pings", Depth::Basic, Self::some_pings),
-            ("ping sizes", Depth::Full, Self::ping_sizes),
-            ("floods", Depth::Basic, Self::floods),
-            ("vlan", Depth::Traffic, Self::vlan),
-            ("tcp", Depth::Traffic, Self::tcp),
-            ("statistics", Depth::Full, Self::statistics),
-            ("link flap", Depth::Full, Self::flap),
-            ("unbind and bind", Depth::Full, Self::rebind),
-            ("no complaints", Depth::Basic, Self::no_complaints),
-            ("detach", Depth::Basic, Self::detach),
-        ];
-        let result = self.has_address(&case, source, mac);
-        self.note(name, "address", result);
-        for (check, _, examine) in checks.iter().filter(|(_, needs, _)| *needs <= depth) {
-            let result = examine(self, &mut case);
-            interrupt::check()?;
-            self.note(name, check, result);
-        }
-        Ok(())
+        verdict.check(&format!("{name}: address"), || self.has_address(&case, source, mac))?;
+        let checks = CHECKS.iter().filter(|(needs, _)| *needs <= depth).map(|(_, check)| check);
+        verdict.hold(name, checks, &|_| {}, |check| check(self, &mut case))
     }
 
     /// The kernel's driver on one model and ours on another, with a cable in between.
-    fn joined(&mut self) -> anyhow::Result<()> {
+    fn joined(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
         let name = "both drivers";
         let wire = |tap: &str| Wire::Joined {
             name: tap.to_owned(),
@@ -232,81 +254,10 @@ impl Judge {
             vlan: VLAN,
             mtu: u32::from(LARGEST_MTU),
         };
-        let mut case = match self.attach_to(Options::default(), wire) {
-            Ok(case) => case,
-            Err(error) => {
-                self.note(name, "probe", Err(error));
-                return Ok(());
-            }
-        };
-        let checks: &[(&str, Check)] = &[
-            ("link", Self::comes_up),
-            // The second stack has the large MTU from the start, and sends accordingly.
-            ("large frames", Self::large_frames),
-            ("ping sizes", Self::ping_sizes),
-            ("floods", Self::floods),
-            ("vlan", Self::vlan),
-            ("tcp", Self::tcp),
-            ("udp", Self::udp),
-            ("no complaints", Self::no_complaints),
-            ("detach", Self::detach),
-        ];
-        self.hold(name, checks, &mut case)
-    }
-
-    fn hold(&mut self, name: &str, checks: &[(&str, Check)], case: &mut Case) -> anyhow::Result<()> {
-        for (check, examine) in checks {
-            let result = examine(self, case);
-            interrupt::check()?;
-            self.note(name, check, result);
+        match self.attach_to(Options::default(), wire) {
+            Ok(mut case) => verdict.hold(name, JOINED, &|_| {}, |check| check(self, &mut case)),
+            Err(error) => verdict.check(&format!("{name}: probe"), || Err(error)),
         }
-        Ok(())
-    }
-
-    fn note(&mut self, name: &str, check: &str, result: anyhow::Result<()>) {
-        self.took(&format!("{name}: {check}"));
-        match result {
-            Ok(()) => self.verdict.passed.push(format!("{name}: {check}")),
-            Err(error) => self.verdict.failed.push(format!("{name}: {check}: {error:#}")),
-        }
-    }
-
-    /// Notes how long it was since the last note.
-    fn took(&mut self, what: &str) {
-        let now = clock::now();
-        self.verdict.took.push((what.to_owned(), now - self.since));
-        self.since = now;
-    }
-
-    fn broken(&mut self, name: &str, faulty: FaultyDevice) -> anyhow::Result<()> {
-        // A link that comes up only after the driver has looked needs the interrupt to be seen.
-        let link_delay = Nanos::from_millis(if faulty.no_interrupts { 1500 } else { 0 });
-        let options = Options { faulty, link_delay, ..Options::default() };
-        let mut case = self.attach(options)?;
-        let checks: &[(&str, Check)] = &[
-            ("link", Self::comes_up),
-            ("pings", Self::some_pings),
-            ("floods", Self::floods),
-            ("no complaints", Self::no_complaints),
-        ];
-        let mut found = None;
-        for (check, examine) in checks {
-            if let Err(error) = examine(self, &mut case) {
-                interrupt::check()?;
-                let text = format!("{error:#}");
-                let reason = text.lines().next().unwrap_or_default().to_owned();
-                found = Some(format!("{name}: {check}: {reason}"));
-                break;
-            }
-        }
-        match found {
-            Some(found) => self.verdict.caught.push(found),
-            None => self.verdict.missed.push(name.to_owned()),
-        }
-        let _ = self.detach(&mut case);
-        let _ = self.guest.log()?;
-        self.took(name);
-        Ok(())
     }
 
     /// Shows a model, attaches it in the guest, and waits for its interface.

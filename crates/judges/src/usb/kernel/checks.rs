@@ -1,13 +1,11 @@
 //! Checks of the model by the kernel's driver, one after the other.
 
 use super::driver;
-use super::testbed::Testbed;
-use crate::usb::bed::{Bed as _, PATIENCE};
-use crate::usb::station::{
-    ECHO_HEADERS, GUEST, GUEST_MAC, LARGEST, OTHER, OTHER_MAC, UNKNOWN, UNKNOWN_MAC, arp_request, echo,
-    is_arp_question, is_arp_reply, is_same,
-};
-use crate::usb::verdict;
+use super::testbed::{Function, Testbed};
+use crate::examination;
+use crate::usb::bed::{PATIENCE, Subject as _};
+use crate::usb::echoes::{all_sizes, broadcast, many, one_echo, own_frames, promiscuous, silence};
+use crate::usb::station::{ECHO_HEADERS, GUEST_MAC, LARGEST};
 use anyhow::{Context as _, ensure};
 use polder_devices::cdc::Subclass;
 use polder_devices::cdc::model::{Options, Style, Violation};
@@ -18,7 +16,7 @@ use polder_testbed::{clock, interrupt};
 use std::time::Duration;
 
 /// A check of the model.
-pub(super) type Check = verdict::Check<Testbed>;
+pub(super) type Check = examination::Check<Testbed>;
 
 /// Checks of both subclasses, in an order in which each finds what it needs.
 const COMMON: &[Check] = &[
@@ -34,8 +32,8 @@ const COMMON: &[Check] = &[
     ("broadcast", broadcast),
     ("frames to another address", promiscuous),
     ("frames of the guest's own", own_frames),
-    ("burst", burst),
-    ("volume", volume),
+    ("burst", |bed| many(bed, 1000, 37)),
+    ("volume", |bed| many(bed, VOLUME, 101)),
     ("longest frames", longest),
     ("filter", filter),
     ("link goes and comes", link_changes),
@@ -44,7 +42,7 @@ const COMMON: &[Check] = &[
     ("unbind and bind", rebind),
     ("plugged in again", plugged_again),
     ("nothing lost", nothing_lost),
-    ("kernel says nothing", silence),
+    ("kernel says nothing", |bed| silence(bed, COMPLAINTS, |_| true)),
 ];
 
 /// Checks of NCM alone.
@@ -61,6 +59,9 @@ const NCM: &[Check] = &[
     ("empty entries", empty_entries),
 ];
 
+/// Words of the kernel when it finds something to complain about.
+const COMPLAINTS: &[&str] =
+    &["invalid", "unsupported", "unexpected", "Call Trace", "BUG:", "WARNING:", "tx timeout", "failed"];
 /// Echoes of the check of volume.
 const VOLUME: usize = 3_000;
 /// Sizes of the checks of one shape of blocks.
@@ -70,55 +71,45 @@ const PROMISCUOUS: u16 = 1;
 const DIRECTED_AND_BROADCAST: u16 = 4 | 8;
 
 fn has_driver(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let path = format!("/sys/class/net/{}/device/driver", bed.plugged()?.interface);
     let found = bed.guest.ask(&Request::Link(path))?;
-    ensure!(found.ends_with(driver(bed.subclass)), "the driver is {found}");
+    ensure!(found.ends_with(driver(bed.subject.subclass)), "the driver is {found}");
     Ok(())
 }
 
 fn address(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let found = bed.read("address")?;
     ensure!(found == polder_testbed::guest::colons(GUEST_MAC), "the address is {found}");
     Ok(())
 }
 
 fn mtu(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let found = bed.read("mtu")?;
     ensure!(found == "1500", "the MTU is {found}");
     Ok(())
 }
 
 fn link(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     // A driver may have a carrier before the function has told anything.
     interrupt::sleep(Duration::from_millis(500))?;
     bed.wait_for_carrier(true)
 }
 
 fn speed(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let is_right = bed.until(|bed| Ok(bed.read("speed")? == "425"))?;
     ensure!(is_right, "the speed is {}", bed.read("speed")?);
     Ok(())
 }
 
-fn one_echo(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    bed.echoes(&[56])
-}
-
-fn all_sizes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    bed.echoes(&(0..=LARGEST).collect::<Vec<_>>())
-}
-
 /// Frames one at a time whose transfers are whole packets of the bus, and up to some bytes less and more.
 fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    let around = match bed.subclass {
+    Function::ready(bed)?;
+    let around = match bed.subject.subclass {
         // Header, table and padding take 28 bytes or a few more.
         Subclass::Ncm => 24..=44,
         Subclass::Ecm | Subclass::Mbim => 0..=2,
@@ -131,34 +122,9 @@ fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
     obeys(bed)
 }
 
-fn broadcast(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    bed.ask(&arp_request(), is_arp_reply)
-}
-
-/// The guest answers a second station.
-fn promiscuous(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    let (other, guest) = ((OTHER_MAC, OTHER), (GUEST_MAC, GUEST));
-    let wanted = echo(0, 7, 100, guest, other);
-    bed.ask(&echo(8, 7, 100, other, guest), |frame| is_same(frame, &wanted))
-}
-
-/// A question of the guest to all, which answers nothing that was sent.
-fn own_frames(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    let from = (UNKNOWN_MAC, UNKNOWN);
-    bed.ask(&echo(8, 7, 100, from, (GUEST_MAC, GUEST)), |frame| is_arp_question(frame, UNKNOWN))
-}
-
-fn burst(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    bed.echoes(&(0..1000).map(|number| number * 37 % (LARGEST + 1)).collect::<Vec<_>>())
-}
-
 /// The guest has counted all that went over the wire, both ways.
 fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let before = bed.counters()?;
     bed.echoes(&[100; 500])?;
     // What was sent is counted when the device has said so.
@@ -174,19 +140,14 @@ fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
     }
 }
 
-fn volume(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
-    bed.echoes(&(0..VOLUME).map(|number| number * 101 % (LARGEST + 1)).collect::<Vec<_>>())
-}
-
 fn longest(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     bed.echoes(&[LARGEST; 200])
 }
 
 /// The driver sets the filter, and lets everything through when the interface is to be promiscuous.
 fn filter(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let interface = bed.plugged()?.interface.clone();
     let has = |bed: &Testbed, bits: u16| {
         let filter = bed.model(|model| model.filter())?;
@@ -202,7 +163,7 @@ fn filter(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     for up in [false, true] {
         bed.model(|model| model.set_link(up))?;
         bed.wait_for_carrier(up)?;
@@ -225,11 +186,11 @@ fn superspeed(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn rebind(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let interface = bed.plugged()?.interface.clone();
     let device = bed.guest.ask(&Request::Link(format!("/sys/class/net/{interface}/device")))?;
     let device = device.rsplit('/').next().unwrap_or_default().to_owned();
-    let folder = format!("/sys/bus/usb/drivers/{}", driver(bed.subclass));
+    let folder = format!("/sys/bus/usb/drivers/{}", driver(bed.subject.subclass));
     bed.guest.ask(&Request::Write(format!("{folder}/unbind"), device.clone()))?;
     bed.guest.until_gone(&interface, PATIENCE)?;
     let before = bed.guest.interfaces()?;
@@ -250,23 +211,13 @@ fn plugged_again(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn nothing_lost(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     bed.echoes(&[300; 1000])?;
     let [.., rx_errors, tx_errors] = bed.counters()?;
     ensure!(rx_errors == 0 && tx_errors == 0, "the guest has {rx_errors} and {tx_errors} errors");
     let lost = bed.model(|model| model.lost())?;
     ensure!(lost == 0, "the model has lost {lost} frames");
     obeys(bed)
-}
-
-/// The kernel finds nothing to complain about.
-fn silence(bed: &mut Testbed) -> anyhow::Result<()> {
-    let log = bed.guest.log()?;
-    let odd =
-        ["invalid", "unsupported", "unexpected", "Call Trace", "BUG:", "WARNING:", "tx timeout", "failed"];
-    let said = log.lines().find(|line| odd.iter().any(|word| line.contains(word)));
-    ensure!(said.is_none(), "the kernel says: {}", said.unwrap_or_default());
-    Ok(())
 }
 
 /// The kernel's driver does nothing that the specification or the function's wishes forbid.
@@ -278,7 +229,7 @@ fn obeys(bed: &Testbed) -> anyhow::Result<()> {
 
 /// The driver has read the function's wishes, and chosen as it must.
 fn parameters(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let wanted = [
         ("bmNtbFormatsSupported", "0x0003"),
         ("dwNtbInMaxSize", "16384"),
@@ -303,7 +254,7 @@ fn parameters(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Many packets leave the guest in one block.
 fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let before = bed.model(|model| model.blocks())?;
     bed.echoes(&[100; 640])?;
     let blocks = bed.model(|model| model.blocks())? - before;
@@ -313,7 +264,7 @@ fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Blocks of up to 32 packets come in, and the guest answers each packet.
 fn unpacks(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_plugged()?;
+    Function::ready(bed)?;
     let before = bed.model(|model| model.blocks_to_host())?;
     bed.echoes(&[100; 640])?;
     let blocks = bed.model(|model| model.blocks_to_host())? - before;

@@ -8,16 +8,40 @@
 //! A broken model must fail where an honest one passes.
 
 mod checks;
-mod mutants;
 mod testbed;
 
-use super::verdict::Judgement;
-use anyhow::Context as _;
-use mutants::{MUTANTS, Mutant};
+use crate::examination::{self, Check, Mutant, Verdict};
 use polder_devices::cdc::Subclass;
+use polder_devices::cdc::model::FaultyDevice;
 use polder_testbed::guest::{Guest, Kernel};
 use std::path::Path;
-use testbed::Testbed;
+use testbed::{Function, Testbed};
+
+/// Broken functions of NCM.
+const NCM: &[Mutant<FaultyDevice>] = &[
+    Mutant("signs blocks wrongly", "one echo", FaultyDevice::Signature),
+    Mutant("puts the table elsewhere", "one echo", FaultyDevice::TablePlace),
+    Mutant("signs tables wrongly", "one echo", FaultyDevice::TableSignature),
+    Mutant("gives a wrong length of a frame", "one echo", FaultyDevice::ShortDatagram),
+    Mutant("gives a wrong place of a frame", "one echo", FaultyDevice::LateDatagram),
+    Mutant("changes a byte of a frame", "one echo", FaultyDevice::ChangedByte),
+    Mutant("changes a byte of a frame that was sent", "one echo", FaultyDevice::ChangedFrames),
+    Mutant("loses blocks", "volume", FaultyDevice::LostTransfers),
+    Mutant("has another address", "address", FaultyDevice::OtherAddress),
+    Mutant("says that there is no link", "link", FaultyDevice::NoConnection),
+    Mutant("says half of the speed", "speed", FaultyDevice::HalfSpeed),
+];
+
+/// Broken functions of ECM.
+const ECM: &[Mutant<FaultyDevice>] = &[
+    Mutant("cuts frames", "one echo", FaultyDevice::CutTransfers),
+    Mutant("changes a byte of a frame", "one echo", FaultyDevice::ChangedByte),
+    Mutant("changes a byte of a frame that was sent", "one echo", FaultyDevice::ChangedFrames),
+    Mutant("loses frames", "volume", FaultyDevice::LostTransfers),
+    Mutant("has another address", "address", FaultyDevice::OtherAddress),
+    Mutant("says that there is no link", "link", FaultyDevice::NoConnection),
+    Mutant("says half of the speed", "speed", FaultyDevice::HalfSpeed),
+];
 
 /// Fails where the examination cannot run.
 ///
@@ -29,7 +53,7 @@ pub fn available() -> anyhow::Result<Kernel> {
     Ok(kernel)
 }
 
-/// The driver of a subclass.
+/// Name of the driver of a subclass.
 pub fn driver(subclass: Subclass) -> &'static str {
     match subclass {
         Subclass::Ncm => "cdc_ncm",
@@ -38,47 +62,47 @@ pub fn driver(subclass: Subclass) -> &'static str {
     }
 }
 
+impl examination::Testbed for Testbed {
+    type Fault = FaultyDevice;
+    const SUBJECT: &'static str = "a function";
+
+    fn checks(&self) -> Vec<Check<Self>> {
+        checks::of(self.subject.subclass)
+    }
+
+    fn set_fault(&mut self, fault: Option<FaultyDevice>) -> anyhow::Result<()> {
+        self.fault = fault;
+        self.unplug()
+    }
+}
+
 /// Examines honest and broken models of that subclass. `program` is `polder-lab`.
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
-pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
+    let mut verdict = Verdict::begin(kernel.version());
     says(&format!("starting the guest with {}", driver(subclass)));
-    let mut bed = Testbed::boot(&kernel, program, subclass)?;
-    let mut verdict = Judgement { kernel: kernel.version().to_owned(), ..Judgement::default() };
-    verdict.hold(driver(subclass), &checks::of(subclass), &mut bed, says)?;
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.subclass == subclass) {
-        says(mutant.name);
-        bed.unplug()?;
-        bed.faulty = Some(mutant.fault);
-        verdict.look_for(&format!("a function that {}", mutant.name), check(mutant)?, &mut bed)?;
-        bed.faulty = None;
-        bed.unplug()?;
-    }
+    let mut bed = Testbed::boot(&kernel, program, testbed::MODULES, Function { subclass })?;
+    let _ = bed.guest.log()?;
+    verdict.ended("start of the guest");
+    verdict.hold(driver(subclass), &checks::of(subclass), says, |ask| ask(&mut bed))?;
+    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
+    verdict.look_for(mutants, &mut bed, says)?;
     bed.power_off()?;
     Ok(verdict)
-}
-
-fn check(mutant: &Mutant) -> anyhow::Result<checks::Check> {
-    let check = checks::of(mutant.subclass).into_iter().find(|(name, _)| *name == mutant.check);
-    check.with_context(|| format!("there is no check `{}`", mutant.check))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn names_are_unique_and_mutants_have_a_check() {
-        for subclass in [Subclass::Ncm, Subclass::Ecm] {
-            let checks = checks::of(subclass);
-            let names: BTreeSet<_> = checks.iter().map(|(name, _)| name).collect();
-            assert_eq!(names.len(), checks.len());
-            assert!(names.len() >= 20);
-            assert!(MUTANTS.iter().filter(|mutant| mutant.subclass == subclass).count() >= 6);
+        for (subclass, mutants) in [(Subclass::Ncm, NCM), (Subclass::Ecm, ECM)] {
+            examination::assert_complete(&checks::of(subclass), mutants);
+            assert!(checks::of(subclass).len() >= 20 && mutants.len() >= 6);
         }
-        assert!(MUTANTS.iter().all(|mutant| check(mutant).is_ok()));
     }
 }

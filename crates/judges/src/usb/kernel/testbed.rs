@@ -1,106 +1,96 @@
 //! A guest with the kernel's driver, and a model of ours that it drives.
 
-use crate::usb::bed::{Bed, IMPATIENCE, PATIENCE};
+use crate::usb::bed::{PATIENCE, Plugged, Subject};
 use crate::usb::inside;
-use crate::usb::served::{Door, Served};
 use crate::usb::station::GUEST_MAC;
-use anyhow::{Context as _, ensure};
-use polder_buffers::{Region, RegionOptions};
+use anyhow::ensure;
 use polder_datapath::units::Nanos;
-use polder_devices::cdc::Subclass;
 use polder_devices::cdc::model::{Device, FaultyDevice, Options};
-use polder_devices::usb::model::{Bench, Model as _};
+use polder_devices::cdc::{Cdc, Subclass};
+use polder_devices::usb::model::Model as _;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Attached, Guest, Kernel};
 use polder_testbed::interrupt;
-use std::path::Path;
 use std::time::Duration;
 
 /// Modules of the guest.
 pub(super) const MODULES: &[&str] = &["vhci-hcd", "cdc_ncm", "cdc_ether"];
-/// Names of the guest's counters.
-const COUNTERS: [&str; 4] = ["rx_packets", "tx_packets", "rx_errors", "tx_errors"];
-/// The model's name.
-const DEVICE: &str = "1-1";
 /// Between two looks at the wire.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A model that is plugged in, and its interface.
-pub(super) struct Plugged {
-    served: Served<Device>,
-    /// The port of the guest's virtual host.
-    port: u8,
-    pub(super) interface: String,
+/// A guest with the kernel's driver.
+pub(super) type Testbed = crate::usb::bed::Testbed<Function>;
+
+/// Our model of a network function.
+pub(super) struct Function {
+    pub(super) subclass: Subclass,
 }
 
-/// A guest with the kernel's driver.
-pub(super) struct Testbed {
-    pub(super) guest: Guest,
-    pub(super) plugged: Option<Plugged>,
-    pub(super) subclass: Subclass,
-    pub(super) faulty: Option<FaultyDevice>,
-    number: u32,
+impl Subject for Function {
+    /// None is open: the guest has the driver.
+    type Port = Cdc;
+    type Model = Device;
+    type Fault = FaultyDevice;
+    /// With as many as a gadget bears, the guest loses an answer now and then while the machine is loaded.
+    const WINDOW: usize = 16;
+
+    fn ready(bed: &mut Testbed) -> anyhow::Result<()> {
+        if bed.plugged.is_some() { Ok(()) } else { bed.plug(bed.usual()) }
+    }
+
+    fn send(bed: &mut Testbed, frames: &[Vec<u8>]) -> anyhow::Result<()> {
+        let is_taken = bed.model(|model| frames.iter().all(|frame| model.wire_in(frame, Nanos(0))))?;
+        ensure!(is_taken, "the model does not take a frame");
+        Ok(())
+    }
+
+    fn turn(bed: &mut Testbed) -> anyhow::Result<Vec<Vec<u8>>> {
+        let subclass = bed.subject.subclass;
+        bed.model(|model| {
+            let packet = model.options().speed.bulk_packet();
+            let frames = core::iter::from_fn(|| model.wire_out());
+            match subclass {
+                Subclass::Ncm => frames.collect(),
+                Subclass::Ecm | Subclass::Mbim => frames.map(|frame| without_end(frame, packet)).collect(),
+            }
+        })
+    }
+
+    fn doze(_: &mut Testbed) -> anyhow::Result<()> {
+        Ok(interrupt::sleep(PAUSE)?)
+    }
 }
 
 impl Testbed {
-    pub(super) fn boot(kernel: &Kernel, program: &Path, subclass: Subclass) -> anyhow::Result<Self> {
-        let mut guest = inside::boot(kernel, program, MODULES, &["ip"])?;
-        let _ = guest.log()?;
-        Ok(Self { guest, plugged: None, subclass, faulty: None, number: 0 })
-    }
-
     /// The usual function: 1514 bytes in a frame, so that the kernel has an MTU of 1500.
     pub(super) fn usual(&self) -> Options {
         Options {
-            subclass: self.subclass,
+            subclass: self.subject.subclass,
             mac: GUEST_MAC,
             longest: 1514,
-            faulty: self.faulty,
+            faulty: self.fault,
             ..Options::default()
         }
     }
 
     /// Plugs a function in, in place of another, and waits for its interface and its carrier.
     pub(super) fn plug(&mut self, options: Options) -> anyhow::Result<()> {
-        self.plug_without_carrier(options)?;
-        self.wait_for_carrier(true)
-    }
-
-    /// The same without the carrier.
-    pub(super) fn plug_without_carrier(&mut self, options: Options) -> anyhow::Result<()> {
         self.unplug()?;
-        let memory = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 })?;
-        let speed = options.speed;
-        let bench = Bench::new(Device::new(options), None, memory.pool());
-        let served = Served::start(bench, Door::loopback()?, DEVICE)?;
         let before = self.guest.interfaces()?;
-        let Attached { port, .. } = self.guest.attach(served.port(), DEVICE, speed)?;
+        let speed = options.speed;
+        let plugged = self.attach(Device::new(options), speed)?;
         let interface = self.guest.new_interface(&before, PATIENCE)?;
         inside::bring_up(&mut self.guest, &interface)?;
-        self.plugged = Some(Plugged { served, port, interface });
-        Ok(())
-    }
-
-    /// Plugs the usual function in, unless it is.
-    pub(super) fn is_plugged(&mut self) -> anyhow::Result<()> {
-        if self.plugged.is_some() { Ok(()) } else { self.plug(self.usual()) }
+        self.plugged = Some(Plugged { interface, ..plugged });
+        self.wait_for_carrier(true)
     }
 
     /// Pulls the function out.
     pub(super) fn unplug(&mut self) -> anyhow::Result<()> {
-        let Some(Plugged { served, port, interface }) = self.plugged.take() else { return Ok(()) };
-        self.guest.detach(port)?;
-        drop(served);
+        let Some(plugged) = self.plugged.take() else { return Ok(()) };
+        self.guest.detach(plugged.attached.port)?;
+        let interface = plugged.interface.clone();
+        drop(plugged);
         self.guest.until_gone(&interface, PATIENCE)
-    }
-
-    pub(super) fn plugged(&self) -> anyhow::Result<&Plugged> {
-        self.plugged.as_ref().context("nothing is plugged in")
-    }
-
-    /// Looks at the model, or changes it.
-    pub(super) fn model<T>(&self, look: impl FnOnce(&mut Device) -> T) -> anyhow::Result<T> {
-        Ok(look(&mut self.plugged()?.served.bench().adapter))
     }
 
     /// Reads a file of the interface.
@@ -119,11 +109,8 @@ impl Testbed {
 
     /// Counters of the guest's interface.
     pub(super) fn counters(&mut self) -> anyhow::Result<[u64; 4]> {
-        let mut counters = [0; 4];
-        for (count, name) in counters.iter_mut().zip(COUNTERS) {
-            *count = self.read(&format!("statistics/{name}"))?.parse()?;
-        }
-        Ok(counters)
+        let interface = self.plugged()?.interface.clone();
+        inside::counters(&mut self.guest, &interface)
     }
 
     pub(super) fn power_off(mut self) -> anyhow::Result<()> {
@@ -143,44 +130,6 @@ fn without_end(mut frame: Vec<u8>, packet: usize) -> Vec<u8> {
         frame.pop();
     }
     frame
-}
-
-impl Bed for Testbed {
-    fn patience(&self) -> Duration {
-        if self.faulty.is_some() { IMPATIENCE } else { PATIENCE }
-    }
-
-    fn send(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
-        let mut bench = self.plugged()?.served.bench();
-        for frame in frames {
-            ensure!(bench.adapter.wire_in(frame, Nanos(0)), "the model does not take a frame");
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
-        let mut bench = self.plugged()?.served.bench();
-        let packet = bench.adapter.options().speed.bulk_packet();
-        let frames = core::iter::from_fn(|| bench.adapter.wire_out());
-        Ok(match self.subclass {
-            Subclass::Ncm => frames.collect(),
-            Subclass::Ecm | Subclass::Mbim => frames.map(|frame| without_end(frame, packet)).collect(),
-        })
-    }
-
-    fn doze(&mut self) -> anyhow::Result<()> {
-        interrupt::sleep(PAUSE)?;
-        Ok(())
-    }
-
-    /// With as many as a gadget bears, the guest loses an answer now and then while the machine is loaded.
-    fn window(&self) -> usize {
-        16
-    }
-
-    fn number(&mut self) -> &mut u32 {
-        &mut self.number
-    }
 }
 
 #[cfg(test)]

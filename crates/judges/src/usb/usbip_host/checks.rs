@@ -1,9 +1,10 @@
 //! Checks of our driver behind `usbip-host`, one after the other.
 
-use super::super::bed::{Bed as _, PATIENCE};
-use super::super::station::{GUEST_MAC, LARGEST, OTHER_MAC};
-use super::super::verdict;
-use super::testbed::{PLACE, Testbed};
+use super::testbed::{Driver, PLACE, Testbed};
+use crate::examination;
+use crate::usb::bed::{PATIENCE, Subject as _};
+use crate::usb::echoes::silence;
+use crate::usb::station::{GUEST_MAC, LARGEST, OTHER_MAC};
 use anyhow::ensure;
 use polder_datapath::drops::DropReason;
 use polder_devices::lan78xx::descriptor::{Chip, ENDPOINTS, VENDOR, configuration};
@@ -21,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// A check of the driver.
-pub(super) type Check = verdict::Check<Testbed>;
+pub(super) type Check = examination::Check<Testbed>;
 
 /// All of them, in an order in which each finds what it needs.
 pub(super) const CHECKS: &[Check] = &[
@@ -59,9 +60,15 @@ pub(super) const CHECKS: &[Check] = &[
     ("unplugged", unplugged),
     ("plugged in again", plugged_in),
     ("nothing lost", nothing_lost),
-    ("kernel says nothing", silence),
+    ("kernel says nothing", |bed| {
+        // A URB for an adapter that was pulled out finds no device.
+        silence(bed, COMPLAINTS, |line| !line.ends_with("submit_urb error, -19"))
+    }),
 ];
 
+/// Words of the kernel when it finds something to complain about.
+const COMPLAINTS: &[&str] =
+    &["submit_urb error", "Call Trace", "BUG:", "WARNING:", "unknown", "malformed", "sysfs:"];
 /// Frames of the check of volume.
 const VOLUME: usize = 3_000;
 /// Bytes of a frame of the station beside its payload, and of a transfer beside its frame.
@@ -78,7 +85,7 @@ fn import(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn listed(bed: &mut Testbed) -> anyhow::Result<()> {
-    let devices = list(&bed.server, PATIENCE)?;
+    let devices = list(bed.server()?, PATIENCE)?;
     let found = devices.iter().map(|device| (&*device.busid, device.vendor, device.product, device.speed));
     let wanted = [(PLACE, VENDOR, Chip::Lan7800.product(), Some(Speed::Super))];
     ensure!(found.eq(wanted), "{devices:?}");
@@ -99,7 +106,7 @@ fn opens(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Chip, revision and PHY, by reads of registers.
 fn identity(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let facts = bed.port()?.status.facts();
     let register = bed.model(|adapter| adapter.peek(ID_REV))?;
     let revision = u16::try_from(register & 0xffff)?;
@@ -117,13 +124,13 @@ fn has_address(bed: &mut Testbed, source: MacSource) -> anyhow::Result<()> {
 }
 
 fn eeprom(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     has_address(bed, MacSource::Eeprom)
 }
 
 /// Registers of the adapter have the values that the driver writes.
 fn registers(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let [a, b, c, d, e, f] = bed.model(|adapter| adapter.options().mac)?;
     let longest = (1500 + 14 + 4 + 4) << MAC_RX_MAX_SIZE_SHIFT;
     let all = rfe_ctl::ALL_UNICAST | rfe_ctl::ALL_MULTICAST | rfe_ctl::BROADCAST | rfe_ctl::PERFECT;
@@ -147,7 +154,7 @@ fn registers(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn link(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let link = bed.port()?.status.facts().link;
     ensure!(link.up && link.full_duplex && link.speed == 1000, "{link}");
     Ok(())
@@ -155,7 +162,7 @@ fn link(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// The interrupt URB has come to the adapter with the interval of its endpoint.
 fn interval(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let wanted = Some(ENDPOINTS.microframes());
     let interval = |bed: &Testbed| bed.model(|adapter| adapter.interrupt_interval());
     let is_right = bed.until(|bed| Ok(interval(bed)? == wanted))?;
@@ -164,30 +171,30 @@ fn interval(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn one_frame(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.both_ways(&[56])
 }
 
 fn all_sizes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.both_ways(&(0..=LARGEST).collect::<Vec<_>>())
 }
 
 /// Frames one at a time, whose transfers are whole packets of the bus, and up to two bytes less and more.
 fn whole_packets(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let whole = Speed::Super.bulk_packet() - COMMAND - HEADERS;
     (whole - 2..=whole + 2).try_for_each(|payload| bed.both_ways(&[payload]))
 }
 
 fn longest(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.both_ways(&[LARGEST; 200])
 }
 
 /// Many frames leave in one transfer.
 fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let before = bed.port()?.status.sent_transfers.get();
     let frames = bed.frames(&[100; 640]);
     bed.outwards(&frames)?;
@@ -198,7 +205,7 @@ fn packs(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Many frames come in one transfer.
 fn unpacks(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let before = bed.port()?.status.received_transfers.get();
     let frames = bed.frames(&[100; 640]);
     bed.inwards(&frames)?;
@@ -208,13 +215,13 @@ fn unpacks(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn volume(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.both_ways(&(0..VOLUME).map(|number| number * 101 % (LARGEST + 1)).collect::<Vec<_>>())
 }
 
 /// The port has counted all that the adapter has, both ways.
 fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let count = |bed: &mut Testbed| {
         let [sent, received] = bed.model(|adapter| {
             [Statistic::TxUnicast, Statistic::RxUnicast].map(|one| u64::from(adapter.statistics().get(one)))
@@ -260,7 +267,7 @@ fn sent_to(destination: [u8; 6], frame: &[u8]) -> Vec<u8> {
 
 /// Frames to whomever come in, as a bridge needs it.
 fn promiscuous(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let frames = bed.frames(&[100; 4]);
     let to = [GUEST_MAC, OTHER_MAC, GROUP, [0xff; 6]];
     let frames = frames.iter().zip(to).map(|(frame, to)| sent_to(to, frame)).collect::<Vec<_>>();
@@ -308,7 +315,7 @@ fn wait_for_link(bed: &mut Testbed, up: bool) -> anyhow::Result<()> {
 }
 
 fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.model(|adapter| adapter.set_link(false))?;
     wait_for_link(bed, false)?;
     let before = bed.port()?.queue.tx.counters().drops.get(DropReason::PortDown);
@@ -323,7 +330,7 @@ fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// The link is looked at now and then, whatever interrupts say.
 fn lost_interrupt(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     for up in [false, true] {
         bed.model(|adapter| {
             adapter.plan(Fault::LoseInterrupt);
@@ -336,7 +343,7 @@ fn lost_interrupt(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// Frames are transmitted as far as the adapter took them, and dropped behind.
 fn bad_sends(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     // Frames of 100 bytes end at 108, 216, 324 and 432 of their transfer.
     for (fault, taken) in [(Fault::ShortOut(431), 3), (Fault::ErrorOut(110), 1), (Fault::StallOut, 0)] {
         let counters = Arc::clone(bed.port()?.queue.tx.counters());
@@ -359,7 +366,7 @@ fn bad_sends(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// A transfer that is cut costs its own frame, and an endpoint that halts is cleared.
 fn bad_receives(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     let lost = |bed: &mut Testbed| {
         let port = bed.port()?;
         let drops = port.queue.rx.counters().drops.get(DropReason::DeviceError);
@@ -397,7 +404,7 @@ fn techniques(bed: &mut Testbed) -> anyhow::Result<()> {
 
 /// The adapter is asked for its link and its counters, and its answers are no failures.
 fn requests(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     polder_testbed::interrupt::sleep(Duration::from_millis(1200))?;
     bed.both_ways(&[56; 10])?;
     let failed = bed.port()?.status.bad_requests.get();
@@ -458,7 +465,7 @@ fn plugged_in(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn nothing_lost(bed: &mut Testbed) -> anyhow::Result<()> {
-    bed.is_open()?;
+    Driver::ready(bed)?;
     bed.both_ways(&[300; 1000])?;
     let port = bed.port()?;
     let (rx, tx) = (port.queue.rx.counters(), port.queue.tx.counters());
@@ -466,16 +473,5 @@ fn nothing_lost(bed: &mut Testbed) -> anyhow::Result<()> {
     ensure!(lost == 0 && port.status.lost_bytes.get() == 0, "{lost} drops and bad transfers");
     let dropped = bed.model(|adapter| adapter.statistics().get(Statistic::RxDropped))?;
     ensure!(dropped == 0, "the adapter has dropped {dropped} frames");
-    Ok(())
-}
-
-/// The kernel finds nothing to complain about.
-fn silence(bed: &mut Testbed) -> anyhow::Result<()> {
-    let log = bed.guest.log()?;
-    let odd = ["submit_urb error", "Call Trace", "BUG:", "WARNING:", "unknown", "malformed", "sysfs:"];
-    // A URB for an adapter that was pulled out finds no device.
-    let mut lines = log.lines().filter(|line| !line.ends_with("submit_urb error, -19"));
-    let said = lines.find(|line| odd.iter().any(|word| line.contains(word)));
-    ensure!(said.is_none(), "the kernel says: {}", said.unwrap_or_default());
     Ok(())
 }

@@ -11,13 +11,11 @@
 //! end. A broken driver must fail where an honest one passes.
 
 mod checks;
-mod mutants;
 mod testbed;
 
-use super::verdict::Judgement;
-use anyhow::Context as _;
-use checks::{CHECKS, Check};
-use mutants::MUTANTS;
+use super::mutants::{Fault, LAN78XX};
+use crate::examination::{self, Check, Verdict};
+use checks::CHECKS;
 use polder_testbed::guest::{Guest, Kernel};
 use std::path::Path;
 use testbed::Testbed;
@@ -32,44 +30,47 @@ pub fn available() -> anyhow::Result<Kernel> {
     Ok(kernel)
 }
 
+impl examination::Testbed for Testbed {
+    type Fault = Fault;
+    const SUBJECT: &'static str = "a driver";
+
+    fn checks(&self) -> Vec<Check<Self>> {
+        CHECKS.to_vec()
+    }
+
+    /// A fresh adapter for each: the state that one driver left is none of the next one's.
+    fn set_fault(&mut self, fault: Option<Fault>) -> anyhow::Result<()> {
+        if fault.is_some() {
+            self.unplug()?;
+        }
+        self.fault = fault;
+        Ok(())
+    }
+}
+
 /// Examines the driver, and broken ones. `program` is `polder-lab`.
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a driver does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
+    let mut verdict = Verdict::begin(kernel.version());
     says("starting the guest with usbip-host");
-    let mut bed = Testbed::boot(&kernel, program)?;
-    let mut verdict = Judgement { kernel: kernel.version().to_owned(), ..Judgement::default() };
-    verdict.hold("LAN78xx", CHECKS, &mut bed, says)?;
-    for &(name, wanted, fault) in MUTANTS {
-        says(name);
-        // A fresh adapter for each: what one driver did is nothing to the next.
-        bed.unplug()?;
-        bed.fault = Some(fault);
-        verdict.look_for(&format!("a driver that {name}"), check(wanted)?, &mut bed)?;
-        bed.fault = None;
-    }
+    let mut bed = testbed::boot(&kernel, program)?;
+    verdict.ended("start of the guest");
+    verdict.hold("LAN78xx", CHECKS, says, |ask| ask(&mut bed))?;
+    verdict.look_for(LAN78XX, &mut bed, says)?;
     bed.power_off()?;
     Ok(verdict)
-}
-
-fn check(wanted: &str) -> anyhow::Result<Check> {
-    let check = CHECKS.iter().find(|(name, _)| *name == wanted).copied();
-    check.with_context(|| format!("there is no check `{wanted}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn names_are_unique_and_mutants_have_a_check() {
-        let names: BTreeSet<_> = CHECKS.iter().map(|(name, _)| name).collect();
-        assert!(names.len() == CHECKS.len() && names.len() >= 20);
-        let mutants: BTreeSet<_> = MUTANTS.iter().map(|(name, ..)| name).collect();
-        assert!(mutants.len() == MUTANTS.len() && mutants.len() >= 6);
-        assert!(MUTANTS.iter().all(|(_, wanted, _)| check(wanted).is_ok()));
+        examination::assert_complete(CHECKS, LAN78XX);
+        assert!(CHECKS.len() >= 20 && LAN78XX.len() >= 6);
     }
 }

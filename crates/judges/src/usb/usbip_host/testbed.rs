@@ -1,29 +1,23 @@
 //! A guest whose `usbip-host` exports the model that its virtual host has, and a port of our driver on it.
 
-use super::super::bed::{Bed, IMPATIENCE, PATIENCE};
-use super::super::inside;
-use super::super::mutants::{Fault, Wrapped};
-use super::super::served::{Door, Served};
-use super::super::station::request;
-use super::super::turns::Turns;
+use crate::usb::bed::{PATIENCE, Plugged, Port, Subject, wrapped};
+use crate::usb::mutants::Fault;
+use crate::usb::station::request;
 use anyhow::{Context as _, ensure};
-use polder_buffers::{Region, RegionOptions};
 use polder_datapath::units::Nanos;
+use polder_devices::AnyQueue;
 use polder_devices::lan78xx::model::{Adapter, Options as Model};
 use polder_devices::lan78xx::{self, Lan78xx, Options};
 use polder_devices::usb::Transport;
-use polder_devices::usb::model::Bench;
-use polder_devices::usb::usbip::ServerAddress;
+use polder_testbed::guest::Kernel;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Attached, Guest, Kernel};
 use polder_testbed::{clock, interrupt};
 use std::path::Path;
 use std::time::Duration;
 
 /// Modules of the guest: none of them drives the adapter.
 pub(super) const MODULES: &[&str] = &["vhci-hcd", "usbip_host"];
-/// Name of the model at its own server, and in the guest at SuperSpeed.
-const MODEL: &str = "1-1";
+/// Name of the model in the guest at SuperSpeed.
 pub(super) const PLACE: &str = "2-1";
 /// Frames that are handed over together.
 const TOGETHER: usize = 64;
@@ -37,49 +31,57 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The shortest frame on the wire.
 const SHORTEST: usize = 60;
 
-/// A model that the guest's virtual host has.
-struct Plugged {
-    served: Served<Adapter>,
-    attached: Attached,
+/// A guest, the model that it exports, and a port of ours.
+pub(super) type Testbed = crate::usb::bed::Testbed<Driver>;
+
+/// Our driver for LAN78xx.
+pub(super) struct Driver;
+
+impl Port for Lan78xx {
+    fn queue(&mut self) -> &mut AnyQueue {
+        &mut self.queue
+    }
+
+    fn is_closed(&self) -> bool {
+        self.status.facts().closed
+    }
+
+    fn has_link(&self) -> bool {
+        self.status.facts().link.up
+    }
 }
 
-/// A guest, the model that it exports, and a port of ours.
-pub(super) struct Testbed {
-    /// First, so that the adapter is put to rest while it is there.
-    port: Option<Lan78xx>,
-    pub(super) guest: Guest,
-    plugged: Option<Plugged>,
-    pub(super) server: ServerAddress,
-    turns: Turns,
-    pub(super) fault: Option<Fault>,
-    number: u32,
+impl Subject for Driver {
+    type Port = Lan78xx;
+    type Model = Adapter;
+    type Fault = Fault;
+
+    fn ready(bed: &mut Testbed) -> anyhow::Result<()> {
+        if bed.is_open() { Ok(()) } else { bed.open(&Options::default()) }
+    }
+}
+
+/// Starts a guest that exports the adapter.
+pub(super) fn boot(kernel: &Kernel, program: &Path) -> anyhow::Result<Testbed> {
+    let mut bed = Testbed::boot(kernel, program, MODULES, Driver)?;
+    bed.serve(["guest-export", PLACE])?;
+    let _ = bed.guest.log()?;
+    Ok(bed)
 }
 
 impl Testbed {
-    pub(super) fn boot(kernel: &Kernel, program: &Path) -> anyhow::Result<Self> {
-        let mut guest = inside::boot(kernel, program, MODULES, &["ip"])?;
-        let server = inside::serve(&mut guest, ["guest-export", PLACE])?;
-        let _ = guest.log()?;
-        let turns = Turns::new()?;
-        Ok(Self { port: None, guest, plugged: None, server, turns, fault: None, number: 0 })
-    }
-
     /// Plugs a model into the guest, in place of another.
     pub(super) fn plug(&mut self, model: Model) -> anyhow::Result<()> {
         self.unplug()?;
-        let memory = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 })?;
         let speed = model.speed;
-        let bench = Bench::new(Adapter::new(model), None, memory.pool());
-        let served = Served::start(bench, Door::loopback()?, MODEL)?;
-        let attached = self.guest.attach(served.port(), MODEL, speed)?;
-        self.plugged = Some(Plugged { served, attached });
+        self.plugged = Some(self.attach(Adapter::new(model), speed)?);
         Ok(())
     }
 
     /// Closes the port and pulls the model out.
     pub(super) fn unplug(&mut self) -> anyhow::Result<()> {
         self.close();
-        let Some(Plugged { served, attached }) = self.plugged.take() else { return Ok(()) };
+        let Some(Plugged { served, attached, .. }) = self.plugged.take() else { return Ok(()) };
         self.wait_until_free(&attached.place)?;
         self.guest.detach(attached.port)?;
         drop(served);
@@ -102,23 +104,14 @@ impl Testbed {
     /// Hands frames over and pulls the model out before it has taken any of them; waits until the port has closed.
     pub(super) fn unplug_under(&mut self, sizes: &[usize]) -> anyhow::Result<()> {
         let frames = self.frames(sizes);
-        let Plugged { served, attached } = self.plugged.take().context("nothing is plugged in")?;
+        let Plugged { served, attached, .. } = self.plugged.take().context("nothing is plugged in")?;
         let held = served.bench();
         self.send(&frames)?;
         self.guest.detach(attached.port)?;
-        let is_closed = self.until(|bed| Ok(bed.port()?.status.facts().closed))?;
+        let is_closed = self.until(|bed| Ok(bed.port()?.is_closed()))?;
         drop(held);
         ensure!(is_closed, "the port does not close");
         Ok(())
-    }
-
-    fn plugged(&self) -> anyhow::Result<&Plugged> {
-        self.plugged.as_ref().context("nothing is plugged in")
-    }
-
-    /// Looks at the model, or changes it.
-    pub(super) fn model<T>(&self, look: impl FnOnce(&mut Adapter) -> T) -> anyhow::Result<T> {
-        Ok(look(&mut self.plugged()?.served.bench().adapter))
     }
 
     /// Imports the adapter from `usbip-host`; a usual model is plugged in if there is none.
@@ -127,47 +120,19 @@ impl Testbed {
         if self.plugged.is_none() {
             self.plug(Model::default())?;
         }
-        inside::import(&self.guest, &self.server, &self.plugged()?.attached.place)
+        self.import_named(&self.plugged()?.attached.place)
     }
 
     /// Opens the port anew, and waits for the link.
     pub(super) fn open(&mut self, options: &Options) -> anyhow::Result<()> {
         let transport = self.import()?;
-        let transport = match self.fault {
-            Some(fault) => Box::new(Wrapped::new(transport, fault)),
-            None => transport,
-        };
-        self.port = Some(lan78xx::open(transport, options)?);
-        ensure!(self.until(|bed| Ok(bed.port()?.status.facts().link.up))?, "no link");
-        Ok(())
-    }
-
-    /// Opens the port as usual, unless it is open.
-    pub(super) fn is_open(&mut self) -> anyhow::Result<()> {
-        let is_well = self.port.as_ref().is_some_and(|port| !port.status.facts().closed);
-        if is_well { Ok(()) } else { self.open(&Options::default()) }
-    }
-
-    pub(super) fn close(&mut self) {
-        self.port = None;
-    }
-
-    pub(super) fn port(&mut self) -> anyhow::Result<&mut Lan78xx> {
-        self.port.as_mut().context("no port is open")
-    }
-
-    /// True if all frames are in their memory.
-    pub(super) fn is_home(&mut self) -> bool {
-        self.turns.is_home()
+        let port = lan78xx::open(wrapped(transport, self.fault), options)?;
+        self.opened(port)
     }
 
     /// Frames with these payloads, each with a number of its own.
     pub(super) fn frames(&mut self, sizes: &[usize]) -> Vec<Vec<u8>> {
-        let number = |size| {
-            self.number += 1;
-            request(self.number, size)
-        };
-        sizes.iter().copied().map(number).collect()
+        sizes.iter().map(|&size| request(self.next_number(), size)).collect()
     }
 
     /// Frames with these payloads go to the wire and come from it.
@@ -236,7 +201,7 @@ impl Testbed {
                 end = clock::now() + self.patience();
             }
             ensure!(clock::now() < end, "{} frames are missing", wanted.len());
-            self.doze()?;
+            Driver::doze(self)?;
         }
         Ok(())
     }
@@ -244,29 +209,5 @@ impl Testbed {
     pub(super) fn power_off(mut self) -> anyhow::Result<()> {
         self.unplug()?;
         self.guest.power_off()
-    }
-}
-
-impl Bed for Testbed {
-    fn patience(&self) -> Duration {
-        if self.fault.is_some() { IMPATIENCE } else { PATIENCE }
-    }
-
-    fn send(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
-        let port = self.port.as_mut().context("no port is open")?;
-        self.turns.send(&mut port.queue, frames)
-    }
-
-    fn turn(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
-        let port = self.port.as_mut().context("no port is open")?;
-        Ok(self.turns.receive(&mut port.queue))
-    }
-
-    fn doze(&mut self) -> anyhow::Result<()> {
-        Turns::doze(&mut self.port()?.queue)
-    }
-
-    fn number(&mut self) -> &mut u32 {
-        &mut self.number
     }
 }

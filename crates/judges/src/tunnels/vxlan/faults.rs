@@ -1,17 +1,14 @@
 //! Encapsulators with one fault: what the wire does to packets of an honest one.
 
-use super::outer::{Outer, VALID};
-use super::remotes::{SEVERAL, SITES, is_of_several, readdressed, source};
+use super::header::{self, VALID};
+use super::remotes::{SEVERAL, SITES, is_of_several, readdressed};
 use super::tunnel::{CHECKED, OVER_V6, PLAIN, Tunnel};
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-
-/// Link-layer address of each sender of outer IPv4 packets.
-pub(super) type Stations = BTreeMap<Ipv4Addr, [u8; 6]>;
+use crate::tunnels::outer::{ETHERNET, Outer, Stations, sender, u16_at};
+use crate::tunnels::wire::Faulty;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(in crate::tunnels) enum Fault {
     /// The network identifier is another network's.
     Network,
     /// The flag is missing that says that there is a network identifier.
@@ -42,7 +39,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// All of them.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Network,
         Self::Flag,
         Self::Checksum,
@@ -51,11 +48,12 @@ impl Fault {
         Self::Port,
         Self::SourcePort,
         Self::Ecn,
+        Self::MissingCopy,
+        Self::SecondCopy,
+        Self::WrongRemote,
+        Self::AllRemotes,
+        Self::Relay,
     ];
-
-    /// Faults of a tunnel with several remotes.
-    pub(super) const OF_REMOTES: [Self; 5] =
-        [Self::MissingCopy, Self::SecondCopy, Self::WrongRemote, Self::AllRemotes, Self::Relay];
 
     /// The tunnel that it is looked for in.
     pub(super) fn tunnel(self) -> &'static Tunnel {
@@ -68,9 +66,10 @@ impl Fault {
             }
         }
     }
+}
 
-    /// For people.
-    pub(super) fn name(self) -> &'static str {
+impl Faulty for Fault {
+    fn name(self) -> &'static str {
         match self {
             Self::Network => "wrong-vni",
             Self::Flag => "no-flag",
@@ -88,8 +87,16 @@ impl Fault {
         }
     }
 
-    /// Packets that a broken replicator sends in place of one of its own, given the stations of the remotes.
-    pub(super) fn copies(self, frame: Vec<u8>, outer: &Outer, stations: &Stations) -> Vec<Vec<u8>> {
+    fn read(frame: &[u8]) -> Option<Outer> {
+        header::read(frame)
+    }
+
+    fn inner(outer: &Outer, frame: &[u8]) -> Option<(u16, usize)> {
+        let start = outer.inside().start;
+        Some((u16_at(frame, start + 12)?, start + ETHERNET))
+    }
+
+    fn copies(self, frame: Vec<u8>, outer: &Outer, stations: &Stations) -> Vec<Vec<u8>> {
         if !is_of_several(&frame, outer) || matches!(self, Self::Relay) {
             return vec![frame];
         }
@@ -110,12 +117,11 @@ impl Fault {
         }
     }
 
-    /// A remote's packet as a relaying replicator sends it on, if this is that fault.
-    pub(super) fn relayed(self, frame: &[u8], outer: &Outer, stations: &Stations) -> Option<Vec<u8>> {
+    fn relayed(self, frame: &[u8], outer: &Outer, stations: &Stations) -> Option<Vec<u8>> {
         if self != Self::Relay || !is_of_several(frame, outer) {
             return None;
         }
-        let (from, _) = source(frame)?;
+        let (from, _) = sender(frame)?;
         let (ip, mac) = stations.iter().find(|(ip, _)| SITES.contains(ip) && **ip != from)?;
         let mut relayed = frame.to_vec();
         // The new source is Polder, whom the packet was for.
@@ -124,9 +130,8 @@ impl Fault {
         Some(readdressed(&relayed, (*ip, *mac), outer))
     }
 
-    /// Spoils an outer packet.
-    pub(super) fn spoil(self, frame: &mut [u8], outer: &Outer) {
-        let (udp, vxlan) = (outer.udp, outer.vxlan());
+    fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
+        let (udp, vxlan) = (outer.payload, outer.vxlan());
         match self {
             Self::Network => frame[vxlan + 6] ^= 0x40,
             Self::Flag => frame[vxlan] &= !VALID,
@@ -144,7 +149,7 @@ impl Fault {
             }
         }
         if !matches!(self, Self::Checksum | Self::NoChecksum) {
-            outer.seal(frame);
+            outer.seal_udp(frame);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Encapsulators with one fault: what the wire does to packets of an honest one.
 
-use super::outer::{CHECKSUM, KEY, Outer, SEQUENCE, sum};
+use super::header::{CHECKSUM, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, Tunnel};
+use crate::tunnels::outer::{Outer, sum};
+use crate::tunnels::wire::Faulty;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(in crate::tunnels) enum Fault {
     /// A bit of the GRE checksum is wrong.
     Checksum,
     /// The key is another tunnel's.
@@ -64,9 +66,10 @@ impl Fault {
             | Self::Flags => [&FULL, &FULL_V6],
         }
     }
+}
 
-    /// For people.
-    pub(super) fn name(self) -> &'static str {
+impl Faulty for Fault {
+    fn name(self) -> &'static str {
         match self {
             Self::Checksum => "wrong-checksum",
             Self::Key => "wrong-key",
@@ -83,8 +86,15 @@ impl Fault {
         }
     }
 
-    /// Spoils an outer packet.
-    pub(super) fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
+    fn read(frame: &[u8]) -> Option<Outer> {
+        Outer::read(frame, GRE)
+    }
+
+    fn inner(outer: &Outer, frame: &[u8]) -> Option<(u16, usize)> {
+        outer.inner(frame)
+    }
+
+    fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
         let at = outer.payload;
         let is_first = outer.offset == 0;
         match self {
@@ -96,13 +106,13 @@ impl Fault {
             Self::Key => {
                 if let Some(field) = outer.field(frame, KEY).filter(|_| is_first) {
                     frame[field + 3] ^= 0x40;
-                    outer.seal(frame);
+                    outer.seal_gre(frame);
                 }
             }
             Self::Length => outer.set_end(frame, outer.end.saturating_sub(6)),
             Self::Protocol if is_first => {
                 frame[at + 2..at + 4].copy_from_slice(&[0x08, 0x00]);
-                outer.seal(frame);
+                outer.seal_gre(frame);
             }
             Self::TimeToLive => outer.set_ttl(frame, 0),
             Self::Ecn => {
@@ -112,7 +122,7 @@ impl Fault {
             Self::Sequence => {
                 if let Some(field) = outer.field(frame, SEQUENCE).filter(|_| is_first) {
                     frame[field..field + 4].copy_from_slice(&[0, 0, 0, 1]);
-                    outer.seal(frame);
+                    outer.seal_gre(frame);
                 }
             }
             Self::FragmentOffset if !is_first => {
@@ -140,7 +150,9 @@ impl Fault {
             | Self::Hops => {}
         }
     }
+}
 
+impl Fault {
     /// Applies a fault of tunnels that carry packets.
     fn spoil_packet(self, frame: &mut Vec<u8>, outer: &Outer) {
         let Some((protocol, start)) = outer.inner(frame).filter(|inner| inner.0 != 0x6558) else { return };
@@ -148,15 +160,15 @@ impl Fault {
             Self::Family => {
                 let other = if protocol == 0x0800 { [0x86, 0xdd] } else { [0x08, 0x00] };
                 frame[outer.payload + 2..outer.payload + 4].copy_from_slice(&other);
-                outer.seal(frame);
+                outer.seal_gre(frame);
             }
             Self::LinkHeader => {
                 let [high, low] = protocol.to_be_bytes();
                 let link = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, high, low];
                 frame.splice(start..start, link);
                 outer.set_end(frame, outer.end + link.len());
-                if let Some(longer) = Outer::read(frame) {
-                    longer.seal(frame);
+                if let Some(longer) = Outer::read(frame, GRE) {
+                    longer.seal_gre(frame);
                 }
             }
             Self::Hops if protocol == 0x0800 && frame.len() >= start + 20 => {
@@ -164,11 +176,11 @@ impl Fault {
                 frame[start + 10..start + 12].fill(0);
                 let checksum = !sum(&frame[start..start + 20]);
                 frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-                outer.seal(frame);
+                outer.seal_gre(frame);
             }
             Self::Hops if frame.len() >= start + 8 => {
                 frame[start + 7] = frame[start + 7].wrapping_add(1);
-                outer.seal(frame);
+                outer.seal_gre(frame);
             }
             Self::Hops
             | Self::Checksum

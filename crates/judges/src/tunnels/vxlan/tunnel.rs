@@ -1,5 +1,6 @@
 //! The tunnels that are examined, as both ends set them up.
 
+use super::remotes::SEVERAL;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Ends of all tunnels, Polder's first.
@@ -10,7 +11,7 @@ pub(super) const ENDS: ([Ipv4Addr; 2], [Ipv6Addr; 2]) = (
 
 /// A tunnel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tunnel {
+pub(in crate::tunnels) struct Tunnel {
     pub(super) name: &'static str,
     pub(super) number: u8,
     pub(super) v6: bool,
@@ -37,21 +38,18 @@ pub(super) const PLAIN: Tunnel = Tunnel {
 pub(super) const CHECKED: Tunnel = Tunnel {
     name: "over IPv4 with checksums",
     number: 2,
-    v6: false,
-    port: 4789,
     checksum: true,
     keys: "udp_checksum = true",
     words: "udpcsum",
+    ..PLAIN
 };
 /// The port that Linux had before IANA assigned one.
 pub(super) const OTHER_PORT: Tunnel = Tunnel {
     name: "over IPv4 by port 8472",
     number: 3,
-    v6: false,
     port: 8472,
-    checksum: false,
     keys: "udp_port = 8472\nttl = 9\ndscp = 46",
-    words: "noudpcsum",
+    ..PLAIN
 };
 /// Over IPv6, with checksums.
 pub(super) const OVER_V6: Tunnel =
@@ -62,9 +60,9 @@ pub(super) const ZERO_V6: Tunnel = Tunnel {
     number: 5,
     v6: true,
     port: 4790,
-    checksum: false,
     keys: "udp_port = 4790\nudp_checksum = false\naccept_zero_checksum = true",
     words: "udp6zerocsumtx udp6zerocsumrx",
+    ..PLAIN
 };
 /// All of them.
 pub(super) const TUNNELS: [Tunnel; 5] = [PLAIN, CHECKED, OTHER_PORT, OVER_V6, ZERO_V6];
@@ -72,10 +70,29 @@ pub(super) const TUNNELS: [Tunnel; 5] = [PLAIN, CHECKED, OTHER_PORT, OVER_V6, ZE
 /// UDP ports of all tunnels.
 pub(super) const PORTS: [u16; 3] = [4789, 8472, 4790];
 
+impl crate::tunnels::Tunnel for Tunnel {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn near(&self) -> String {
+        self.addresses()[0].to_string()
+    }
+
+    fn far(&self) -> String {
+        self.addresses()[1].to_string()
+    }
+}
+
 impl Tunnel {
     /// The tunnel with several remotes, whose configuration and links are written in `remotes`.
     pub(super) const fn with_remotes() -> Self {
         Self { name: "several remotes", number: 6, ..PLAIN }
+    }
+
+    /// True for the tunnel with several remotes.
+    pub(super) fn is_several(&self) -> bool {
+        self.number == SEVERAL.number
     }
 
     /// Its network identifier.
@@ -88,14 +105,9 @@ impl Tunnel {
         if self.v6 { v6.map(IpAddr::V6) } else { v4.map(IpAddr::V4) }
     }
 
-    /// The address of the namespace with Polder, by its TAP.
-    pub(super) fn near(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 82, self.number, 1)
-    }
-
-    /// The address of the kernel's end.
-    pub(super) fn far(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 82, self.number, 2)
+    /// Addresses inside: of the namespace with Polder, by its TAP, and of the kernel's end.
+    pub(super) fn addresses(&self) -> [Ipv4Addr; 2] {
+        [1, 2].map(|end| Ipv4Addr::new(10, 82, self.number, end))
     }
 
     /// The TAP, and the kernel's interface in the other namespace.

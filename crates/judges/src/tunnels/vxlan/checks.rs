@@ -1,10 +1,12 @@
 //! Checks of each tunnel.
 
-use super::outer::{Outer, VALID};
-use super::tunnel::PORTS;
-use super::wire::From;
+use super::header::VALID;
 use super::{Check, Judge, REACH, Tunnel};
-use anyhow::{Context as _, ensure};
+use crate::tunnels::Tunnel as _;
+use crate::tunnels::checks::{capable, congestion_in, congestion_out, some_pings, too_long};
+use crate::tunnels::outer::Outer;
+use crate::tunnels::wire::From;
+use anyhow::ensure;
 use polder_testbed::topology::Namespace;
 use polder_testbed::traffic::sockets::{tcp_goodput, wait_for_ping};
 use std::collections::BTreeSet;
@@ -13,8 +15,6 @@ use std::time::Duration;
 
 /// Payloads of pings: the shortest, odd ones, the longest that fit.
 const PING_SIZES: [u16; 8] = [0, 1, 17, 64, 333, 1001, 1400, 1402];
-/// Packets of a check of congestion.
-const MARKED: u64 = 3;
 /// Port of TCP connections.
 const PORT: u16 = 7007;
 /// Time for which TCP runs in one direction.
@@ -30,7 +30,10 @@ pub(super) const ALL: [Check; 10] = [
     ("TCP from the kernel", tcp_out),
     ("who is too big hears of it", too_big),
     ("segments are made to fit", mss),
-    ("congestion on the way in", congestion_in),
+    ("congestion on the way in", |judge, tunnel| {
+        judge.wire.forget();
+        congestion_in(judge, tunnel)
+    }),
     ("congestion on the way out", congestion_out),
     ("headers on the wire", headers),
     ("flows have source ports of their own", source_ports),
@@ -46,8 +49,9 @@ pub(super) const TELLING: [Check; 4] = [
 
 /// Pings until the first answer: both ends have to find their neighbours.
 pub(super) fn reaches(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    ensure!(wait_for_ping(&judge.far, tunnel.near(), REACH)?, "no answer to any ping");
-    ensure!(wait_for_ping(&judge.near, tunnel.far(), REACH)?, "no answer to any ping of the host");
+    let [near, far] = tunnel.addresses();
+    ensure!(wait_for_ping(&judge.kernel.far, near, REACH)?, "no answer to any ping");
+    ensure!(wait_for_ping(&judge.near, far, REACH)?, "no answer to any ping of the host");
     judge.wire.forget();
     Ok(())
 }
@@ -63,10 +67,6 @@ fn ping_sizes(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     judge.near(&format!("ping -q -c 1 -W 3 -M do -s {longest} {}", tunnel.far())).map(drop)
 }
 
-fn some_pings(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    judge.far(&format!("ping -q -c 3 -i 0.02 -W 1 -s 333 {}", tunnel.near())).map(drop)
-}
-
 /// A connection that carries data. One that waits for a retransmission is given longer.
 fn carries_tcp((from, to): (&Namespace, &Namespace), address: Ipv4Addr) -> anyhow::Result<()> {
     let destination = SocketAddrV4::new(address, PORT);
@@ -77,21 +77,17 @@ fn carries_tcp((from, to): (&Namespace, &Namespace), address: Ipv4Addr) -> anyho
 }
 
 fn tcp_in(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    carries_tcp((&judge.near, &judge.far), tunnel.far())
+    carries_tcp((&judge.near, &judge.kernel.far), tunnel.addresses()[1])
 }
 
 fn tcp_out(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    carries_tcp((&judge.far, &judge.near), tunnel.near())
+    carries_tcp((&judge.kernel.far, &judge.near), tunnel.addresses()[0])
 }
 
 /// A packet that may not be cut and is one byte too long.
 fn too_big(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     let (size, mtu) = (tunnel.mtu() - 28 + 1, tunnel.mtu());
-    let mut command = judge.near.command("ping");
-    let words = format!("-c 1 -W 2 -M do -s {size} {}", tunnel.far());
-    let output = command.args(words.split_whitespace()).output().context("cannot start ping")?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
+    let said = too_long(judge, size, &tunnel.far())?;
     ensure!(
         said.contains(&format!("mtu = {mtu}")) || said.contains(&format!("mtu={mtu}")),
         "it is said: {said}"
@@ -104,7 +100,7 @@ fn too_big(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
 fn mss(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     judge.wire.forget();
     tcp_in(judge, tunnel)?;
-    let packets = judge.packets(From::Polder, tunnel);
+    let packets = judge.packets_of(From::Polder, tunnel);
     let announced = packets.iter().filter_map(|(frame, outer)| {
         let inside = frame.get(outer.inside())?;
         let (ip, tcp) = (inside.get(14..34)?, inside.get(34..)?);
@@ -119,63 +115,9 @@ fn mss(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packets that a counter of `/proc/net/netstat` has: its names and its values are two lines.
-fn congested(text: &str) -> Option<u64> {
-    let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let at = names.split_whitespace().position(|name| name == "InCEPkts")?;
-    values.split_whitespace().nth(at)?.parse().ok()
-}
-
-/// Polder's packets meet congestion; the kernel has to see it inside.
-fn congestion_in(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let read = |judge: &Judge| judge.far("cat /proc/net/netstat").map(|text| congested(&text));
-    let before = read(judge)?.context("the kernel counts no marks")?;
-    judge.wire.ways().congested = Some(From::Polder);
-    let result = capable(judge, tunnel);
-    judge.wire.ways().congested = None;
-    result?;
-    let seen = read(judge)?.context("the kernel counts no marks")? - before;
-    // Outer packets over IPv4 are counted with those inside.
-    let expected = if tunnel.v6 { MARKED } else { 2 * MARKED };
-    ensure!(seen >= expected, "{MARKED} packets were marked, the kernel saw {seen} instead of {expected}");
-    Ok(())
-}
-
-/// Packets that are capable of ECN inside are so outside.
-fn capable(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    judge.wire.forget();
-    judge.near(&format!("ping -q -c {MARKED} -i 0.02 -W 2 -Q 2 {}", tunnel.far()))?;
-    let packets = judge.packets(From::Polder, tunnel);
-    let is_silent = |(frame, outer): &&(Vec<u8>, Outer)| {
-        let inside = frame.get(outer.inside()).unwrap_or_default();
-        inside.get(12..14) == Some(&[8, 0]) && inside[15] & 3 == 2 && outer.class_and_ttl(frame).0 & 3 == 0
-    };
-    let silent = packets.iter().filter(is_silent).count();
-    ensure!(silent == 0, "{silent} outer packets do not say that what is inside is capable of ECN");
-    Ok(())
-}
-
-/// The kernel's packets meet congestion; the host has to see it inside, and what cannot say so is dropped.
-fn congestion_out(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let read = |judge: &Judge| judge.near("cat /proc/net/netstat").map(|text| congested(&text));
-    let before = read(judge)?.context("the namespace counts no marks")?;
-    let refused = judge.gateway.dropped("ecn-not-capable")?;
-    judge.wire.ways().congested = Some(From::Kernel);
-    let able = judge.far(&format!("ping -q -c {MARKED} -i 0.02 -W 2 -Q 2 {}", tunnel.near()));
-    let other = judge.far(&format!("ping -q -c 1 -W 1 {}", tunnel.near()));
-    judge.wire.ways().congested = None;
-    able.context("marked packets that are capable of ECN")?;
-    ensure!(other.is_err(), "a marked packet that is not capable of ECN came through");
-    let after = read(judge)?.context("the namespace counts no marks")?;
-    ensure!(after >= before + MARKED, "{MARKED} packets were marked, the host saw {}", after - before);
-    ensure!(judge.gateway.dropped("ecn-not-capable")? > refused, "nothing was dropped as ecn-not-capable");
-    Ok(())
-}
-
 /// Every outer packet of the tunnel as it arrives.
 fn headers(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let packets = judge.packets(From::Polder, tunnel);
+    let packets = judge.packets_of(From::Polder, tunnel);
     ensure!(!packets.is_empty(), "no packet of the tunnel was seen");
     for (frame, outer) in &packets {
         let (class, ttl) = outer.class_and_ttl(frame);
@@ -202,7 +144,7 @@ fn source_ports(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
         // Nobody listens there; the second one may hear of it.
         let _ = judge.near.command("bash").args(["-c", &script]).output();
     }
-    let packets = judge.packets(From::Polder, tunnel);
+    let packets = judge.packets_of(From::Polder, tunnel);
     let ports = packets.iter().filter_map(|(frame, outer)| {
         let inside = frame.get(outer.inside())?;
         let is_udp = inside.get(12..14)? == [8, 0] && inside.get(23)? == &17;
@@ -219,24 +161,10 @@ fn source_ports(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
 
 impl Judge {
     /// Outer packets of a tunnel.
-    pub(super) fn packets(&self, from: From, tunnel: &Tunnel) -> Vec<(Vec<u8>, Outer)> {
-        let seen = self.wire.seen(from).into_iter();
-        let outer = seen.filter_map(|frame| Outer::read(&frame, &PORTS).map(|outer| (frame, outer)));
+    pub(super) fn packets_of(&self, from: From, tunnel: &Tunnel) -> Vec<(Vec<u8>, Outer)> {
         let is_own = |(frame, outer): &(Vec<u8>, Outer)| {
             outer.v6 == tunnel.v6 && outer.port(frame) == tunnel.port && outer.vni(frame) == tunnel.vni()
         };
-        outer.filter(is_own).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_are_read_by_their_name() {
-        let text = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InOctets InCEPkts X\nIpExt: 9 17 3\n";
-        assert_eq!(congested(text), Some(17));
-        assert_eq!(congested("IpExt: InOctets\nIpExt: 9\n"), None);
+        self.packets(from).into_iter().filter(is_own).collect()
     }
 }

@@ -1,15 +1,18 @@
 //! Packets that Polder has to drop, and the expected drop reasons.
 
-use super::outer::{Outer, VALID, seal_ip};
-use super::tunnel::{CHECKED, OVER_V6, PLAIN, PORTS, Tunnel, ZERO_V6};
-use super::wire::From;
+use super::header::{VALID, read};
+use super::tunnel::{CHECKED, OVER_V6, PLAIN, Tunnel, ZERO_V6};
 use super::{Judge, checks};
+use crate::examination::Verdict;
+use crate::tunnels::Tunnel as _;
+use crate::tunnels::outer::Outer;
+use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
 use polder_testbed::{clock, interrupt};
 use std::time::Duration;
 
-/// Time for which a packet may take until it is counted.
-const COUNTED: Duration = Duration::from_secs(10);
+/// Time for which an answer may take.
+const ANSWERED: Duration = Duration::from_secs(10);
 
 /// Change of a packet of the kernel's.
 type Change = fn(&mut Vec<u8>, &Outer);
@@ -31,7 +34,7 @@ const REFUSALS: [(&Tunnel, &str, Change, &str); 9] = [
     (
         &OVER_V6,
         "no checksum",
-        |frame, outer| frame[outer.udp + 6..outer.udp + 8].fill(0),
+        |frame, outer| frame[outer.payload + 6..outer.payload + 8].fill(0),
         "tunnel-missing-checksum",
     ),
     (&ZERO_V6, "a wrong checksum", |frame, outer| wrong_checksum(frame, outer), "udp-bad-checksum"),
@@ -46,93 +49,84 @@ const LEFT: [(&Tunnel, &str, Change, &str); 5] = [
     (&ZERO_V6, "no flag", |frame, outer| no_flag(frame, outer), "vxlan-no-network"),
 ];
 
+/// Packets that are odd and have to be taken.
+const TAKEN: [(&Tunnel, &str, Change); 3] = [
+    (&PLAIN, "reserved bits are ignored", |frame, outer| {
+        frame[outer.vxlan()] |= !VALID;
+        frame[outer.vxlan() + 1..outer.vxlan() + 4].fill(0xff);
+        frame[outer.vxlan() + 7] = 0xff;
+    }),
+    (&PLAIN, "a right checksum that is not needed is taken", |frame, outer| outer.put_checksum(frame)),
+    (&CHECKED, "no checksum is taken", |frame, outer| {
+        frame[outer.payload + 6..outer.payload + 8].fill(0);
+    }),
+];
+
 fn no_flag(frame: &mut [u8], outer: &Outer) {
     frame[outer.vxlan()] &= !VALID;
-    outer.seal(frame);
+    outer.seal_udp(frame);
 }
 
 fn other_network(frame: &mut [u8], outer: &Outer) {
     frame[outer.vxlan() + 6] ^= 0x40;
-    outer.seal(frame);
+    outer.seal_udp(frame);
 }
 
 fn long_length(frame: &mut [u8], outer: &Outer) {
-    outer.set_length(frame, outer.end - outer.udp + 1);
+    outer.set_length(frame, outer.end - outer.payload + 1);
 }
 
 fn wrong_checksum(frame: &mut [u8], outer: &Outer) {
     outer.put_checksum(frame);
-    frame[outer.udp + 6] ^= 0x40;
+    frame[outer.payload + 6] ^= 0x40;
 }
 
 impl Judge {
     /// Packets that have to be dropped, and the reasons; and what is odd and has to be taken.
-    pub(super) fn refusals(&mut self) -> anyhow::Result<()> {
+    pub(super) fn refusals(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
         for (tunnel, what, change, reason) in REFUSALS {
-            let result = self.refuses(tunnel, change, reason);
-            self.note(format!("{}: {what} is dropped as {reason}", tunnel.name), result);
+            verdict.check(&format!("{}: {what} is dropped as {reason}", tunnel.name), || {
+                let frame = self.changed(tunnel, change)?;
+                let dropped = self.refuses(reason, || self.wire.inject(&frame))?;
+                ensure!(dropped == 1, "{dropped} packets were dropped");
+                checks::reaches(self, tunnel)
+            })?;
         }
         for (tunnel, what, change, reason) in LEFT {
-            let result = self.leaves(tunnel, change, reason);
-            self.note(format!("{}: {what} is left to the kernel", tunnel.name), result);
+            verdict.check(&format!("{}: {what} is left to the kernel", tunnel.name), || {
+                let frame = self.changed(tunnel, change)?;
+                self.leaves(tunnel, &frame, reason)
+            })?;
         }
-        let reserved = self.takes(&PLAIN, |frame, outer| {
-            frame[outer.vxlan()] |= !VALID;
-            frame[outer.vxlan() + 1..outer.vxlan() + 4].fill(0xff);
-            frame[outer.vxlan() + 7] = 0xff;
-        });
-        self.note("over IPv4: reserved bits are ignored".to_owned(), reserved);
-        let checksum = self.takes(&PLAIN, |frame, outer| outer.put_checksum(frame));
-        self.note("over IPv4: a right checksum that is not needed is taken".to_owned(), checksum);
-        let zero = self.takes(&CHECKED, |frame, outer| frame[outer.udp + 6..outer.udp + 8].fill(0));
-        self.note("over IPv4 with checksums: no checksum is taken".to_owned(), zero);
-        let options = self.kernel_keeps_fragments();
-        self.note("over IPv4: fragments stay with the kernel".to_owned(), options);
-        Ok(())
+        for (tunnel, what, change) in TAKEN {
+            verdict.check(&format!("{}: {what}", tunnel.name), || self.takes(tunnel, change))?;
+        }
+        verdict.check("over IPv4: fragments stay with the kernel", || self.kernel_keeps_fragments())
     }
 
     /// A packet of the kernel's.
     fn sample(&mut self, tunnel: &Tunnel) -> anyhow::Result<(Vec<u8>, Outer)> {
         self.wire.forget();
         self.far(&format!("ping -q -c 1 -W 2 -s 56 {}", tunnel.near()))?;
-        let packets = self.packets(From::Kernel, tunnel);
+        let packets = self.packets_of(From::Kernel, tunnel);
         let is_ping = |(frame, outer): &(Vec<u8>, Outer)| frame.get(outer.inside().start + 23) == Some(&1);
         packets.into_iter().find(is_ping).context("no ping of the kernel was seen")
     }
 
-    fn refuses(&mut self, tunnel: &Tunnel, change: Change, reason: &str) -> anyhow::Result<()> {
+    /// A packet of the kernel's with a change.
+    fn changed(&mut self, tunnel: &Tunnel, change: Change) -> anyhow::Result<Vec<u8>> {
         let (mut frame, outer) = self.sample(tunnel)?;
         change(&mut frame, &outer);
-        let before = self.gateway.dropped(reason)?;
-        self.wire.inject(&frame)?;
-        let end = clock::now() + COUNTED;
-        while self.gateway.dropped(reason)? != before + 1 {
-            ensure!(clock::now() < end, "{} more than {before}", self.gateway.dropped(reason)? - before);
-            interrupt::sleep(Duration::from_millis(10))?;
-        }
-        checks::reaches(self, tunnel)
-    }
-
-    /// A packet that is not taken, since it would be dropped for that reason.
-    fn leaves(&mut self, tunnel: &Tunnel, change: Change, reason: &str) -> anyhow::Result<()> {
-        let (mut frame, outer) = self.sample(tunnel)?;
-        change(&mut frame, &outer);
-        let before = self.gateway.dropped(reason)?;
-        self.wire.inject(&frame)?;
-        checks::reaches(self, tunnel)?;
-        let after = self.gateway.dropped(reason)?;
-        ensure!(after == before, "it was taken and dropped as {reason}");
-        Ok(())
+        Ok(frame)
     }
 
     /// The host's answer tells that the ping has come through.
     fn takes(&mut self, tunnel: &Tunnel, change: Change) -> anyhow::Result<()> {
-        let (mut frame, outer) = self.sample(tunnel)?;
-        change(&mut frame, &outer);
+        let frame = self.changed(tunnel, change)?;
         self.wire.forget();
         self.wire.inject(&frame)?;
-        let end = clock::now() + COUNTED;
-        while self.packets(From::Polder, tunnel).is_empty() {
+        let end = clock::now() + ANSWERED;
+        while self.packets_of(From::Polder, tunnel).is_empty() {
             ensure!(clock::now() < end, "nobody answers");
             interrupt::sleep(Duration::from_millis(10))?;
         }
@@ -141,10 +135,10 @@ impl Judge {
 
     /// The first of several fragments: nothing that Polder counts.
     fn kernel_keeps_fragments(&mut self) -> anyhow::Result<()> {
-        let (mut frame, _) = self.sample(&PLAIN)?;
+        let (mut frame, outer) = self.sample(&PLAIN)?;
         frame[20..22].copy_from_slice(&[0x20, 0]);
-        seal_ip(&mut frame);
-        ensure!(Outer::read(&frame, &PORTS).is_none(), "the packet is no fragment");
+        outer.repair(&mut frame);
+        ensure!(read(&frame).is_none(), "the packet is no fragment");
         const REASONS: [&str; 4] = ["vxlan-fragment", "fragment-timeout", "not-for-us", "udp-truncated"];
         let dropped = |judge: &Self| {
             REASONS.iter().map(|reason| judge.gateway.dropped(reason)).sum::<anyhow::Result<u64>>()

@@ -1,17 +1,17 @@
 //! One tunnel with three remotes, each a kernel: head-end replication, learning behind remotes, no loops.
 
-use super::faults::Fault;
-use super::outer::Outer;
 use super::tunnel::{ENDS, PORTS, Tunnel};
-use super::wire::From;
-use super::{Judge, REACH};
+use super::{Check, Judge, REACH};
+use crate::tunnels::outer::Outer;
+use crate::tunnels::run;
+use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
 use polder_testbed::topology::{End, Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
 use polder_testbed::traffic::sockets::wait_for_ping;
 use polder_testbed::{clock, interrupt};
 use serde_json::Value;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Number of remotes.
@@ -61,11 +61,8 @@ enum Sender {
     Site(usize),
 }
 
-/// A check: its name and the question.
-type Check = (&'static str, fn(&mut Judge) -> anyhow::Result<()>);
-
 /// Every check, in the order in which they are made.
-const ALL: [Check; 12] = [
+pub(super) const ALL: [Check; 12] = [
     ("each remote answers", answers),
     ("floods are replicated to each", replicates),
     ("a known station's frames go to its remote", unicast),
@@ -81,7 +78,7 @@ const ALL: [Check; 12] = [
 ];
 
 /// Checks that tell a broken replicator.
-const TELLING: [Check; 3] =
+pub(super) const TELLING: [Check; 3] =
     [("floods", replicates), ("known stations", unicast), ("floods of remotes", floods_of_remotes)];
 
 /// Makes the namespaces of the remotes beyond the first, and a switch between all and the wire, which is `far` in
@@ -119,7 +116,7 @@ impl Sites {
     /// Sets up the tunnel at all ends, once the gateway runs.
     pub(super) fn settle(near: &Namespace, namespaces: Vec<Namespace>) -> anyhow::Result<Self> {
         let name = SEVERAL.interface();
-        near.ip(&["address", "add", &format!("{}/24", SEVERAL.near()), "dev", &name])?;
+        near.ip(&["address", "add", &format!("{}/24", SEVERAL.addresses()[0]), "dev", &name])?;
         near.ip(&["link", "set", &name, "up"])?;
         let mut sockets = vec![near.inside(|| PacketSocket::open(&name))??];
         for (site, namespace) in namespaces.iter().enumerate() {
@@ -141,7 +138,7 @@ impl Sites {
 
 /// Address of a remote inside the tunnel.
 fn address(site: usize) -> Ipv4Addr {
-    let [a, b, c, _] = SEVERAL.near().octets();
+    let [a, b, c, _] = SEVERAL.addresses()[0].octets();
     Ipv4Addr::new(a, b, c, u8::try_from(site + 2).unwrap_or(u8::MAX))
 }
 
@@ -161,28 +158,6 @@ pub(super) fn configuration(remotes: &[Ipv4Addr]) -> String {
 }
 
 impl Judge {
-    /// Asks everything of an honest Polder, then of broken ones.
-    pub(super) fn several_remotes(&mut self, says: &dyn Fn(&str)) -> anyhow::Result<()> {
-        says(SEVERAL.name);
-        for (name, check) in ALL {
-            let result = check(self);
-            interrupt::check()?;
-            self.note(format!("{}: {name}", SEVERAL.name), result);
-        }
-        for fault in Fault::OF_REMOTES {
-            says(fault.name());
-            self.wire.ways().fault = Some(fault);
-            let found = TELLING.iter().find(|(_, check)| check(self).is_err()).map(|(name, _)| *name);
-            self.wire.ways().fault = None;
-            interrupt::check()?;
-            match found {
-                Some(name) => self.verdict.caught.push(format!("{}: {name}", fault.name())),
-                None => self.verdict.missed.push(fault.name().to_owned()),
-            }
-        }
-        TELLING.iter().try_for_each(|(_, check)| check(self)).context("after the faults all is well again")
-    }
-
     /// Sends a frame with a mark of its own, waits until it is heard where it should be, and says where it was heard
     /// and to which remotes Polder sent it.
     fn send(
@@ -192,19 +167,19 @@ impl Judge {
         expected: Heard,
     ) -> anyhow::Result<(Heard, Vec<Ipv4Addr>)> {
         self.wire.forget();
-        self.sites.mark += 1;
-        let mark = self.sites.mark.to_be_bytes();
+        self.kernel.sites.mark += 1;
+        let mark = self.kernel.sites.mark.to_be_bytes();
         let frame = [&to[..], &from, &EXPERIMENT, &mark, &[0x5a; 64]].concat();
         let socket = match sender {
-            Sender::Host => &self.sites.sockets[0],
-            Sender::Site(site) => &self.sites.sockets[site + 1],
+            Sender::Host => &self.kernel.sites.sockets[0],
+            Sender::Site(site) => &self.kernel.sites.sockets[site + 1],
         };
         socket.send(&frame).context("cannot send a frame")?;
         let (mut heard, mut room) = ([0; REMOTES + 1], vec![0; 2048]);
         let mut end = clock::now() + ARRIVES;
         let mut is_settling = false;
         while clock::now() < end {
-            for (count, socket) in heard.iter_mut().zip(&self.sites.sockets) {
+            for (count, socket) in heard.iter_mut().zip(&self.kernel.sites.sockets) {
                 *count += times_heard(socket, &frame, &mut room);
             }
             if heard == expected && !is_settling {
@@ -212,7 +187,7 @@ impl Judge {
             }
             interrupt::sleep(Duration::from_millis(2))?;
         }
-        let packets = self.packets(From::Polder, &SEVERAL);
+        let packets = self.packets_of(From::Polder, &SEVERAL);
         let is_own = |(bytes, outer): &&(Vec<u8>, Outer)| bytes.get(outer.inside()) == Some(&frame[..]);
         let mut sent = packets.iter().filter(is_own).map(|(bytes, _)| destination(bytes)).collect::<Vec<_>>();
         sent.sort_unstable();
@@ -266,22 +241,25 @@ fn only(site: usize) -> Heard {
     heard
 }
 
-fn answers(judge: &mut Judge) -> anyhow::Result<()> {
+fn answers(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     for site in 0..REMOTES {
-        let namespace = judge.sites.namespaces[site].clone();
-        ensure!(wait_for_ping(&namespace, SEVERAL.near(), REACH)?, "remote {site}: no answer to any ping");
+        let namespace = judge.kernel.sites.namespaces[site].clone();
+        ensure!(
+            wait_for_ping(&namespace, SEVERAL.addresses()[0], REACH)?,
+            "remote {site}: no answer to any ping"
+        );
         ensure!(wait_for_ping(&judge.near, address(site), REACH)?, "remote {site} does not answer the host");
     }
     Ok(())
 }
 
-fn replicates(judge: &mut Judge) -> anyhow::Result<()> {
+fn replicates(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     [BROADCAST, GROUP, UNKNOWN]
         .into_iter()
         .try_for_each(|to| judge.expect(Sender::Host, (to, HOST), [0, 1, 1, 1], &SITES))
 }
 
-fn unicast(judge: &mut Judge) -> anyhow::Result<()> {
+fn unicast(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     for (site, remote) in SITES.into_iter().enumerate() {
         judge.speaks(site, station(site, 1))?;
         judge.expect(Sender::Host, (station(site, 1), HOST), only(site), &[remote])?;
@@ -289,7 +267,7 @@ fn unicast(judge: &mut Judge) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn moves(judge: &mut Judge) -> anyhow::Result<()> {
+fn moves(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     for site in [0, 2, 1] {
         judge.speaks(site, station(0, 2))?;
         judge.expect(Sender::Host, (station(0, 2), HOST), only(site), &[SITES[site]])?;
@@ -298,7 +276,7 @@ fn moves(judge: &mut Judge) -> anyhow::Result<()> {
 }
 
 /// The remote has replicated it to the others itself.
-fn floods_of_remotes(judge: &mut Judge) -> anyhow::Result<()> {
+fn floods_of_remotes(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     for site in 0..REMOTES {
         let mut expected = [1; REMOTES + 1];
         expected[site + 1] = 0;
@@ -308,7 +286,7 @@ fn floods_of_remotes(judge: &mut Judge) -> anyhow::Result<()> {
 }
 
 /// A station that Polder knows behind one remote, and another remote does not know at all.
-fn between_remotes(judge: &mut Judge) -> anyhow::Result<()> {
+fn between_remotes(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.speaks(1, station(1, 4))?;
     let before = judge.gateway.dropped("same-port")?;
     judge.expect(Sender::Site(0), (station(1, 4), station(0, 4)), [0, 0, 1, 1], &[])?;
@@ -316,25 +294,25 @@ fn between_remotes(judge: &mut Judge) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn bound(judge: &mut Judge) -> anyhow::Result<()> {
+fn bound(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     let last = REMOTES - 1;
     judge.expect(Sender::Host, (BOUND, HOST), only(last), &[SITES[last]])?;
     judge.speaks(0, BOUND)?;
     judge.expect(Sender::Host, (BOUND, HOST), only(last), &[SITES[last]])
 }
 
-fn learnt_by_kernel(judge: &mut Judge) -> anyhow::Result<()> {
+fn learnt_by_kernel(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.expect(Sender::Host, (BROADCAST, HOST), [0, 1, 1, 1], &SITES)?;
     let (host, polder) = (HOST.map(|byte| format!("{byte:02x}")).join(":"), ENDS.0[0].to_string());
-    for namespace in &judge.sites.namespaces {
-        let known = super::run(namespace, &format!("bridge fdb show dev {}", SEVERAL.interface()))?;
+    for namespace in &judge.kernel.sites.namespaces {
+        let known = run(namespace, &format!("bridge fdb show dev {}", SEVERAL.interface()))?;
         let line = known.lines().find(|line| line.starts_with(&host)).unwrap_or_default();
         ensure!(line.contains(&format!("dst {polder} ")), "{} knows: {line}", namespace.name());
     }
     Ok(())
 }
 
-fn shown(judge: &mut Judge) -> anyhow::Result<()> {
+fn shown(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.speaks(1, station(1, 5))?;
     let shown = judge.gateway.show("fdb")?;
     let mac = station(1, 5).map(|byte| format!("{byte:02x}")).join(":");
@@ -349,36 +327,36 @@ fn shown(judge: &mut Judge) -> anyhow::Result<()> {
 }
 
 /// A packet of a remote's kernel, from another address.
-fn strangers(judge: &mut Judge) -> anyhow::Result<()> {
+fn strangers(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.send(Sender::Site(0), (BROADCAST, station(0, 6)), [1, 0, 1, 1])?;
-    let packets = judge.packets(From::Kernel, &SEVERAL);
+    let packets = judge.packets_of(From::Kernel, &SEVERAL);
     let of_station = |(bytes, outer): &(Vec<u8>, Outer)| {
         bytes.get(outer.inside().start + 6..outer.inside().start + 12) == Some(&station(0, 6)[..])
     };
     let (mut frame, outer) =
         packets.into_iter().find(of_station).context("no packet of the kernel was seen")?;
     frame[29] = 99;
-    super::outer::seal_ip(&mut frame);
-    outer.seal(&mut frame);
+    outer.repair(&mut frame);
+    outer.seal_udp(&mut frame);
     judge.wire.inject(&frame)?;
     interrupt::sleep(QUIET)?;
-    let heard = times_heard(&judge.sites.sockets[0], &frame[outer.inside()], &mut [0; 2048]);
+    let heard = times_heard(&judge.kernel.sites.sockets[0], &frame[outer.inside()], &mut [0; 2048]);
     ensure!(heard == 0, "the host heard it {heard} times");
     Ok(())
 }
 
-fn reloads(judge: &mut Judge) -> anyhow::Result<()> {
+fn reloads(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.speaks(0, station(0, 7))?;
     judge.gateway.reload(&super::configuration(&[SITES[0], SITES[2]]))?;
     judge.expect(Sender::Host, (BROADCAST, HOST), [0, 1, 0, 1], &[SITES[0], SITES[2]])?;
     judge.expect(Sender::Host, (station(0, 7), HOST), only(0), &[SITES[0]])?;
     judge.gateway.reload(&super::configuration(&SITES))?;
-    answers(judge)?;
+    answers(judge, &SEVERAL)?;
     judge.expect(Sender::Host, (BROADCAST, HOST), [0, 1, 1, 1], &SITES)?;
     judge.expect(Sender::Host, (station(0, 7), HOST), only(0), &[SITES[0]])
 }
 
-fn ages(judge: &mut Judge) -> anyhow::Result<()> {
+fn ages(judge: &mut Judge, _: &Tunnel) -> anyhow::Result<()> {
     judge.speaks(2, station(2, 8))?;
     judge.expect(Sender::Host, (station(2, 8), HOST), only(2), &[SITES[2]])?;
     interrupt::sleep(Duration::from_secs(AGEING_SECONDS + 2))?;
@@ -390,19 +368,12 @@ pub(super) fn readdressed(frame: &[u8], (ip, mac): (Ipv4Addr, [u8; 6]), outer: &
     let mut copy = frame.to_vec();
     copy[..6].copy_from_slice(&mac);
     copy[30..34].copy_from_slice(&ip.octets());
-    super::outer::seal_ip(&mut copy);
-    outer.seal(&mut copy);
+    outer.repair(&mut copy);
+    outer.seal_udp(&mut copy);
     copy
 }
 
 /// True for a packet of the tunnel with several remotes.
 pub(super) fn is_of_several(frame: &[u8], outer: &Outer) -> bool {
     !outer.v6 && PORTS.contains(&outer.port(frame)) && outer.vni(frame) == SEVERAL.vni()
-}
-
-/// Source of an outer IPv4 packet, and its station.
-pub(super) fn source(frame: &[u8]) -> Option<(Ipv4Addr, [u8; 6])> {
-    let ip = frame.get(26..30)?;
-    let IpAddr::V4(ip) = IpAddr::from([ip[0], ip[1], ip[2], ip[3]]) else { return None };
-    Some((ip, *frame.get(6..12)?.first_chunk()?))
 }

@@ -1,5 +1,6 @@
 //! The tunnels of the examination: what they are at both ends.
 
+use crate::tunnels::Tunnel as _;
 use std::fmt::Write as _;
 
 /// The ends of tunnels of frames: Polder's, and the guest's.
@@ -9,7 +10,7 @@ pub(super) const PACKET_ENDS: [[&str; 2]; 2] = [["10.77.1.1", "10.77.1.2"], ["fd
 
 /// One tunnel, with the same options at both ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tunnel {
+pub(in crate::tunnels) struct Tunnel {
     pub(super) name: &'static str,
     pub(super) number: u8,
     /// True if it carries packets, and Polder routes them.
@@ -95,6 +96,20 @@ pub(super) const FULL_PACKETS_V6: Tunnel = Tunnel {
     ..FULL_V6
 };
 
+impl crate::tunnels::Tunnel for Tunnel {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn near(&self) -> String {
+        if self.routed { format!("10.79.{}.2", self.number) } else { format!("10.78.{}.1", self.number) }
+    }
+
+    fn far(&self) -> String {
+        format!("10.78.{}.2", self.number)
+    }
+}
+
 impl Tunnel {
     /// Its ends: Polder's, and the guest's.
     pub(super) fn ends(&self) -> [&'static str; 2] {
@@ -102,22 +117,13 @@ impl Tunnel {
         ends[usize::from(self.v6)]
     }
 
-    /// The address of the host's stack.
-    pub(super) fn host(&self) -> String {
-        if self.routed { format!("10.79.{}.2", self.number) } else { format!("10.78.{}.1", self.number) }
-    }
-
-    /// The guest's address inside.
-    pub(super) fn guest(&self) -> String {
-        format!("10.78.{}.2", self.number)
-    }
-
-    /// The same of IPv6, where packets are carried.
-    pub(super) fn host_v6(&self) -> String {
+    /// Addresses of IPv6, where packets are carried: the host's.
+    pub(super) fn near_v6(&self) -> String {
         format!("fd79:{}::2", self.number)
     }
 
-    pub(super) fn guest_v6(&self) -> String {
+    /// The guest's.
+    pub(super) fn far_v6(&self) -> String {
         format!("fd78:{}::2", self.number)
     }
 
@@ -175,27 +181,27 @@ impl Tunnel {
     }
 
     /// Commands for the host's end of the tunnel.
-    pub(super) fn near(&self) -> Vec<String> {
+    pub(super) fn host_commands(&self) -> Vec<String> {
         let (number, tap) = (self.number, self.tap());
-        let mut lines = vec![format!("ip address add {}/24 dev {tap}", self.host())];
+        let mut lines = vec![format!("ip address add {}/24 dev {tap}", self.near())];
         if self.routed {
-            lines.push(format!("ip address add {}/64 dev {tap} nodad", self.host_v6()));
+            lines.push(format!("ip address add {}/64 dev {tap} nodad", self.near_v6()));
         }
         lines.push(format!("ip link set {tap} up"));
         if self.routed {
-            lines.push(format!("ip route add {}/31 via 10.79.{number}.1", self.guest()));
-            lines.push(format!("ip -6 route add {}/127 via fd79:{number}::1", self.guest_v6()));
+            lines.push(format!("ip route add {}/31 via 10.79.{number}.1", self.far()));
+            lines.push(format!("ip -6 route add {}/127 via fd79:{number}::1", self.far_v6()));
         }
         lines
     }
 
     /// Commands for the guest's end of the tunnel.
-    pub(super) fn far(&self) -> Vec<String> {
+    pub(super) fn guest_commands(&self) -> Vec<String> {
         let (number, interface) = (self.number, self.interface());
         let bits = if self.routed { 31 } else { 24 };
-        let mut lines = vec![self.link(), format!("ip address add {}/{bits} dev {interface}", self.guest())];
+        let mut lines = vec![self.link(), format!("ip address add {}/{bits} dev {interface}", self.far())];
         if self.routed {
-            lines.push(format!("ip address add {}/127 dev {interface} nodad", self.guest_v6()));
+            lines.push(format!("ip address add {}/127 dev {interface} nodad", self.far_v6()));
         }
         let mtu = if self.cuts { " mtu 1500" } else { "" };
         lines.push(format!("ip link set {interface} up{mtu}"));

@@ -1,0 +1,230 @@
+//! Checks of each tunnel.
+
+use super::header::{CHECKSUM, ETHERNET_INSIDE, KEY, SEQUENCE};
+use super::{Check, Judge, Tunnel};
+use crate::tunnels::checks::{capable, congestion_in, congestion_out, some_pings, too_long};
+use crate::tunnels::outer::{Outer, ecn};
+use crate::tunnels::wire::From;
+use crate::tunnels::{Encapsulation as _, Tunnel as _};
+use anyhow::{Context as _, ensure};
+use polder_testbed::guest::agent::Request;
+use polder_testbed::{clock, interrupt};
+use std::time::Duration;
+
+/// Payloads of pings: the shortest, odd ones, the longest that fit whole, and those that have to be cut
+/// inside or outside.
+const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 1434, 1472, 4001];
+/// Bytes of one TCP connection.
+const TCP_BYTES: &str = "1M";
+/// Time for which the first packet may take to get through.
+const REACH: Duration = Duration::from_secs(15);
+/// Time limit for an operation of the guest that has to fail.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every check, in the order in which they are made.
+pub(super) const ALL: [Check; 9] = [
+    ("the other end answers", reaches),
+    ("pings of all sizes", ping_sizes),
+    ("long packets into the tunnel", long_packets),
+    ("outer fragments out of the tunnel", fragments),
+    ("TCP in both directions", tcp),
+    ("congestion on the way in", congestion_in),
+    ("congestion on the way out", congestion_out),
+    ("headers on the wire", headers),
+    ("the kernel counts no error", no_errors),
+];
+
+/// Further checks of tunnels that carry packets.
+pub(super) const ROUTED: [Check; 5] = [
+    ("pings of IPv6", pings_v6),
+    ("TCP over IPv6 in both directions", tcp_v6),
+    ("who is too long on the way hears of it", time_exceeded),
+    ("who is too big hears of it", too_big),
+    ("headers of IPv6 on the wire", headers),
+];
+
+/// Checks that find a broken encapsulator, those with the kernel's verdict first.
+pub(super) const TELLING: [Check; 5] = [
+    ("pings", some_pings),
+    ("long packets", long_packets),
+    ("congestion on the way in", capable),
+    ("the kernel counts no error", no_errors),
+    ("headers on the wire", headers),
+];
+
+/// Pings until the first answer: both ends have to find their neighbours.
+pub(super) fn reaches(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    let end = clock::now() + REACH;
+    while let Err(error) = judge.far(&format!("ping -q -c 1 -W 1 {}", tunnel.near())) {
+        ensure!(clock::now() < end, "no answer to any ping: {error:#}");
+        interrupt::sleep(Duration::from_millis(50))?;
+    }
+    // What came before that is nobody's fault.
+    judge.wire.forget();
+    let before = errors(judge, tunnel)?;
+    judge.kernel.baseline.insert(tunnel.number, before);
+    Ok(())
+}
+
+fn ping_sizes(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for size in PING_SIZES {
+        judge.far(&format!("ping -q -c 1 -W 3 -s {size} {}", tunnel.near()))?;
+    }
+    Ok(())
+}
+
+/// Packets of 1500 bytes that may be cut: Polder does it outside.
+fn long_packets(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    judge.near(&format!("ping -q -c 2 -i 0.02 -W 2 -M dont -s 1472 {}", tunnel.far()))?;
+    // A router cuts what is inside, unless it has promised to carry it.
+    let inside = tunnel.routed && !tunnel.promises;
+    let is_cut = |(frame, outer): &(Vec<u8>, Outer)| match inside {
+        true => outer.inner_is_cut(frame),
+        false => !outer.is_whole(),
+    };
+    ensure!(judge.packets(From::Polder).iter().any(is_cut), "nothing was cut");
+    Ok(())
+}
+
+/// The guest fragments packets over IPv4; over IPv6, where it does not, the wire fragments in its place.
+fn fragments(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    let before = reassembled(judge, tunnel)?;
+    judge.wire.ways().cuts = tunnel.v6;
+    let size = if tunnel.v6 { 1000 } else { 1472 };
+    let result = judge.far(&format!("ping -q -c 3 -i 0.02 -W 2 -M dont -s {size} {}", tunnel.near()));
+    judge.wire.ways().cuts = false;
+    result?;
+    let after = reassembled(judge, tunnel)?;
+    let is_cut = tunnel.v6 || tunnel.cuts;
+    ensure!(!is_cut || after >= before + 3, "{before} packets were put together, then {after}");
+    Ok(())
+}
+
+/// Number of packets that the tunnel has put together.
+fn reassembled(judge: &Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
+    let shown = judge.gateway.show("tunnels")?;
+    let name = tunnel.interface();
+    let rows =
+        polder_testbed::peers::polder::find(&shown, "tunnels").and_then(|rows| rows.as_array()).cloned();
+    let rows = rows.context("`polder show tunnels` has no rows")?;
+    let row = rows.iter().find(|row| row.get("name").and_then(|own| own.as_str()) == Some(&name));
+    let count = row.and_then(|row| row.pointer("/counters/reassembled")).and_then(|count| count.as_u64());
+    count.context("`polder show tunnels` does not say what was put together")
+}
+
+fn tcp(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for direction in ["", " -R"] {
+        let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.near());
+        judge.far(&line).with_context(|| format!("iperf3{direction}"))?;
+    }
+    Ok(())
+}
+
+/// Checks pings over IPv6; the sender of a packet that is too big gets a message at first.
+fn pings_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for size in [0_u16, 1, 64, 333, 1001, 1300, 1472, 4001] {
+        if size > 1001 {
+            // The first one may be what the sender hears of it for.
+            let _ = judge.far(&format!("ping -q -c 1 -W 1 -s {size} {}", tunnel.near_v6()));
+        }
+        judge.far(&format!("ping -q -c 1 -W 3 -s {size} {}", tunnel.near_v6()))?;
+    }
+    let outside = format!("ping -q -c 3 -i 0.02 -W 2 -s 1000 {}", tunnel.far_v6());
+    judge.near(&outside).map(drop)
+}
+
+fn tcp_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for direction in ["", " -R"] {
+        let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.near_v6());
+        judge.far(&line).with_context(|| format!("iperf3{direction}"))?;
+    }
+    Ok(())
+}
+
+/// Both families, with the router's address inside as the sender.
+fn time_exceeded(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for (to, router) in [tunnel.near(), tunnel.near_v6()].iter().zip(tunnel.routers()) {
+        let said =
+            judge.kernel.guest.try_ask(&Request::run(&format!("ping -c 1 -W 2 -t 1 {to}")), PATIENCE)?.text;
+        ensure!(said.contains("xceeded") && said.contains(&router), "no word of {router}: {said}");
+    }
+    Ok(())
+}
+
+/// The host's packets that may not be cut.
+fn too_big(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for (to, size) in [(tunnel.far(), 1470), (tunnel.far_v6(), 1450)] {
+        let said = too_long(judge, size, &to)?;
+        ensure!(said.contains("mtu") != tunnel.promises, "of {size} bytes it is said: {said}");
+    }
+    Ok(())
+}
+
+/// The interface's own counters of refused packets.
+fn errors(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for counter in ["rx_errors", "rx_crc_errors", "rx_fifo_errors", "rx_frame_errors", "rx_length_errors"] {
+        let path = format!("/sys/class/net/{}/statistics/{counter}", tunnel.interface());
+        sum += judge.kernel.read(&path)?.trim().parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+fn no_errors(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    let before = judge.kernel.baseline.get(&tunnel.number).copied().unwrap_or(0);
+    let now = errors(judge, tunnel)?;
+    ensure!(now == before, "{} errors of {}", now - before, tunnel.interface());
+    Ok(())
+}
+
+/// Every outer packet of the tunnel as it arrives: the fields that its configuration says, numbers one after
+/// the other, checksums that are right.
+fn headers(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    let (mut looked_at, mut last) = (0, None);
+    for (frame, outer) in judge.packets(From::Polder) {
+        if outer.v6 != tunnel.v6 {
+            continue;
+        }
+        let (class, ttl) = outer.class_and_ttl(&frame);
+        ensure!(outer.end <= frame.len(), "a length beyond the frame");
+        if outer.offset > 0 {
+            continue;
+        }
+        let gre = outer.gre(&frame).context("a GRE header that is cut short")?;
+        if gre.key != tunnel.key || !outer.is_from(&frame, tunnel.ends()[0]) {
+            continue;
+        }
+        let inner_ttl = outer.inner_ttl(&frame).filter(|_| tunnel.inherits);
+        ensure!(ttl == inner_ttl.unwrap_or(64), "a time to live of {ttl}");
+        let flags = [(CHECKSUM, tunnel.checksum), (KEY, tunnel.key.is_some()), (SEQUENCE, tunnel.sequence)];
+        let expected = flags.iter().filter(|(_, has)| *has).fold(0, |flags, (flag, _)| flags | flag);
+        ensure!(gre.flags == expected, "flags {:#06x} instead of {expected:#06x}", gre.flags);
+        let version = frame.get(outer.payload + gre.length).map_or(0, |first| first >> 4);
+        let protocol = match version {
+            _ if !tunnel.routed => ETHERNET_INSIDE,
+            6 => 0x86dd,
+            _ => 0x0800,
+        };
+        ensure!(gre.protocol == protocol, "the protocol type {:#06x}", gre.protocol);
+        // The host's packets have met one router; what that says itself has met none.
+        let hops = outer.inner_ttl(&frame).filter(|_| tunnel.routed);
+        ensure!(hops.is_none_or(|hops| matches!(hops, 63 | 64 | 254 | 255)), "{hops:?} hops left inside");
+        if outer.inner_is_echo(&frame) && tunnel.routed {
+            ensure!(hops == Some(63), "an echo with {hops:?} hops left");
+        }
+        ensure!(outer.has_right_checksum(&frame), "a wrong GRE checksum");
+        let limit = (tunnel.v6 && tunnel.limit).then_some(4);
+        ensure!(outer.limit == limit, "the encapsulation limit {:?}", outer.limit);
+        let marked = class & 3 == 3;
+        let inner = outer.inner(&frame).and_then(|inner| ecn(&frame, inner));
+        if let Some(inner) = inner.filter(|_| !marked) {
+            ensure!(class & 3 == inner, "ECN {} outside and {inner} inside", class & 3);
+        }
+        if let (Some(before), Some(number)) = (last, gre.sequence) {
+            ensure!(number == u32::wrapping_add(before, 1), "number {number} behind {before}");
+        }
+        (last, looked_at) = (gre.sequence, looked_at + 1);
+    }
+    ensure!(looked_at > 0, "no packet of the tunnel was seen");
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Judges from outside: each fills three rows with its verdict.
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::report::Better;
+use anyhow::Context as _;
+use polder_judges::Verdict;
+use polder_judges::lan78xx::judge as lan78xx;
+use polder_judges::tunnels::Kind;
+use std::path::Path;
+
+/// Rows of a judge: checks passed, checks failed, faults found.
+pub(super) type Rows = [&'static str; 3];
+
+/// Judge, and the rows that it fills.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge {
+    /// Its rows.
+    pub(super) rows: Rows,
+    /// Parts of the examination, and the kind of thread or machine of each.
+    pub(super) places: &'static [(&'static str, &'static str)],
+    /// Fails where the examination cannot run.
+    pub(super) available: fn() -> anyhow::Result<()>,
+    /// The examination, given the path of this program.
+    pub(super) examine: fn(&Path, &dyn Fn(&str)) -> anyhow::Result<Verdict>,
+}
+
+/// Names of the rows that begin with `prefix`.
+macro_rules! rows {
+    ($prefix:literal) => {
+        [
+            concat!($prefix, ".checks_passed"),
+            concat!($prefix, ".checks_failed"),
+            concat!($prefix, ".mutants_caught"),
+        ]
+    };
+}
+pub(super) use rows;
+
+/// Scenario that consists of one judge.
+struct Single {
+    name: &'static str,
+    about: &'static str,
+    judge: Judge,
+    promises: [Promise; 3],
+}
+
+/// Every judge with a scenario of its own.
+static SINGLE: [Single; 3] = [
+    Single {
+        name: "lan78xx-kernel",
+        about: "the kernel's driver for LAN78xx adapters judges the model of one",
+        judge: Judge {
+            rows: rows!("lan78xx_kernel"),
+            places: &[("the model", "thread of this process"), ("the guest", "emulated processor")],
+            available: || lan78xx::available().map(drop),
+            examine: lan78xx::examine,
+        },
+        promises: promises(rows!("lan78xx_kernel"), [Goal::None, Goal::Value(6.0)]),
+    },
+    Single {
+        name: "judge-gre",
+        about: "a Linux kernel's gretap, ip6gretap, gre and ip6gre judge Polder's",
+        judge: Judge {
+            rows: rows!("judge_gre"),
+            places: &[("the gateway", "process in a namespace"), ("the guest", "emulated processor")],
+            available: || Kind::Gre.available(),
+            examine: |program, says| Kind::Gre.examine(program, says),
+        },
+        promises: promises(rows!("judge_gre"), [Goal::None, Goal::Value(12.0)]),
+    },
+    Single {
+        name: "judge-vxlan",
+        about: "this machine's kernel judges Polder's VXLAN",
+        judge: Judge {
+            rows: rows!("judge_vxlan"),
+            places: &[("the gateway", "process in a namespace")],
+            available: || Kind::Vxlan.available(),
+            examine: |program, says| Kind::Vxlan.examine(program, says),
+        },
+        promises: promises(rows!("judge_vxlan"), [Goal::Value(30.0), Goal::Value(13.0)]),
+    },
+];
+
+/// Scenarios of the judges of the table.
+pub(super) const LAN78XX: Scenario = scenario::<0>();
+pub(super) const GRE: Scenario = scenario::<1>();
+pub(super) const VXLAN: Scenario = scenario::<2>();
+
+const fn scenario<const AT: usize>() -> Scenario {
+    let Single { name, about, promises, .. } = &SINGLE[AT];
+    Scenario { name, about, needs_root: true, promises, measure: |run| SINGLE[AT].judge.measure(run) }
+}
+
+/// Promises of a judge, with the goals of checks passed and faults found; no check may fail.
+pub(super) const fn promises([passed, failed, caught]: Rows, goals: [Goal; 2]) -> [Promise; 3] {
+    let unit = "checks";
+    [
+        Promise { name: passed, unit, better: Better::Higher, goal: goals[0] },
+        Promise { name: failed, unit, better: Better::Lower, goal: Goal::Value(0.0) },
+        Promise { name: caught, unit, better: Better::Higher, goal: goals[1] },
+    ]
+}
+
+impl Judge {
+    /// Holds the examination, unless nobody wants its rows.
+    pub(super) fn measure(&self, run: &mut Run) -> anyhow::Result<()> {
+        if let Some(verdict) = self.verdict(run, &self.rows)? {
+            record(run, self.rows[0], self.rows[1], &verdict);
+            record_faults(run, self.rows[2], &[verdict]);
+        }
+        Ok(())
+    }
+
+    /// Verdict of the examination; `None` if nobody wants it or it cannot run, when `skipped` rows are missing.
+    pub(super) fn verdict(&self, run: &mut Run, skipped: &[&str]) -> anyhow::Result<Option<Verdict>> {
+        if !run.wants_any(&self.rows) {
+            return Ok(None);
+        }
+        if let Err(reason) = (self.available)() {
+            run.skip(skipped, &format!("{reason:#}"));
+            return Ok(None);
+        }
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        for (what, how) in self.places {
+            run.place(what, "any", how);
+        }
+        (self.examine)(&program, &|what| run.says(what)).map(Some)
+    }
+}
+
+/// Records numbers of checks.
+pub(super) fn record(run: &mut Run, passed: &str, failed: &str, verdict: &Verdict) {
+    run.record_one(passed, count(verdict.passed.len()));
+    run.remark(passed, circumstances(verdict));
+    run.record_one(failed, count(verdict.failed.len()));
+    if !verdict.failed.is_empty() {
+        run.remark(failed, verdict.failed.join("; "));
+    }
+}
+
+/// Records the number of faults that were found.
+pub(super) fn record_faults(run: &mut Run, row: &str, verdicts: &[Verdict]) {
+    let all =
+        |list: fn(&Verdict) -> &Vec<String>| verdicts.iter().flat_map(list).cloned().collect::<Vec<_>>();
+    let (caught, missed) = (all(|verdict| &verdict.caught), all(|verdict| &verdict.missed));
+    run.record_one(row, count(caught.len()));
+    run.remark(row, caught.join("; "));
+    if !missed.is_empty() {
+        run.remark(row, format!("not found out: {}", missed.join(", ")));
+    }
+}
+
+/// The guest's kernel, throughput, duration, and the parts that took most of it.
+fn circumstances(verdict: &Verdict) -> String {
+    let kernel = Some(verdict.kernel.clone()).filter(|kernel| !kernel.is_empty());
+    let rates = verdict.mbit.iter().map(|(name, mbit)| format!("{name} {mbit:.0} Mbit/s"));
+    let rates = rates.collect::<Vec<_>>().join(", ");
+    let rates = (!rates.is_empty()).then(|| format!("TCP: {rates}"));
+    let mut parts = verdict.took.iter().collect::<Vec<_>>();
+    parts.sort_by(|one, other| other.1.cmp(&one.1));
+    let longest = parts.iter().take(4).map(|(what, time)| format!("{what} {:.1} s", time.as_secs_f64()));
+    let longest = longest.collect::<Vec<_>>().join(", ");
+    let took = format!("took {:.0} s, most of it: {longest}", verdict.duration().as_secs_f64());
+    [kernel, rates, Some(took)].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Number of a list's entries as a row has it.
+pub(super) fn count(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
+}
