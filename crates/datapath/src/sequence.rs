@@ -9,8 +9,6 @@
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
-
-
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::tunnel::{Tunnel, Tunnels};

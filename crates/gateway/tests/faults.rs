@@ -126,11 +126,7 @@ fn tables() -> Tables {
     let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("br0", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(3))).expect("a valid bridge");
     bridges.bind_static(0).expect("room for two");
-    Tables {
-        bridges,
-        longest_frame: 2000,
-        ..Tables::default()
-    }
+    Tables { bridges, longest_frame: 2000, ..Tables::default() }
 }
 
 /// A worker with a cable on either side, and a third queue.

@@ -48,12 +48,7 @@ impl Bench {
     fn new(workers: usize, queues: [usize; 2]) -> Self {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
         let tunnels = Tunnels::new([], []).expect("no tunnels");
-        let tables = Tables {
-            bridges: bridges(),
-            tunnels,
-            longest_frame: 2000,
-            ..Tables::default()
-        };
+        let tables = Tables { bridges: bridges(), tunnels, longest_frame: 2000, ..Tables::default() };
         let tables = Snapshot::new(tables);
         let wakeups = (0..workers).map(|_| Arc::new(Wakeup::new().expect("an event"))).collect::<Vec<_>>();
         let (report, _) = channel();

@@ -4,8 +4,8 @@
 //! stand in one table, written when a region is created. A line is taken back only when every
 //! frame of its region is home.
 
-use super::aliases::Aliases;
 use super::address::BufferAddress;
+use super::aliases::Aliases;
 use super::name::Frame;
 use crate::blocks::Blocks;
 use crate::mapping::Memory;

@@ -29,7 +29,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if !fast_paths.is_empty() {
             self.stages.route.publish(batch, PairTables { routers, tunnels, fast_paths }, self.context.now);
         }
-        let sent = route(batch, routers, &mut self.stages.route, &mut self.stages.scratch.routed, &mut self.context);
+        let sent =
+            route(batch, routers, &mut self.stages.route, &mut self.stages.scratch.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
             self.go_on_routed();

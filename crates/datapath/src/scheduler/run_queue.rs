@@ -6,7 +6,6 @@
 
 mod queues;
 
-
 use super::admission::AdmissionLimit;
 use super::budget::{BudgetController, MOST};
 use super::quantum::Quantum;

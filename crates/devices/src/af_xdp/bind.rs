@@ -4,7 +4,9 @@ use core::time::Duration;
 use polder_buffers::Region;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags,
+};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Method of moving packets between the device and the region.

@@ -1,7 +1,7 @@
 //! The XDP hook of programs that carry flows: tags stand in the frame, and nobody says what a sender on this
 //! machine has left to the device.
 
-use super::program::{Action, Counting, Sockets, CONTEXT_QUEUE};
+use super::program::{Action, CONTEXT_QUEUE, Counting, Sockets};
 use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, Target as _, need, network_order};

@@ -1,11 +1,11 @@
 //! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
 
 use super::attach;
+use super::bind::Transfer;
 use super::channels::{channels, find};
 use super::drive::{QueueIdentity, SoftirqPause};
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::program::Counting;
 use super::link::{self, LinkInfo, TransmitDrops};
 use super::napi::{Moderated, Moderation};
 use super::netdev::Features;
@@ -15,10 +15,10 @@ use super::options::{Hook, Mode, OnExit, Options};
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
+use super::program::Counting;
 use super::program::{Action, Sockets};
 use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
-use super::bind::Transfer;
 use super::socket::{self, Core, Refused, RingSizes, Rings};
 use super::sys;
 use super::thread;

@@ -32,8 +32,8 @@ mod ring;
 
 mod posted;
 
-mod channels;
 mod bind;
+mod channels;
 mod close;
 mod release;
 mod socket;
@@ -86,9 +86,9 @@ pub use netdev::{XdpSupport, takes_frames, xdp_support};
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
 pub use pin::{is_left_closed, prepare as prepare_pins};
-pub use release::release;
 pub use port::{LinkState, Opened, Port};
 pub use preflight::inspect;
+pub use release::release;
 pub use report::{Finding, Level, Report, STATE};
 pub use socket::Statistics;
 pub use suspend::Suspension;

@@ -4,11 +4,11 @@
 //! against the kernel itself.
 
 use super::drive::QueueIdentity;
-use super::socket::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
 use super::rx::{Receiver, Wants};
 use super::socket::Core;
+use super::socket::Statistics;
 use super::tx::{Limits, Transmitter};
 use crate::Receiving;
 use core::sync::atomic::AtomicU32;

@@ -5,10 +5,11 @@
 //! things where they can be seen and names the command that mends them.
 
 use super::attach::{OUR_PREFIX, program_name};
+use super::bind::Transfer;
+use super::channels::{self, Used};
 use super::control;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::channels::{self, Used};
 use super::link::{self, LinkInfo, Which};
 use super::napi;
 use super::netdev::{self, Features};
@@ -16,7 +17,6 @@ use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options};
 use super::pin::PinnedLink;
 use super::report::{Finding, Level, Report, STATE, finding};
-use super::bind::Transfer;
 use super::transfer::{self, LINK_OVERHEAD};
 use crate::bpf::Take;
 use polder_buffers::RegionOptions;

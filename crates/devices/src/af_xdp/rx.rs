@@ -13,13 +13,12 @@ pub(super) mod guard;
 mod open;
 mod parts;
 
-
-use crate::Receiving;
 use super::drive::{BUDGET, Driver, QueueIdentity, SoftirqPause};
-use super::socket::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
+use super::socket::Statistics;
+use crate::Receiving;
 use guard::Guard;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;

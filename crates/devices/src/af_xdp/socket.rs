@@ -133,7 +133,8 @@ pub(super) fn open(
     // 4. The rings, into our memory: Linux before 6.4 maps none of a bound socket.
     let rings = map(&socket, sizes).map_err(at("map the rings"))?;
     // 5. The binding, which the kernel refuses for a while after another socket has gone.
-    bind(&socket, interface, queue, transfer, sharing.as_deref().and_then(Core::socket)).map_err(at("bind to the queue"))?;
+    bind(&socket, interface, queue, transfer, sharing.as_deref().and_then(Core::socket))
+        .map_err(at("bind to the queue"))?;
     drop(sharing);
     let zero_copy = transfer.zero_copy;
     let ingress = Ingress::Kernel { socket, watch, interface, queue, zero_copy };

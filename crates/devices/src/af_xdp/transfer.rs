@@ -1,12 +1,12 @@
 //! Ways of moving packets between an interface and its sockets: which are tried, and what speaks against one.
 
+use super::bind::Transfer;
 use super::error::OpenError;
 use super::link::LinkInfo;
 use super::netdev::{self, Features};
 use super::options::{Hook, Mode};
 use super::rx::guard::whole_at_most;
-use super::bind::Transfer;
-use super::socket::{Refused};
+use super::socket::Refused;
 use rustix::io::Errno;
 
 /// Binds in the first of `transfers` that all queues take; what the others were refused for goes to `reasons`.

@@ -11,7 +11,6 @@
 mod chain;
 mod open;
 
-
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;

@@ -19,8 +19,8 @@ mod sleeping;
 mod stand;
 
 pub use contract::{Fault, Limits, Wire};
-pub use stand::Stand;
 use stand::Check;
+pub use stand::Stand;
 
 use crate::AnyQueue;
 use core::fmt;

@@ -1,7 +1,7 @@
 //! Budgets, batches, turns, order, and memory that runs out.
 
-use super::stand::{Check, Stand, content, same};
 use super::contract::Fault;
+use super::stand::{Check, Stand, content, same};
 use polder_buffers::{BATCH, Batch};
 use polder_datapath::port::{Budget, Turn};
 

@@ -1,7 +1,7 @@
 //! Order, room, lengths, chains, and frames that come back.
 
-use super::stand::{Check, Stand, content, same};
 use super::contract::Fault;
+use super::stand::{Check, Stand, content, same};
 use polder_buffers::{BATCH, Batch, Packet};
 
 /// Byte that differs between packets that share the others.

@@ -1,7 +1,7 @@
 //! Arming, races, wake-ups, unplugging.
 
-use super::stand::{Check, Stand, dressed, same, within};
 use super::contract::{Fault, Wire};
+use super::stand::{Check, Stand, dressed, same, within};
 use core::time::Duration;
 use polder_datapath::port::{Armed, Turn};
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -6,9 +6,9 @@ use super::layout::Layout;
 use super::options::{LAYER_2_MTU, OVERHEAD, Options, ReceiveFilter};
 use super::regs::{
     ADDRESS_VALID, ADDRESSES, CTRL, FCAH, FCAL, FCRTH, FCRTL, FCT, FCTTV, IMC, MTA, PBA, RADV, RAH, RAL,
-    RCTL, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS,
-    TADV, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, TIDV, TIPG, TIPG_COPPER, TXDCTL, TXDCTL_AT_ONCE, VET, VFTA,
-    ctrl, phy, rctl, rxcsum, tctl,
+    RCTL, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS, TADV, TCTL,
+    TDBAH, TDBAL, TDH, TDLEN, TDT, TIDV, TIPG, TIPG_COPPER, TXDCTL, TXDCTL_AT_ONCE, VET, VFTA, ctrl, phy,
+    rctl, rxcsum, tctl,
 };
 use super::ring::Ring;
 use crate::pci::ALL_ONES;

@@ -180,4 +180,3 @@ impl<R: Reader> Filled<R> {
         self.done.urb.buffer
     }
 }
-

@@ -25,8 +25,8 @@ pub mod descriptor;
 mod transport;
 
 pub(crate) mod control;
-pub(crate) mod function;
 mod devices;
+pub(crate) mod function;
 mod identify;
 mod incoming;
 mod packed;
@@ -48,9 +48,9 @@ pub mod usbfs;
 pub mod usbip;
 
 pub use control::ControlError;
+pub use identify::{Identified, IdentifyError, identify};
 pub use settings::{OpenError, Techniques};
 pub(crate) use settings::{Settings, urbs_within};
-pub use identify::{Identified, IdentifyError, identify};
 pub use status::{Connection, PortStatus, UrbMemory};
 pub use transport::{ClaimError, Completion, Setup, Speed, Status, Transport, Urb, UrbBuffer};
 

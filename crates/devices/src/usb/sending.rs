@@ -105,7 +105,13 @@ impl<W: Writer + Default> Sending<W> {
     }
 
     /// Copies the packets of a plan into a URB.
-    pub(super) fn fill(&mut self, plan: Plan, place: usize, buffer: &mut UrbBuffer, pool: &mut Pool) -> usize {
+    pub(super) fn fill(
+        &mut self,
+        plan: Plan,
+        place: usize,
+        buffer: &mut UrbBuffer,
+        pool: &mut Pool,
+    ) -> usize {
         let mut used = self.writer.begin(buffer);
         for packet in self.pending.drain(..plan.packets) {
             used = self.writer.push(&packet, buffer, used);

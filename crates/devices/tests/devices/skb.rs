@@ -216,7 +216,8 @@ fn offloads_survive_the_way_there_and_back() {
         veth("pdko0", "pdko1", "");
         let region = memory();
         let mut pool = region.pool();
-        let mut opened = open(&Options { segments, ..whole("pdko0") }, &region, None).expect("root opens a veth");
+        let mut opened =
+            open(&Options { segments, ..whole("pdko0") }, &region, None).expect("root opens a veth");
         if segments && !opened.port.udp_segments {
             common::skip(NAME, "the kernel is older than 6.2");
             continue;
@@ -364,7 +365,8 @@ fn what_exceeds_the_window_is_counted() {
     let region = memory();
     let mut pool = region.pool();
     let window_bytes = 64 << 10;
-    let mut opened = open(&Options { window_bytes, ..whole("pdkw0") }, &region, None).expect("root opens a veth");
+    let mut opened =
+        open(&Options { window_bytes, ..whole("pdkw0") }, &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkw1");
     for round in 1..=3_u64 {
         for _ in 0..200 {
@@ -401,7 +403,8 @@ fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
     veth("pdkq0", "pdkq1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&Options { queues: 2, ..whole("pdkq0") }, &region, None).expect("root opens a veth");
+    let mut opened =
+        open(&Options { queues: 2, ..whole("pdkq0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 2, "{:?}", opened.port.report);
     let (stack, peer) = (RawPeer::open(&tap_of("pdkq0")), RawPeer::open("pdkq1"));
     stack.send(&frame(60));
@@ -441,7 +444,8 @@ fn flows_spread_over_queues_whatever_hash_the_driver_sets() {
     veth("pdkh0", "pdkh1", "");
     let region = memory();
     let mut pool = region.pool();
-    let mut opened = open(&Options { queues: 4, ..whole("pdkh0") }, &region, None).expect("root opens a veth");
+    let mut opened =
+        open(&Options { queues: 4, ..whole("pdkh0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 4, "{:?}", opened.port.report);
     let driver = skb::set_hash("pdkh0", 1);
     let Ok(_driver) = driver else { return common::skip(NAME, "the kernel has no TCX") };
@@ -501,7 +505,10 @@ fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
     assert_eq!(opened.port.verdict(&frame(60)), Ok(XdpVerdict::Taken));
     assert_eq!(skb::foreign_programs(opened.port.interface.index, false), Ok(0));
     assert!(!kernel_hears());
-    assert!(matches!(open(&whole("pdkx0"), &region, None), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
+    assert!(matches!(
+        open(&whole("pdkx0"), &region, None),
+        Err(skb::OpenError::Interface(OpenError::InUse(_)))
+    ));
     drop(opened);
     assert!(kernel_hears(), "the program goes with the port");
     let closed = Options { on_exit: OnExit::Drop, ..whole("pdkx0") };

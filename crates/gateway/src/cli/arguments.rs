@@ -3,18 +3,18 @@
 mod port;
 mod which;
 
-pub(super) use which::Which;
-#[cfg(test)]
-pub(super) use port::PortName;
-pub(super) use port::{ModemAction, ModemCommand, PortAction, PortCommand, PortKeys};
 use super::baseline::Since;
 use crate::control::client::ClientError;
 use crate::show::What;
 use crate::trace::spec::LAYERS;
-use polder_datapath::wire::MacAddress;
 use clap::{Args, Parser, Subcommand};
+use polder_datapath::wire::MacAddress;
+#[cfg(test)]
+pub(super) use port::PortName;
+pub(super) use port::{ModemAction, ModemCommand, PortAction, PortCommand, PortKeys};
 use std::ffi::OsString;
 use std::path::PathBuf;
+pub(super) use which::Which;
 
 /// The station that packets come from which do not say it.
 pub(super) const SOURCE: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);

@@ -1,10 +1,10 @@
 //! `polder show`: views of a running gateway.
 
 use super::arguments::Show;
-use super::baseline::{Difference, Since};
-use super::screen::Screen;
 use super::baseline;
+use super::baseline::{Difference, Since};
 use super::failure::Failure;
+use super::screen::Screen;
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
 use crate::show::look::duration;

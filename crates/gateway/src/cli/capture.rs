@@ -2,10 +2,10 @@
 
 use super::arguments::{Capture, Stage};
 use super::ask::odd;
+use super::failure::{FAILED, Failure, WRONG};
 use super::output;
 use super::pcap::{ExpressionError, compile_apart};
 use super::screen::Screen;
-use super::failure::{FAILED, Failure, WRONG};
 use crate::capture::pcapng::{self, Totals};
 use crate::capture::{CaptureRequest, to_digits};
 use crate::control::client::{Client, ClientError};

@@ -2,8 +2,8 @@
 
 use super::arguments::{Diff, Reload, Which};
 use super::ask::odd;
-use super::screen::Screen;
 use super::failure::{Failure, WRONG, complain};
+use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask, Compared, Confirmed, ReloadRequest, Reloaded};
 use crate::show::Look;

@@ -2,8 +2,8 @@
 //! for it, at once.
 
 use super::arguments::Check;
-use super::screen::Screen;
 use super::failure::{FAILED, Failure, WRONG};
+use super::screen::Screen;
 use crate::config::model::Configuration;
 use crate::config::{LoadError, Report, load};
 use crate::runtime::preflight::{self, PreflightFinding, Severity};

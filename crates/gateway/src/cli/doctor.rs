@@ -1,7 +1,7 @@
 //! `polder doctor`: what this host costs a datapath.
 
-use super::failure::Failure;
 use super::arguments::Doctor;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::config::device::Device;
 use crate::config::load;

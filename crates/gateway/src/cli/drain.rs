@@ -1,8 +1,8 @@
 //! `polder drain`: others are to send their packets elsewhere; when they do, the gateway ends.
 
-use super::failure::Failure;
 use super::arguments::Drain;
 use super::ask::odd;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::clock::Clock;
 use crate::control::client::Client;

@@ -1,8 +1,8 @@
 //! `polder events` and `polder log`.
 
-use super::failure::Failure;
 use super::arguments::{Follow, Log};
 use super::ask::{is_passing, odd};
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};

@@ -1,8 +1,8 @@
 //! `polder modem`: the modem behind a port, and whether it is connected.
 
-use super::failure::Failure;
 use super::arguments::{ModemAction, ModemCommand};
 use super::ask::odd;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::clock::Clock;
 use crate::control::client::Client;

@@ -1,9 +1,9 @@
 //! `polder port`: a port comes, changes or goes while the gateway runs, and with `--persist` in a file of its own.
 
-use super::failure::Failure;
 use super::arguments::{PortAction, PortCommand, PortKeys};
 use super::ask::odd;
 use super::change::say;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::config::added::{changed, tables_of};
 use crate::control::client::Client;

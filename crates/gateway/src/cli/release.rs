@@ -1,7 +1,7 @@
 //! `polder release`: opens interfaces that were left closed, and gives PCI devices back to their drivers.
 
-use super::failure::Failure;
 use super::arguments::Release;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::control::client::{Client, DIRECTORY};
 use crate::control::{Answer, Ask};

@@ -2,8 +2,8 @@
 
 use super::arguments::{SOURCE, Trace as Arguments};
 use super::ask::odd;
-use super::screen::Screen;
 use super::failure::{Failure, WRONG};
+use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};
 use crate::show::ports::PortRow;

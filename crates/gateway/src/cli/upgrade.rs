@@ -3,9 +3,9 @@
 //! The program is started here and not by the gateway, whose confinement it would inherit. It gets the gateway's
 //! environment, log, network namespace and control group.
 
-use super::failure::Failure;
 use super::arguments::Upgrade;
 use super::ask::odd;
+use super::failure::Failure;
 use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};

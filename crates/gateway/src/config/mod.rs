@@ -49,8 +49,8 @@ mod values;
 pub mod vxlan;
 
 pub use buffers::Buffers;
-pub use diagnostics::{Diagnostic, Report, Severity};
 pub use changes::{Change, Changes, Difference, Restart};
+pub use diagnostics::{Diagnostic, Report, Severity};
 pub use difference::difference;
 pub use directory::directory_of;
 pub use gateway::default_control;

@@ -1,7 +1,9 @@
 //! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
 
+use super::contract::{
+    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, forward_groups, frames, receiving,
+};
 use super::network::{absent, endpoints, found_by, link_facts};
-use super::contract::{AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, forward_groups, frames, receiving};
 use super::skb;
 use super::skb::Spares;
 use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
@@ -10,9 +12,7 @@ use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
-use polder_devices::af_xdp::{
-    self, Ingress, Level, LocalPrefixes, OpenError, XdpVerdict, YieldWord,
-};
+use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, OpenError, XdpVerdict, YieldWord};
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
 use std::sync::Arc;

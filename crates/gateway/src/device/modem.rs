@@ -1,8 +1,8 @@
 //! Modems: opening them, the link and the addresses that follow from their network, what is shown of them.
 
-use super::lan78xx::{bus, common_row, transfers};
-use super::function::{blocks, numbers};
 use super::contract::{Facts, Handle, Link, OpenPort, PointToPoint};
+use super::function::{blocks, numbers};
+use super::lan78xx::{bus, common_row, transfers};
 use crate::config::model::Port;
 use crate::config::modem::Modem;
 use crate::config::router::InterfaceAddress;

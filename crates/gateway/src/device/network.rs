@@ -5,7 +5,9 @@ use crate::config::model::Configuration;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::{Carrier, Ends};
 use polder_datapath::wire::MacAddress;
-use polder_devices::af_xdp::{self, Level, LinkState, OpenError, Report, STATE, TunnelEndpoint, TunnelFields};
+use polder_devices::af_xdp::{
+    self, Level, LinkState, OpenError, Report, STATE, TunnelEndpoint, TunnelFields,
+};
 
 /// Findings of an interface's driver.
 pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {

@@ -1,7 +1,9 @@
 //! Linux interfaces, through a TAP that keeps checksums, segments and VLAN tags.
 
+use super::contract::{
+    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, forward_groups, receiving,
+};
 use super::network::{endpoints, found_by, link_facts};
-use super::contract::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, forward_groups, receiving};
 use super::tap;
 use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
 use anyhow::Result;

@@ -1,9 +1,9 @@
 //! USB network functions: the driver that follows from the descriptors, and what is plugged in.
 
+use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use super::function::{blocks, numbers};
 use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
 use super::modem;
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::AdapterLocation;
 use crate::config::model::{Configuration, Port};
 use crate::config::usb::UsbPlace;

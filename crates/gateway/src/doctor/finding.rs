@@ -48,7 +48,13 @@ impl Finding {
     }
 
     /// A setting that costs something, and the commands that change it and change it back.
-    pub(super) fn costly(of: &str, topic: &'static str, text: impl Into<String>, change: &str, undo: &str) -> Self {
+    pub(super) fn costly(
+        of: &str,
+        topic: &'static str,
+        text: impl Into<String>,
+        change: &str,
+        undo: &str,
+    ) -> Self {
         let mut finding = Self::new(of, topic, State::Costly, text);
         (finding.change, finding.undo) = (Some(change.to_owned()), Some(undo.to_owned()));
         finding

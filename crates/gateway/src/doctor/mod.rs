@@ -13,7 +13,6 @@ mod tests;
 pub use finding::{Finding, Host, State};
 pub use measure::{Measured, measure};
 
-
 impl Host {
     /// All findings about the host, and about these of its interfaces.
     #[must_use]

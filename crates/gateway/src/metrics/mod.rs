@@ -23,7 +23,6 @@ mod tests;
 mod traffic;
 mod workers;
 
-pub use rows::{GatewayState, Rows};
 use crate::show::ports::PortRow;
 use family::encode_all;
 use ports::Behind;
@@ -31,6 +30,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+pub use rows::{GatewayState, Rows};
 use std::fmt;
 
 /// Prefix of all names.

@@ -2,8 +2,8 @@
 
 use super::family::Value::{Count, Nanos};
 use super::family::{BYTES, Family, Labels, NONE, SECONDS, Value};
-use super::workers::lost;
 use super::rows::{GatewayState, Rows};
+use super::workers::lost;
 use crate::show::buffers::{Buffers, PoolRow, TransferRow};
 use crate::show::routes::Routes;
 

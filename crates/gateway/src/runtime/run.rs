@@ -12,18 +12,18 @@
 //! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
 //! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
-use super::links::wait_for_links;
-use super::signals::{Signal, Signals, timespec};
 use super::announce::{announce, farewell};
 use super::confirmation::{Back, Pending};
 use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch};
+use super::links::wait_for_links;
 use super::manager::{Manager, NotifyState};
 use super::metrics;
 use super::preflight::tags;
-use super::shared::{SharedGateway, lock};
 use super::service::{Service, closing, named, open as open_again};
+use super::shared::{SharedGateway, lock};
+use super::signals::{Signal, Signals, timespec};
 use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
 use crate::clock::Clock;

@@ -5,8 +5,6 @@
 mod bridges;
 mod tunnels;
 
-use bridges::{bridge_row, places};
-use tunnels::tunnels;
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
 use super::shared::lock;
@@ -25,6 +23,7 @@ use crate::show::ports::{BypassedRow, PortRow, SegmentRow, YieldRow};
 use crate::show::routes::Routes;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
+use bridges::{bridge_row, places};
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, FdbTime};
@@ -35,6 +34,7 @@ use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use tunnels::tunnels;
 
 /// One view of the gateway as it is, or its rows of that name, address or number; drops also of the last `since_seconds`,
 /// or of the time that the gateway knows of.

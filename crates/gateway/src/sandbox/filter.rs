@@ -1,7 +1,7 @@
 //! The table of calls as a program of the kernel's (seccomp).
 
-use super::role::Role;
 use super::calls::{When, calls};
+use super::role::Role;
 use super::sys::install;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,

@@ -21,9 +21,9 @@ mod sys;
 
 use crate::config::model::{Configuration, Listen, OnExit};
 use crate::device;
-pub use role::Role;
 use places::Own;
 use polder_devices::af_xdp;
+pub use role::Role;
 use std::path::Path;
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
 //! Rows of a USB adapter in `polder show ports`.
 
-use super::look::{Look, grouped, percent};
 use super::counters::subtract_all;
+use super::look::{Look, grouped, percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Rows of a PCI device in `polder show ports`.
 
-use super::look::{Look, grouped};
 use super::counters::subtract_all;
+use super::look::{Look, grouped};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -13,8 +13,8 @@
 //! rail at its stage, with a reason.
 
 use super::counters::Law;
-use super::look::{Look, duration, mean, percent, ratio};
 use super::look::width;
+use super::look::{Look, duration, mean, percent, ratio};
 use polder_datapath::counters::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

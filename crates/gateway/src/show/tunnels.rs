@@ -1,7 +1,7 @@
 //! `polder show tunnels`.
 
-use super::look::{Look, duration};
 use super::counters::subtract_all;
+use super::look::{Look, duration};
 use super::table::{Align, Table, pad};
 use crate::bfd::Diagnostic;
 use polder_datapath::tunnel::TunnelCounters;

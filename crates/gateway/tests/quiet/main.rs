@@ -92,11 +92,7 @@ fn tables() -> Tables {
     let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
     let bridge = BridgeOptions::new("br0", vec![member(0), member(1)], fdb);
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
-    Tables {
-        bridges,
-        longest_frame: 2000,
-        ..Tables::default()
-    }
+    Tables { bridges, longest_frame: 2000, ..Tables::default() }
 }
 
 struct Runner {

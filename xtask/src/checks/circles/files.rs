@@ -129,19 +129,22 @@ fn compare(circles: &[Circle], list: &[Accepted]) -> Vec<String> {
             None => {
                 found.push(format!("crates/{crate_name}: {count} files in a circle: {}", uses.join("; ")))
             }
-            Some(Accepted { member, files, .. }) if count > *files => found
-                .push(format!("crates/{crate_name}: {count} files in the circle of {member}, {files} at most")),
+            Some(Accepted { member, files, .. }) if count > *files => found.push(format!(
+                "crates/{crate_name}: {count} files in the circle of {member}, {files} at most"
+            )),
             Some(_) => {}
         }
     }
     let is_gone = |accepted: &&Accepted| {
-        !circles.iter().any(|circle| {
-            circle.find_in(list).is_some_and(|entry| entry.member == accepted.member)
-        })
+        !circles
+            .iter()
+            .any(|circle| circle.find_in(list).is_some_and(|entry| entry.member == accepted.member))
     };
     let gone = list.iter().filter(is_gone);
     found.extend(gone.map(|Accepted { crate_name, member, .. }| {
-        format!("crates/{crate_name}: {member} is in no circle of its own: take it off the list of accepted ones")
+        format!(
+            "crates/{crate_name}: {member} is in no circle of its own: take it off the list of accepted ones"
+        )
     }));
     found
 }
@@ -292,10 +295,8 @@ mod tests {
     use super::*;
 
     fn circles(files: &[(&str, &str)]) -> Vec<Circle> {
-        let files: Vec<_> = files
-            .iter()
-            .map(|(path, text)| (format!("crates/top/src/{path}"), (*text).to_owned()))
-            .collect();
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| (format!("crates/top/src/{path}"), (*text).to_owned())).collect();
         among_files(&files).expect("Rust")
     }
 
@@ -308,7 +309,9 @@ mod tests {
         let parent = "mod a; mod b; pub use a::A; pub(crate) use b::{B as C, *};";
         let other = ("m/b.rs", "use super::A; pub struct B; pub struct D;");
         assert_eq!(count(&[("m/mod.rs", parent), ("m/a.rs", "pub struct A;"), other]), 0);
-        for back in ["use super::C;", "use crate::m::D;", "fn f() { super::b::B }", "use super::b; fn f(_: b::B) {}"] {
+        for back in
+            ["use super::C;", "use crate::m::D;", "fn f() { super::b::B }", "use super::b; fn f(_: b::B) {}"]
+        {
             let text = format!("{back} pub struct A;");
             let found = circles(&[("m/mod.rs", parent), ("m/a.rs", &text), other]);
             assert_eq!(found.len(), 1, "{back}");
@@ -320,7 +323,8 @@ mod tests {
     fn a_parent_that_calls_and_defines_is_in_a_circle_with_its_child() {
         let child = ("m/a.rs", "use super::Own; pub fn f(_: Own) {}");
         assert_eq!(count(&[("m.rs", "mod a; pub use a::f; pub struct Own;"), child]), 0);
-        for uses in ["fn g() { a::f(Own) }", "use a::f; fn g() { f(Own) }", "pub use a::f; fn g() { f(Own) }"] {
+        for uses in ["fn g() { a::f(Own) }", "use a::f; fn g() { f(Own) }", "pub use a::f; fn g() { f(Own) }"]
+        {
             let text = format!("mod a; pub struct Own; {uses}");
             assert_eq!(count(&[("m.rs", &text), child]), 1, "{uses}");
         }

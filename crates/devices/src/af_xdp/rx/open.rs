@@ -1,12 +1,12 @@
 //! Opening and closing of a receiver.
 
-use super::{Receiver, Wants};
 use super::guard::Guard;
+use super::{Receiver, Wants};
 use crate::af_xdp::drive::Driver;
-use crate::af_xdp::socket::Statistics;
 use crate::af_xdp::posted::Posted;
 use crate::af_xdp::ring::{Consumer, Descriptor, Producer};
 use crate::af_xdp::socket::Core;
+use crate::af_xdp::socket::Statistics;
 use crate::af_xdp::transfer::single_frame;
 use polder_buffers::Packet;
 use polder_datapath::scheduler::{Ageing, WIRE};

@@ -9,13 +9,13 @@
 //!         count, change the tag, put outer headers in front, redirect ◀────────┘
 //! ```
 
-use crate::bpf::admit::send_up;
 use super::encapsulate;
 use super::entry::{
     BYTES, EGRESS, INTERFACE, MARKS, MOVES, NO_FENCE, OPENED, OUTER_BYTES, PACKETS, SINCE, TAGGED, VERSION,
 };
 use super::hook::Hook;
 use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT, WAYS};
+use crate::bpf::admit::send_up;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::checks::Check;

@@ -408,5 +408,3 @@ pub fn status_name(status: u32) -> &'static str {
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
 }
-
-

@@ -18,12 +18,12 @@
 //! A step that fails is tried again after a pause that grows. A PIN that was refused never is: three wrong ones
 //! lock the SIM.
 
-pub use super::state::{ModemState, SessionState, Step, Wanted};
 use super::message::{Assembler, Body, Command, Message, MessageFault, ProtocolError, Request, fragments};
 use super::service::{
     Access, BASIC_CONNECT, Connection, DeviceCaps, IpConfiguration, PIN_1, PacketService, PinState, Radio,
     Ready, Registration, Writer, command, connect, signal, status_name,
 };
+pub use super::state::{ModemState, SessionState, Step, Wanted};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 

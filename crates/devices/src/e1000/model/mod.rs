@@ -25,8 +25,8 @@ mod serial;
 mod space;
 mod transmit;
 
-pub use options::Options;
 pub use faulty::{Fault, FaultyDevice, Mutant};
+pub use options::Options;
 pub use space::Window;
 
 use super::desc::Context;

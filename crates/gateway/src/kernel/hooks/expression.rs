@@ -245,4 +245,3 @@ pub(super) fn big(value: Option<&[u8]>) -> Option<u32> {
 pub(super) const DATA_VALUE: u16 = 1;
 
 pub(super) const DATA_VERDICT: u16 = 2;
-

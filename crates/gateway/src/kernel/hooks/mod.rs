@@ -28,8 +28,8 @@ pub mod tc;
 mod tests;
 pub mod walk;
 
-pub use port::{Answer, Port, Takes, Tunnel};
 pub use notices::{Noticed, Subscription};
+pub use port::{Answer, Port, Takes, Tunnel};
 pub use precedence::{Precedence, run_first};
 
 use links::Links;

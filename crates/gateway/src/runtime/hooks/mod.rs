@@ -3,8 +3,8 @@
 //!
 //! `docs/adr/0059-yield.md` has the reasons.
 
-mod eligible;
 mod answers;
+mod eligible;
 mod hold;
 mod listener;
 mod remedy;

@@ -1,7 +1,7 @@
 //! A thread that notices hooks which appear or go while the gateway runs, and decides which ports yield.
 
-use super::answers::{Answers, answer, appeared, concerns, event};
 use super::announce;
+use super::answers::{Answers, answer, appeared, concerns, event};
 use super::hold::Hold;
 use super::listener::listen;
 use super::yields::{YieldingPort, Yields};

@@ -39,7 +39,6 @@ use crate::config::model::{Configuration, Tunnel};
 use crate::supervise::{Loss, Thread, Threads};
 use engine::{Ending, Engine};
 use keys::WantedKeys;
-use wanted::{Accepts, Wanted};
 use polder_buffers::PortId;
 use polder_datapath::tunnel::TunnelState;
 use polder_datapath::units::Nanos;
@@ -49,6 +48,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wanted::{Accepts, Wanted};
 
 /// The longest time for which the thread sleeps.
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;

@@ -1,7 +1,7 @@
 //! Ports of patterns, which come and go with their interfaces.
 
-use super::{Seen, Service};
 use super::change::{named, with_ports};
+use super::{Seen, Service};
 use crate::config::patterns::Pattern;
 use crate::control::{Refusal, ReloadRequest, Reloaded};
 use crate::events::EventKind;

@@ -1,8 +1,8 @@
 //! Rows of bridges.
 
-use crate::runtime::gateway::Gateway;
 use crate::config::bridge::ranges;
 use crate::config::model::{Bridge, Configuration, Member, MemberVlan};
+use crate::runtime::gateway::Gateway;
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use polder_buffers::PortId;
 use polder_datapath::forward::{Fdb, FdbEntry, PortLearning};

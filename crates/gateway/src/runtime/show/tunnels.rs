@@ -1,8 +1,8 @@
 //! Rows of tunnels.
 
+use crate::config::model::Tunnel;
 use crate::runtime::gateway::Gateway;
 use crate::runtime::liveness::{Counts, KeepaliveStatus, SessionStatus};
-use crate::config::model::Tunnel;
 use crate::show::tunnels::{BfdRow, KeepaliveRow, TunnelRow};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;

@@ -213,4 +213,3 @@ impl<'a> Teller<'a> {
 fn sent_row(port: &str, is_answer: bool, bytes: &[u8]) -> SentRow {
     SentRow { port: port.to_owned(), is_answer, packet: brief(bytes), frame: to_digits(bytes) }
 }
-

@@ -13,8 +13,8 @@ mod outlet;
 mod rest;
 mod round;
 mod schedule;
-mod share;
 mod senders;
+mod share;
 
 pub use hand_over::HandOver;
 pub use messages::{Attachment, Command, Mesh, Report, SendPath};

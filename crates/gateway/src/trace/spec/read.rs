@@ -1,8 +1,8 @@
 //! From words to layers.
 
 use super::error::SpecError;
-use super::layers::LAYERS;
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
+use super::layers::LAYERS;
 use super::tokens::tokens;
 use super::words::{Words, nearest};
 use super::{LONGEST, Spec};

@@ -390,11 +390,7 @@ impl Path {
 
 /// Tables without routes, rules and fast paths.
 pub(crate) fn tables(bridges: Bridges, tunnels: Tunnels) -> Tables {
-    Tables {
-        bridges,
-        tunnels,
-        ..Tables::default()
-    }
+    Tables { bridges, tunnels, ..Tables::default() }
 }
 
 /// One transparent bridge that learns, with addresses that are bound to its members.

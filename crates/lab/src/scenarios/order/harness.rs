@@ -457,8 +457,5 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
     let bridge = BridgeOptions { static_entries, ..BridgeOptions::new("lan", members, fdb) };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2)))?;
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
-    Ok(Tables {
-        bridges,
-        ..Tables::default()
-    })
+    Ok(Tables { bridges, ..Tables::default() })
 }

@@ -17,7 +17,8 @@ pub(super) const LENGTH_MISMATCH: u32 = 3;
 pub(super) const HEADER: usize = 12;
 pub(super) const FRAGMENT: usize = 20;
 /// The service Basic Connect.
-pub(super) const BASIC_CONNECT: [u8; 16] = *b"\xa2\x89\xcc\x33\xbc\xbb\x8b\x4f\xb6\xb0\x13\x3e\xc2\xaa\xe6\xdf";
+pub(super) const BASIC_CONNECT: [u8; 16] =
+    *b"\xa2\x89\xcc\x33\xbc\xbb\x8b\x4f\xb6\xb0\x13\x3e\xc2\xaa\xe6\xdf";
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
 }

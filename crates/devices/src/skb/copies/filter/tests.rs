@@ -122,9 +122,7 @@ proptest! {
 #[test]
 fn filters_of_tcpdump_answer_as_the_datapath_does() {
     let mut frames = vec![vec![0; 15], vec![0xff; 60]];
-    for (kind, protocol, port) in
-        [(0x0800_u16, 6, 80), (0x0800, 17, 67), (0x86dd, 17, 68), (0x0806, 1, 9)]
-    {
+    for (kind, protocol, port) in [(0x0800_u16, 6, 80), (0x0800, 17, 67), (0x86dd, 17, 68), (0x0806, 1, 9)] {
         let mut frame = [&[2; 12][..], &kind.to_be_bytes()].concat();
         frame.extend(0..90);
         let version = if kind == 0x86dd { 0x60 } else { 0x45 };
@@ -146,14 +144,12 @@ fn filters_of_tcpdump_answer_as_the_datapath_does() {
         "arp or greater 95",
         "ip[2:2] - ((ip[0] & 0xf) << 2) > 20",
     ] {
-        let Ok(output) = Command::new("tcpdump").args(["-ddd", "-y", "EN10MB", expression]).output()
-        else {
+        let Ok(output) = Command::new("tcpdump").args(["-ddd", "-y", "EN10MB", expression]).output() else {
             eprintln!("skipped: there is no tcpdump");
             return;
         };
         let listed = String::from_utf8(output.stdout).expect("numbers");
-        let mut numbers =
-            listed.split_whitespace().skip(1).map(|number| number.parse::<u32>().expect("one"));
+        let mut numbers = listed.split_whitespace().skip(1).map(|number| number.parse::<u32>().expect("one"));
         let mut filter = Vec::new();
         while let Some(code) = numbers.next() {
             let [yes, no, k] = [(); 3].map(|()| numbers.next().expect("four numbers"));

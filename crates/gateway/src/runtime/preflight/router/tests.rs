@@ -10,10 +10,7 @@ const TWO: &str = "version = 1\n[port.lan]\ninterface = \"e0\"\nrole = \"router\
 fn interface(address: &str) -> Interface {
     Interface {
         mtu: 1500,
-        addresses: vec![(
-            address.parse().expect("an address"),
-            if address.contains(':') { 64 } else { 24 },
-        )],
+        addresses: vec![(address.parse().expect("an address"), if address.contains(':') { 64 } else { 24 })],
         forwards: [Some(true); 2],
         ..Interface::default()
     }
@@ -49,11 +46,7 @@ fn only(
 ) {
     let found = found(text, change);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (found[0].0.as_str(), found[0].1, found[0].2.as_str()),
-        (of, severity, topic),
-        "{found:?}"
-    );
+    assert_eq!((found[0].0.as_str(), found[0].1, found[0].2.as_str()), (of, severity, topic), "{found:?}");
     assert!(found[0].3.contains(remedy), "{found:?}");
 }
 
@@ -162,11 +155,7 @@ fn routes_by_other_interfaces_are_left_to_the_kernel() {
     let seen = judge(&configuration, &machine);
     let told = seen.iter().find(|seen| seen.topic == "kernel").expect("it is said");
     assert_eq!(told.severity, Severity::Fine);
-    assert!(
-        told.text.starts_with("vpn0 is no port: 10.66.0.0/24 is left to the kernel"),
-        "{}",
-        told.text
-    );
+    assert!(told.text.starts_with("vpn0 is no port: 10.66.0.0/24 is left to the kernel"), "{}", told.text);
     assert_eq!(found(TWO, left), []);
     let off = |machine: &mut Machine| {
         left(machine);
@@ -192,12 +181,7 @@ fn a_next_hop_on_no_link() {
     only(&text("10.7.0.1"), |_| {}, ("router", Severity::Warning, "next hop"), "lan, wan");
     assert_eq!(found(&text("10.0.1.77"), |_| {}), []);
     let with_port = |via: &str| format!("{}port = \"lan\"\n", text(via));
-    only(
-        &with_port("10.0.1.77"),
-        |_| {},
-        ("router", Severity::Warning, "next hop"),
-        "in no network of lan:",
-    );
+    only(&with_port("10.0.1.77"), |_| {}, ("router", Severity::Warning, "next hop"), "in no network of lan:");
 }
 
 #[test]

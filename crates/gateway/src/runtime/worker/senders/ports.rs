@@ -1,8 +1,8 @@
 //! Ports that a worker sends on: attached, given another queue, detached.
 
 use super::{Consumer, SendPath, Senders, Way};
-use crate::runtime::worker::outlet::Outlet;
 use crate::runtime::worker::NewQueue;
+use crate::runtime::worker::outlet::Outlet;
 use polder_buffers::{Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::scheduler::Backlog;
