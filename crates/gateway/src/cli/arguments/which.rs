@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 pub(in crate::cli) struct Which {
     /// The gateway's name; needed when several run.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
-    gateway: Option<String>,
+    pub(super) gateway: Option<String>,
     /// The gateway's control socket, when it is at another place than usual.
     #[arg(long, short, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub(super) socket: Option<PathBuf>,
 }
 
 impl Which {
