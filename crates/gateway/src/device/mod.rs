@@ -31,9 +31,9 @@ use anyhow::{Context as _, Result, anyhow};
 use contract::Driver;
 use polder_buffers::Region;
 
-fn driver(device: &Device) -> Box<dyn Driver + '_> {
+fn driver<'d>(device: &'d Device, spares: Option<&'d Spares>) -> Box<dyn Driver + 'd> {
     match device {
-        Device::Interface(name) => Box::new(interface::Interface { name, spares: None }),
+        Device::Interface(name) => Box::new(interface::Interface { name, spares }),
         Device::Tap(name) => Box::new(tap::Tap(name)),
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
         Device::Usb(place) => Box::new(usb::UsbDevice(place)),
@@ -52,10 +52,7 @@ pub fn open(
     region: &Region,
     spares: &Spares,
 ) -> Result<OpenPort> {
-    let driver = match &port.device {
-        Device::Interface(name) => Box::new(interface::Interface { name, spares: Some(spares) }),
-        other => driver(other),
-    };
+    let driver = driver(&port.device, Some(spares));
     let opened = lock(port, configuration)
         .and_then(|lock| Ok(OpenPort { lock, ..driver.open(port, configuration, region)? }));
     opened.with_context(|| format!("cannot open port {}", port.name))
@@ -105,19 +102,19 @@ pub fn why_not_passed(device: &Device) -> &'static str {
 
 /// Opens the device of `port` again on another thread; `None` for a device that is opened at once.
 pub fn slow_opening(port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
-    driver(&port.device).slow_opening(port, configuration)
+    driver(&port.device, None).slow_opening(port, configuration)
 }
 
 /// Obstacles on this machine to the device of `port`, found without touching it.
 pub fn inspect(port: &Port, configuration: &Configuration) -> Vec<Finding> {
     let taken = port.device.interface().and_then(|name| lock::other_gateway(name, configuration));
     let taken = taken.map(|text| Finding::new(Severity::Problem, "interface", text));
-    driver(&port.device).inspect(port, configuration).into_iter().chain(taken).collect()
+    driver(&port.device, None).inspect(port, configuration).into_iter().chain(taken).collect()
 }
 
 /// A device for people, as trace says it.
 pub fn describe(device: &Device) -> String {
-    driver(device).describe()
+    driver(device, None).describe()
 }
 
 /// The missing device, when an opening failed because the device is not there and may come; else `None`.
