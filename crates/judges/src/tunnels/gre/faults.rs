@@ -1,89 +1,88 @@
 //! Encapsulators with one fault: what the wire does to packets of an honest one.
 
-use super::header::{CHECKSUM, GRE, KEY, SEQUENCE};
+use super::header::{CHECKSUM, ETHERNET_INSIDE, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, Tunnel};
 use crate::tunnels::outer::{Outer, sum};
 use crate::tunnels::wire::Faulty;
 
+/// Change of an outer packet, where it applies to the packet.
+type Spoil = fn(&mut Vec<u8>, &Outer);
+
 /// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tunnels) enum Fault {
-    /// A bit of the GRE checksum is wrong.
-    Checksum,
-    /// The key is another tunnel's.
-    Key,
-    /// The IP header says less than there is.
-    Length,
-    /// The protocol type says IPv4.
-    Protocol,
-    /// Nothing is left of the time to live.
-    TimeToLive,
-    /// The outer header says nothing of congestion.
-    Ecn,
-    /// The sequence number stands still.
-    Sequence,
-    /// Later fragments begin eight bytes too late.
-    FragmentOffset,
-    /// A flag says that a field is there that is not.
-    Flags,
-    /// The protocol type is that of the other family.
-    Family,
-    /// An Ethernet header stands in front of the payload, whose type is that of a packet.
-    LinkHeader,
-    /// The router has not counted.
-    Hops,
-}
-
-impl Fault {
-    /// All of them.
-    pub(super) const ALL: [Self; 12] = [
-        Self::Checksum,
-        Self::Key,
-        Self::Length,
-        Self::Protocol,
-        Self::TimeToLive,
-        Self::Ecn,
-        Self::Sequence,
-        Self::FragmentOffset,
-        Self::Flags,
-        Self::Family,
-        Self::LinkHeader,
-        Self::Hops,
-    ];
-
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tunnels) struct Fault {
+    name: &'static str,
     /// The tunnels, one over each family, that it is looked for in.
-    pub(super) fn tunnels(self) -> [&'static Tunnel; 2] {
-        match self {
-            Self::Family | Self::LinkHeader | Self::Hops => [&FULL_PACKETS, &FULL_PACKETS_V6],
-            Self::Checksum
-            | Self::Key
-            | Self::Length
-            | Self::Protocol
-            | Self::TimeToLive
-            | Self::Ecn
-            | Self::Sequence
-            | Self::FragmentOffset
-            | Self::Flags => [&FULL, &FULL_V6],
-        }
-    }
+    pub(super) tunnels: [&'static Tunnel; 2],
+    spoil: Spoil,
 }
+
+const fn fault(name: &'static str, spoil: Spoil) -> Fault {
+    Fault { name, tunnels: [&FULL, &FULL_V6], spoil }
+}
+
+/// A fault of tunnels that carry packets.
+const fn of_packets(name: &'static str, spoil: Spoil) -> Fault {
+    Fault { name, tunnels: [&FULL_PACKETS, &FULL_PACKETS_V6], spoil }
+}
+
+/// All of them.
+pub(super) const FAULTS: &[Fault] = &[
+    fault("wrong-checksum", |frame, outer| {
+        if let Some(field) = field(frame, outer, CHECKSUM) {
+            frame[field] ^= 0x40;
+        }
+    }),
+    fault("wrong-key", |frame, outer| {
+        let Some(field) = field(frame, outer, KEY) else { return };
+        frame[field + 3] ^= 0x40;
+        outer.seal_gre(frame);
+    }),
+    fault("short-length", |frame, outer| outer.set_end(frame, outer.end.saturating_sub(6))),
+    fault("wrong-protocol-type", |frame, outer| {
+        if outer.offset == 0 {
+            set_type(frame, outer, [0x08, 0x00]);
+        }
+    }),
+    fault("time-to-live-0", |frame, outer| outer.set_ttl(frame, 0)),
+    fault("ecn-not-propagated", |frame, outer| {
+        let (class, _) = outer.class_and_ttl(frame);
+        outer.set_class(frame, class & !3);
+    }),
+    fault("sequence-repeated", |frame, outer| {
+        let Some(field) = field(frame, outer, SEQUENCE) else { return };
+        frame[field..field + 4].copy_from_slice(&[0, 0, 0, 1]);
+        outer.seal_gre(frame);
+    }),
+    fault("fragment-offset-wrong", |frame, outer| later_offset(frame, outer)),
+    fault("missing-field", |frame, outer| {
+        let Some(whole) = outer.without(frame, SEQUENCE).filter(|_| outer.offset == 0) else { return };
+        let flags = frame[outer.payload];
+        *frame = whole;
+        frame[outer.payload] = flags;
+    }),
+    of_packets("other-family", |frame, outer| {
+        let Some((protocol, _)) = packet(frame, outer) else { return };
+        set_type(frame, outer, if protocol == 0x0800 { [0x86, 0xdd] } else { [0x08, 0x00] });
+    }),
+    of_packets("link-header-inside", link_header),
+    of_packets("time-to-live-not-counted", |frame, outer| {
+        let Some((protocol, start)) = packet(frame, outer) else { return };
+        if protocol == 0x0800 && frame.len() >= start + 20 {
+            frame[start + 8] = frame[start + 8].wrapping_add(1);
+            frame[start + 10..start + 12].fill(0);
+            let checksum = !sum(&frame[start..start + 20]);
+            frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+        } else if let Some(hops) = frame.get_mut(start + 7) {
+            *hops = hops.wrapping_add(1);
+        }
+        outer.seal_gre(frame);
+    }),
+];
 
 impl Faulty for Fault {
     fn name(self) -> &'static str {
-        match self {
-            Self::Checksum => "wrong-checksum",
-            Self::Key => "wrong-key",
-            Self::Length => "short-length",
-            Self::Protocol => "wrong-protocol-type",
-            Self::TimeToLive => "time-to-live-0",
-            Self::Ecn => "ecn-not-propagated",
-            Self::Sequence => "sequence-repeated",
-            Self::FragmentOffset => "fragment-offset-wrong",
-            Self::Flags => "missing-field",
-            Self::Family => "other-family",
-            Self::LinkHeader => "link-header-inside",
-            Self::Hops => "time-to-live-not-counted",
-        }
+        self.name
     }
 
     fn read(frame: &[u8]) -> Option<Outer> {
@@ -95,103 +94,45 @@ impl Faulty for Fault {
     }
 
     fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
-        let at = outer.payload;
-        let is_first = outer.offset == 0;
-        match self {
-            Self::Checksum => {
-                if let Some(field) = outer.field(frame, CHECKSUM).filter(|_| is_first) {
-                    frame[field] ^= 0x40;
-                }
-            }
-            Self::Key => {
-                if let Some(field) = outer.field(frame, KEY).filter(|_| is_first) {
-                    frame[field + 3] ^= 0x40;
-                    outer.seal_gre(frame);
-                }
-            }
-            Self::Length => outer.set_end(frame, outer.end.saturating_sub(6)),
-            Self::Protocol if is_first => {
-                frame[at + 2..at + 4].copy_from_slice(&[0x08, 0x00]);
-                outer.seal_gre(frame);
-            }
-            Self::TimeToLive => outer.set_ttl(frame, 0),
-            Self::Ecn => {
-                let (class, _) = outer.class_and_ttl(frame);
-                outer.set_class(frame, class & !3);
-            }
-            Self::Sequence => {
-                if let Some(field) = outer.field(frame, SEQUENCE).filter(|_| is_first) {
-                    frame[field..field + 4].copy_from_slice(&[0, 0, 0, 1]);
-                    outer.seal_gre(frame);
-                }
-            }
-            Self::FragmentOffset if !is_first => {
-                let place = outer.fragment_header.map_or(20, |header| header + 2);
-                let step = if outer.v6 { 8 } else { 1 };
-                let word = u16::from_be_bytes([frame[place], frame[place + 1]]).wrapping_add(step);
-                frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
-                outer.set_end(frame, outer.end);
-            }
-            Self::Flags if is_first => {
-                if let Some(whole) = outer.without(frame, SEQUENCE) {
-                    let flags = frame[at];
-                    *frame = whole;
-                    frame[at] = flags;
-                }
-            }
-            Self::Family | Self::LinkHeader | Self::Hops if outer.is_whole() => {
-                self.spoil_packet(frame, outer);
-            }
-            Self::Protocol
-            | Self::FragmentOffset
-            | Self::Flags
-            | Self::Family
-            | Self::LinkHeader
-            | Self::Hops => {}
-        }
+        (self.spoil)(frame, outer);
     }
 }
 
-impl Fault {
-    /// Applies a fault of tunnels that carry packets.
-    fn spoil_packet(self, frame: &mut Vec<u8>, outer: &Outer) {
-        let Some((protocol, start)) = outer.inner(frame).filter(|inner| inner.0 != 0x6558) else { return };
-        match self {
-            Self::Family => {
-                let other = if protocol == 0x0800 { [0x86, 0xdd] } else { [0x08, 0x00] };
-                frame[outer.payload + 2..outer.payload + 4].copy_from_slice(&other);
-                outer.seal_gre(frame);
-            }
-            Self::LinkHeader => {
-                let [high, low] = protocol.to_be_bytes();
-                let link = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, high, low];
-                frame.splice(start..start, link);
-                outer.set_end(frame, outer.end + link.len());
-                if let Some(longer) = Outer::read(frame, GRE) {
-                    longer.seal_gre(frame);
-                }
-            }
-            Self::Hops if protocol == 0x0800 && frame.len() >= start + 20 => {
-                frame[start + 8] = frame[start + 8].wrapping_add(1);
-                frame[start + 10..start + 12].fill(0);
-                let checksum = !sum(&frame[start..start + 20]);
-                frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-                outer.seal_gre(frame);
-            }
-            Self::Hops if frame.len() >= start + 8 => {
-                frame[start + 7] = frame[start + 7].wrapping_add(1);
-                outer.seal_gre(frame);
-            }
-            Self::Hops
-            | Self::Checksum
-            | Self::Key
-            | Self::Length
-            | Self::Protocol
-            | Self::TimeToLive
-            | Self::Ecn
-            | Self::Sequence
-            | Self::FragmentOffset
-            | Self::Flags => {}
-        }
+/// The place of a field of GRE, in a first or only part.
+fn field(frame: &[u8], outer: &Outer, flag: u16) -> Option<usize> {
+    outer.field(frame, flag).filter(|_| outer.offset == 0)
+}
+
+/// Type and place of a whole packet without a link header.
+fn packet(frame: &[u8], outer: &Outer) -> Option<(u16, usize)> {
+    outer.inner(frame).filter(|(kind, _)| outer.is_whole() && *kind != ETHERNET_INSIDE)
+}
+
+fn set_type(frame: &mut [u8], outer: &Outer, kind: [u8; 2]) {
+    frame[outer.payload + 2..outer.payload + 4].copy_from_slice(&kind);
+    outer.seal_gre(frame);
+}
+
+/// Puts an Ethernet header in front of the payload, whose type is that of a packet.
+fn link_header(frame: &mut Vec<u8>, outer: &Outer) {
+    let Some((protocol, start)) = packet(frame, outer) else { return };
+    let [high, low] = protocol.to_be_bytes();
+    let link = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, high, low];
+    frame.splice(start..start, link);
+    outer.set_end(frame, outer.end + link.len());
+    if let Some(longer) = Outer::read(frame, GRE) {
+        longer.seal_gre(frame);
     }
+}
+
+/// Lets a later fragment begin eight bytes too late.
+fn later_offset(frame: &mut [u8], outer: &Outer) {
+    if outer.offset == 0 {
+        return;
+    }
+    let place = outer.fragment_header.map_or(20, |header| header + 2);
+    let step = if outer.v6 { 8 } else { 1 };
+    let word = u16::from_be_bytes([frame[place], frame[place + 1]]).wrapping_add(step);
+    frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
+    outer.set_end(frame, outer.end);
 }

@@ -20,7 +20,7 @@ use super::wire::{Far, Wire};
 use super::{Encapsulation, lay};
 use crate::examination::{Need, Verdict, require};
 use anyhow::{Context as _, bail};
-use faults::Fault;
+use faults::{FAULTS, Fault};
 use polder_testbed::command::{self, Running};
 use polder_testbed::guest::agent::{Answer, Request};
 use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel as GuestKernel, Model, Options};
@@ -120,7 +120,7 @@ impl Encapsulation for Kernel {
     type Tunnel = Tunnel;
     type Fault = Fault;
 
-    const FAULTS: &'static [Fault] = &Fault::ALL;
+    const FAULTS: &'static [Fault] = FAULTS;
 
     fn tunnels() -> Vec<&'static Tunnel> {
         TUNNELS.iter().collect()
@@ -133,7 +133,7 @@ impl Encapsulation for Kernel {
 
     /// One over each family.
     fn tunnels_of(fault: Fault) -> Vec<&'static Tunnel> {
-        fault.tunnels().to_vec()
+        fault.tunnels.to_vec()
     }
 
     fn telling(_: &Tunnel) -> &'static [Check] {

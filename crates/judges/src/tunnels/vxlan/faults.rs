@@ -6,85 +6,87 @@ use super::tunnel::{CHECKED, OVER_V6, PLAIN, Tunnel};
 use crate::tunnels::outer::{ETHERNET, Outer, Stations, sender, u16_at};
 use crate::tunnels::wire::Faulty;
 
+/// Packets that a broken replicator sends in place of one, given the packets to the other remotes; the last argument is
+/// true if the packet is for the last remote.
+type Replicate = fn(Vec<u8>, &mut dyn Iterator<Item = Vec<u8>>, bool) -> Vec<Vec<u8>>;
+
+/// Misdeed of a broken encapsulator.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// It spoils packets, whose checksum it then makes right.
+    Spoils(fn(&mut [u8], &Outer)),
+    /// It spoils the checksum.
+    Checksum(fn(&mut [u8], &Outer)),
+    /// It sends other packets in place of one to a tunnel with several remotes.
+    Replicates(Replicate),
+    /// It sends packets of one remote to another.
+    Relays,
+}
+
 /// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tunnels) enum Fault {
-    /// The network identifier is another network's.
-    Network,
-    /// The flag is missing that says that there is a network identifier.
-    Flag,
-    /// The UDP checksum is wrong.
-    Checksum,
-    /// The UDP checksum is missing over IPv6.
-    NoChecksum,
-    /// The UDP length says more than there is.
-    Length,
-    /// The packet is for another port.
-    Port,
-    /// All flows have one source port.
-    SourcePort,
-    /// The outer header says nothing of congestion.
-    Ecn,
-    /// Flooded frames do not get to one of several remotes.
-    MissingCopy,
-    /// One of several remotes gets everything twice.
-    SecondCopy,
-    /// Frames for one of several remotes go to another.
-    WrongRemote,
-    /// Frames for one of several remotes go to all.
-    AllRemotes,
-    /// Frames from one of several remotes go to another.
-    Relay,
-}
-
-impl Fault {
-    /// All of them.
-    pub(super) const ALL: [Self; 13] = [
-        Self::Network,
-        Self::Flag,
-        Self::Checksum,
-        Self::NoChecksum,
-        Self::Length,
-        Self::Port,
-        Self::SourcePort,
-        Self::Ecn,
-        Self::MissingCopy,
-        Self::SecondCopy,
-        Self::WrongRemote,
-        Self::AllRemotes,
-        Self::Relay,
-    ];
-
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tunnels) struct Fault {
+    name: &'static str,
     /// The tunnel that it is looked for in.
-    pub(super) fn tunnel(self) -> &'static Tunnel {
-        match self {
-            Self::Checksum => &CHECKED,
-            Self::NoChecksum => &OVER_V6,
-            Self::Network | Self::Flag | Self::Length | Self::Port | Self::SourcePort | Self::Ecn => &PLAIN,
-            Self::MissingCopy | Self::SecondCopy | Self::WrongRemote | Self::AllRemotes | Self::Relay => {
-                &SEVERAL
-            }
-        }
-    }
+    pub(super) tunnel: &'static Tunnel,
+    deed: Deed,
 }
+
+const fn fault(name: &'static str, tunnel: &'static Tunnel, deed: Deed) -> Fault {
+    Fault { name, tunnel, deed }
+}
+
+/// All of them.
+pub(super) const FAULTS: &[Fault] = &[
+    fault("wrong-vni", &PLAIN, Deed::Spoils(|frame, outer| frame[outer.vxlan() + 6] ^= 0x40)),
+    fault("no-flag", &PLAIN, Deed::Spoils(|frame, outer| frame[outer.vxlan()] &= !VALID)),
+    fault("wrong-checksum", &CHECKED, Deed::Checksum(|frame, outer| frame[outer.payload + 6] ^= 0x10)),
+    fault(
+        "zero-checksum-over-ipv6",
+        &OVER_V6,
+        Deed::Checksum(|frame, outer| frame[outer.payload + 6..outer.payload + 8].fill(0)),
+    ),
+    fault(
+        "long-length",
+        &PLAIN,
+        Deed::Spoils(|frame, outer| outer.set_length(frame, outer.end - outer.payload + 8)),
+    ),
+    fault("wrong-port", &PLAIN, Deed::Spoils(|frame, outer| frame[outer.payload + 3] ^= 0x01)),
+    fault(
+        "constant-source-port",
+        &PLAIN,
+        Deed::Spoils(|frame, outer| frame[outer.payload..outer.payload + 2].copy_from_slice(&[0xc0, 0])),
+    ),
+    fault(
+        "ecn-not-propagated",
+        &PLAIN,
+        Deed::Spoils(|frame, outer| {
+            let (class, _) = outer.class_and_ttl(frame);
+            outer.set_class(frame, class & !3);
+        }),
+    ),
+    fault(
+        "missing-copy",
+        &SEVERAL,
+        Deed::Replicates(|frame, _, is_last| if is_last { Vec::new() } else { vec![frame] }),
+    ),
+    fault(
+        "second-copy",
+        &SEVERAL,
+        Deed::Replicates(|frame, _, is_last| vec![frame; if is_last { 2 } else { 1 }]),
+    ),
+    fault("wrong-remote", &SEVERAL, Deed::Replicates(|_, others, _| others.take(1).collect())),
+    fault(
+        "unicast-to-all-remotes",
+        &SEVERAL,
+        Deed::Replicates(|frame, others, _| others.chain([frame]).collect()),
+    ),
+    fault("relay-between-remotes", &SEVERAL, Deed::Relays),
+];
 
 impl Faulty for Fault {
     fn name(self) -> &'static str {
-        match self {
-            Self::Network => "wrong-vni",
-            Self::Flag => "no-flag",
-            Self::Checksum => "wrong-checksum",
-            Self::NoChecksum => "zero-checksum-over-ipv6",
-            Self::Length => "long-length",
-            Self::Port => "wrong-port",
-            Self::SourcePort => "constant-source-port",
-            Self::Ecn => "ecn-not-propagated",
-            Self::MissingCopy => "missing-copy",
-            Self::SecondCopy => "second-copy",
-            Self::WrongRemote => "wrong-remote",
-            Self::AllRemotes => "unicast-to-all-remotes",
-            Self::Relay => "relay-between-remotes",
-        }
+        self.name
     }
 
     fn read(frame: &[u8]) -> Option<Outer> {
@@ -96,29 +98,32 @@ impl Faulty for Fault {
         Some((u16_at(frame, start + 12)?, start + ETHERNET))
     }
 
+    fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
+        match self.deed {
+            Deed::Spoils(spoil) => {
+                spoil(frame, outer);
+                outer.seal_udp(frame);
+            }
+            Deed::Checksum(spoil) => spoil(frame, outer),
+            Deed::Replicates(_) | Deed::Relays => {}
+        }
+    }
+
     fn copies(self, frame: Vec<u8>, outer: &Outer, stations: &Stations) -> Vec<Vec<u8>> {
-        if !is_of_several(&frame, outer) || matches!(self, Self::Relay) {
+        let Deed::Replicates(replicate) = self.deed else { return vec![frame] };
+        if !is_of_several(&frame, outer) {
             return vec![frame];
         }
         let to = frame.get(..6).and_then(|mac| mac.first_chunk()).copied().unwrap_or_default();
         let is_last = stations.get(&SITES[SITES.len() - 1]) == Some(&to);
         let others = stations.iter().filter(|(ip, mac)| SITES.contains(ip) && **mac != to);
-        let mut others = others.map(|(&ip, &mac)| readdressed(&frame, (ip, mac), outer));
-        if self == Self::WrongRemote {
-            others.next().into_iter().collect()
-        } else if self == Self::AllRemotes {
-            others.chain([frame.clone()]).collect()
-        } else if self == Self::MissingCopy && is_last {
-            Vec::new()
-        } else if self == Self::SecondCopy && is_last {
-            vec![frame.clone(), frame]
-        } else {
-            vec![frame]
-        }
+        let others = others.map(|(&ip, &mac)| readdressed(&frame, (ip, mac), outer));
+        let others = others.collect::<Vec<_>>();
+        replicate(frame, &mut others.into_iter(), is_last)
     }
 
     fn relayed(self, frame: &[u8], outer: &Outer, stations: &Stations) -> Option<Vec<u8>> {
-        if self != Self::Relay || !is_of_several(frame, outer) {
+        if !matches!(self.deed, Deed::Relays) || !is_of_several(frame, outer) {
             return None;
         }
         let (from, _) = sender(frame)?;
@@ -128,28 +133,5 @@ impl Faulty for Fault {
         relayed.copy_within(..6, 6);
         relayed.copy_within(30..34, 26);
         Some(readdressed(&relayed, (*ip, *mac), outer))
-    }
-
-    fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
-        let (udp, vxlan) = (outer.payload, outer.vxlan());
-        match self {
-            Self::Network => frame[vxlan + 6] ^= 0x40,
-            Self::Flag => frame[vxlan] &= !VALID,
-            Self::Checksum => frame[udp + 6] ^= 0x10,
-            Self::NoChecksum => frame[udp + 6..udp + 8].fill(0),
-            Self::Length => outer.set_length(frame, outer.end - udp + 8),
-            Self::Port => frame[udp + 3] ^= 0x01,
-            Self::SourcePort => frame[udp..udp + 2].copy_from_slice(&[0xc0, 0]),
-            Self::Ecn => {
-                let (class, _) = outer.class_and_ttl(frame);
-                outer.set_class(frame, class & !3);
-            }
-            Self::MissingCopy | Self::SecondCopy | Self::WrongRemote | Self::AllRemotes | Self::Relay => {
-                return;
-            }
-        }
-        if !matches!(self, Self::Checksum | Self::NoChecksum) {
-            outer.seal_udp(frame);
-        }
     }
 }

@@ -19,7 +19,7 @@ use super::wire::{Far, Wire};
 use super::{Encapsulation, enable_v6, lay, run};
 use crate::examination::{Need, Verdict, require};
 use anyhow::Context as _;
-use faults::Fault;
+use faults::{FAULTS, Fault};
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
@@ -89,7 +89,7 @@ impl Encapsulation for Kernel {
     type Tunnel = Tunnel;
     type Fault = Fault;
 
-    const FAULTS: &'static [Fault] = &Fault::ALL;
+    const FAULTS: &'static [Fault] = FAULTS;
 
     fn tunnels() -> Vec<&'static Tunnel> {
         TUNNELS.iter().chain([&SEVERAL]).collect()
@@ -100,7 +100,7 @@ impl Encapsulation for Kernel {
     }
 
     fn tunnels_of(fault: Fault) -> Vec<&'static Tunnel> {
-        vec![fault.tunnel()]
+        vec![fault.tunnel]
     }
 
     fn telling(tunnel: &Tunnel) -> &'static [Check] {
