@@ -7,7 +7,11 @@ mod bench;
 mod checks;
 mod mutants;
 
+use crate::examination::{Mutant, Verdict, finding};
+use anyhow::Context as _;
 use bench::Bench;
+use checks::CHECKS;
+use mutants::MUTANTS;
 use std::path::{Path, PathBuf};
 
 /// Folder of the programs that `scripts/cni-tools` builds, and the variable that names another one.
@@ -15,17 +19,6 @@ const FOLDER: &str = "/var/cache/polder/cni";
 const VARIABLE: &str = "POLDER_CNI";
 /// The programs.
 const PROGRAMS: [&str; 2] = ["cnitool", "host-local"];
-
-/// Outcome of a check.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Name of the check.
-    pub name: &'static str,
-    /// Reason why it has failed.
-    pub failure: Option<String>,
-    /// Numbers of a check that passed; may be empty.
-    pub remark: String,
-}
 
 /// Folder with `cnitool` and `host-local`.
 ///
@@ -40,42 +33,40 @@ pub fn available() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Runs every check with the program `polder`.
+/// Makes every check with the program `polder`. Names of passed checks are followed by their numbers, if they have any.
 ///
 /// # Errors
-/// When the namespaces cannot be made.
-pub fn run(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Result<Vec<Verdict>> {
+/// When there are no tools.
+pub fn examine(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let tools = available()?;
-    let verdict = |check: &checks::Check| {
-        says(check.name);
-        let outcome =
-            Bench::lay(polder, &tools, None, is_quick).and_then(|mut bench| (check.run)(&mut bench));
-        let (failure, remark) = match outcome {
-            Ok(remark) => (None, remark),
-            Err(error) => (Some(format!("{error:#}")), String::new()),
+    let mut verdict = Verdict::begin("");
+    for (name, ask) in CHECKS {
+        says(name);
+        let outcome = Bench::lay(polder, &tools, None, is_quick).and_then(|mut bench| ask(&mut bench));
+        let passed = match outcome.as_deref() {
+            Ok("") | Err(_) => (*name).to_owned(),
+            Ok(numbers) => format!("{name}: {numbers}"),
         };
-        Verdict { name: check.name, failure, remark }
-    };
-    Ok(checks::CHECKS.iter().map(verdict).collect())
+        verdict.note(&passed, outcome.map(drop));
+    }
+    Ok(verdict)
 }
 
-/// Runs each mutant's check; gives the names of those that were not caught, and the number of mutants.
+/// Gives each broken plugin the check that has to find it.
 ///
 /// # Errors
 /// When the namespaces cannot be made.
-pub fn missed(polder: &Path, says: &dyn Fn(&str)) -> anyhow::Result<(Vec<&'static str>, usize)> {
+pub fn look_for_mutants(polder: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let tools = available()?;
-    let mut missed = Vec::new();
-    for mutant in mutants::MUTANTS {
-        says(mutant.name);
-        let check = checks::CHECKS.iter().find(|check| check.name == mutant.check);
-        let check = check.ok_or_else(|| anyhow::anyhow!("there is no check {}", mutant.check))?;
-        let mut bench = Bench::lay(polder, &tools, Some(mutant.script), true)?;
-        if (check.run)(&mut bench).is_ok() {
-            missed.push(mutant.name);
-        }
+    let mut verdict = Verdict::begin("");
+    for Mutant(name, wanted, script) in MUTANTS {
+        says(name);
+        let check = CHECKS.iter().find(|(name, _)| name == wanted);
+        let check = check.with_context(|| format!("there is no check {wanted}"))?;
+        let mut bench = Bench::lay(polder, &tools, Some(*script), true)?;
+        verdict.conclude(name, finding([check], |ask| ask(&mut bench).map(drop))?);
     }
-    Ok((missed, mutants::MUTANTS.len()))
+    Ok(verdict)
 }
 
 #[cfg(test)]
@@ -84,11 +75,9 @@ mod tests {
 
     #[test]
     fn every_check_has_a_mutant_and_every_mutant_a_check() {
-        for check in checks::CHECKS {
-            assert!(mutants::MUTANTS.iter().any(|mutant| mutant.check == check.name), "{}", check.name);
-        }
-        for mutant in mutants::MUTANTS {
-            assert!(checks::CHECKS.iter().any(|check| check.name == mutant.check), "{}", mutant.name);
+        crate::examination::assert_complete(CHECKS, MUTANTS);
+        for (check, _) in CHECKS {
+            assert!(MUTANTS.iter().any(|mutant| mutant.1 == *check), "{check}");
         }
     }
 }

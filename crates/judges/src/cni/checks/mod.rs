@@ -8,30 +8,26 @@ use super::bench::Bench;
 use polder_testbed::topology::Namespace;
 use serde_json::Value;
 
-/// A check.
-pub(super) struct Check {
-    pub(super) name: &'static str,
-    /// Passes, with numbers that are worth telling.
-    pub(super) run: fn(&mut Bench) -> anyhow::Result<String>,
-}
+/// A check: its name, and a question whose answer is numbers that are worth telling.
+pub(super) type Check = (&'static str, fn(&mut Bench) -> anyhow::Result<String>);
 
 /// All of them.
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "add", run: calls::add },
-    Check { name: "check", run: calls::check },
-    Check { name: "twice", run: calls::twice },
-    Check { name: "delete", run: calls::delete },
-    Check { name: "out of order", run: calls::out_of_order },
-    Check { name: "namespace gone", run: trouble::namespace_gone },
-    Check { name: "failed ADD", run: trouble::failed_add },
-    Check { name: "gateway down", run: trouble::gateway_down },
-    Check { name: "restart", run: trouble::restart },
-    Check { name: "reloads", run: trouble::reloads },
-    Check { name: "pinned", run: traffic::pinned },
-    Check { name: "collect", run: calls::collect },
-    Check { name: "status", run: calls::status },
-    Check { name: "versions", run: calls::versions },
-    Check { name: "rate", run: traffic::rate },
+    ("add", calls::add),
+    ("check", calls::check),
+    ("twice", calls::twice),
+    ("delete", calls::delete),
+    ("out of order", calls::out_of_order),
+    ("namespace gone", trouble::namespace_gone),
+    ("failed ADD", trouble::failed_add),
+    ("gateway down", trouble::gateway_down),
+    ("restart", trouble::restart),
+    ("reloads", trouble::reloads),
+    ("pinned", traffic::pinned),
+    ("collect", calls::collect),
+    ("status", calls::status),
+    ("versions", calls::versions),
+    ("rate", traffic::rate),
 ];
 
 /// Remark of a check without numbers.

@@ -24,22 +24,21 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     let program = program()?;
     if run.wants(FAILED) {
-        let verdicts = cni::run(&program, run.is_quick(), &|name| run.says(&format!("CNI plugin: {name}")))?;
-        let failed = verdicts.iter().filter_map(|verdict| Some((verdict.name, verdict.failure.as_ref()?)));
-        let failed = failed.map(|(name, failure)| format!("{name}: {failure}")).collect::<Vec<_>>();
-        run.record_one(FAILED, failed.len() as f64);
-        let remarks = verdicts.iter().filter(|verdict| !verdict.remark.is_empty());
-        let remarks =
-            remarks.map(|verdict| format!("{}: {}", verdict.name, verdict.remark)).collect::<Vec<_>>();
-        run.remark(FAILED, format!("of {} checks; {}", verdicts.len(), remarks.join("; ")));
-        if !failed.is_empty() {
-            run.remark(FAILED, failed.join("; "));
+        let verdict =
+            cni::examine(&program, run.is_quick(), &|name| run.says(&format!("CNI plugin: {name}")))?;
+        run.record_one(FAILED, verdict.failed.len() as f64);
+        let numbers = verdict.passed.iter().filter(|check| check.contains(": ")).cloned();
+        let numbers = numbers.collect::<Vec<_>>().join("; ");
+        run.remark(FAILED, format!("of {} checks; {numbers}", verdict.passed.len() + verdict.failed.len()));
+        if !verdict.failed.is_empty() {
+            run.remark(FAILED, verdict.failed.join("; "));
         }
     }
     if run.wants(MISSED) {
-        let (missed, count) = cni::missed(&program, &|name| run.says(&format!("a plugin that {name}")))?;
-        run.record_one(MISSED, missed.len() as f64);
-        run.remark(MISSED, format!("of {count} mutants: {}", missed.join(", ")));
+        let verdict = cni::look_for_mutants(&program, &|name| run.says(&format!("a plugin that {name}")))?;
+        let count = verdict.caught.len() + verdict.missed.len();
+        run.record_one(MISSED, verdict.missed.len() as f64);
+        run.remark(MISSED, format!("of {count} mutants: {}", verdict.missed.join(", ")));
     }
     Ok(())
 }
