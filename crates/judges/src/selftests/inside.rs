@@ -1,7 +1,7 @@
 //! Selftests that run in a guest, whose kernel has features that this one lacks: `polder-lab` there
 //! is this very program.
 
-use super::{Part, Verdict};
+use super::{Outcome, Part};
 use anyhow::{Context as _, bail};
 use polder_testbed::guest::agent::{Answer, Request};
 use polder_testbed::guest::{Guest, Iommu, Kernel, Options};
@@ -20,7 +20,7 @@ pub(super) fn examine(
     program: &Path,
     parts: &[&'static Part],
     says: &dyn Fn(&str),
-) -> anyhow::Result<Vec<Verdict>> {
+) -> anyhow::Result<Vec<Outcome>> {
     let mut modules = parts.iter().flat_map(|part| part.modules).copied().collect::<Vec<_>>();
     modules.sort_unstable();
     modules.dedup();

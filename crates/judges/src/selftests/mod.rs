@@ -18,13 +18,12 @@ mod vlan;
 
 pub use inside::main as inside;
 
-use anyhow::ensure;
+use crate::examination::{Need, Verdict, require};
+use anyhow::Context as _;
 use net::{Fault, Forwarder, Net};
 use polder_testbed::guest::Guest;
-use polder_testbed::peers::polder;
-use polder_testbed::topology::{Topology, is_root};
-use polder_testbed::{clock, command, interrupt};
-use serde::{Deserialize, Serialize};
+use polder_testbed::interrupt;
+use polder_testbed::topology::Topology;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,36 +82,16 @@ const PARTS: [&Part; 11] = [
     &gre::MULTIPATH,
 ];
 
-/// Result of one selftest.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The selftest.
-    pub part: String,
-    /// Checks that passed with Polder.
-    pub passed: Vec<String>,
-    /// Checks that passed with the kernel and failed with Polder, or failed with the kernel, and why.
-    pub failed: Vec<String>,
-    /// Checks that were not made with Polder, and why.
-    pub skipped: Vec<String>,
-    /// Broken forwarders that were found.
-    pub caught: Vec<String>,
-    /// Broken forwarders that passed every check.
-    pub missed: Vec<String>,
-    /// Seconds that it took.
-    pub seconds: f64,
-}
+/// Name of a selftest, and its result with Polder. A check that fails with the kernel has failed.
+pub type Outcome = (String, Verdict);
 
 /// Fails where the selftests cannot run.
 ///
 /// # Errors
 /// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
-    ensure!(is_root(), "needs root for network namespaces");
-    for program in ["ip", "ping", "ethtool", "bridge", "nft", "sysctl"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/proc/sys/net/ipv6").exists(), "needs IPv6 in this machine's kernel");
-    polder::program().map(drop)
+    let programs = ["ip", "ping", "ethtool", "bridge", "nft", "sysctl"];
+    require(&[Need::Root, Need::Ipv6, Need::Polder], &programs)
 }
 
 /// True if a selftest needs kernel modules that only a guest has.
@@ -128,7 +107,7 @@ pub fn examine(
     program: &Path,
     wanted: &dyn Fn(&str) -> bool,
     says: &dyn Fn(&str),
-) -> anyhow::Result<Vec<Verdict>> {
+) -> anyhow::Result<Vec<Outcome>> {
     available()?;
     let chosen = PARTS.into_iter().filter(|part| wanted(part.name));
     let (here, there): (Vec<&'static Part>, Vec<&'static Part>) =
@@ -155,21 +134,16 @@ impl Part {
         PARTS.into_iter().find(|part| part.name == name)
     }
 
-    fn empty(&self) -> Verdict {
-        Verdict { part: self.name.to_owned(), ..Verdict::default() }
-    }
-
     /// A verdict without a run.
-    fn skipped(&self, reason: &str) -> Verdict {
-        let checks = self.checks.iter();
-        let skipped = checks.map(|check| format!("{}: {reason}", check.name)).collect();
-        Verdict { skipped, ..self.empty() }
+    fn skipped(&self, reason: &str) -> Outcome {
+        let mut verdict = Verdict::begin("");
+        verdict.skipped = self.checks.iter().map(|check| format!("{}: {reason}", check.name)).collect();
+        (self.name.to_owned(), verdict)
     }
 
     /// Runs the checks with both forwarders, and with the broken ones.
-    fn examine(&self) -> anyhow::Result<Verdict> {
-        let start = clock::now();
-        let mut verdict = self.empty();
+    fn examine(&self) -> anyhow::Result<Outcome> {
+        let mut verdict = Verdict::begin("");
         let mut topology = Topology::new()?;
         let kernel = (self.lay)(&mut topology, Forwarder::Kernel)?;
         let control = self.checks.iter().map(|check| (check.run)(&kernel)).collect::<Vec<_>>();
@@ -179,22 +153,16 @@ impl Part {
         }
         let polder = (self.lay)(&mut topology, Forwarder::Polder)?;
         for (check, control) in self.checks.iter().zip(control) {
-            let name = check.name;
-            match (control, check.lacks) {
-                (Err(error), _) => verdict.failed.push(format!("{name}: with the kernel: {error:#}")),
-                (Ok(()), Some(reason)) => verdict.skipped.push(format!("{name}: {reason}")),
-                (Ok(()), None) => match (check.run)(&polder) {
-                    Ok(()) => verdict.passed.push(name.to_owned()),
-                    Err(error) => verdict.failed.push(format!("{name}: {error:#}")),
-                },
+            match (control.context("with the kernel"), check.lacks) {
+                (Ok(()), Some(reason)) => verdict.skipped.push(format!("{}: {reason}", check.name)),
+                (control, _) => verdict.check(check.name, || control.and_then(|()| (check.run)(&polder)))?,
             }
-            interrupt::check()?;
         }
         if let Err(error) = polder.finish() {
-            verdict.failed.push(format!("every_packet_is_accounted_for: {error:#}"));
+            verdict.note("every_packet_is_accounted_for", Err(error));
         }
-        verdict.seconds = (clock::now() - start).as_secs_f64();
-        Ok(verdict)
+        verdict.ended("end");
+        Ok((self.name.to_owned(), verdict))
     }
 
     /// Runs the check that has to find a broken forwarder; the forwarder is whole again afterwards.
@@ -207,8 +175,7 @@ impl Part {
         net.break_it(None);
         net.be_patient(net::PATIENCE);
         mutant.end.iter().try_for_each(|line| net.tell(line))?;
-        let list = if found { &mut verdict.caught } else { &mut verdict.missed };
-        list.push(format!("{}: {}", mutant.name, mutant.check));
+        verdict.conclude(mutant.name, found.then(|| mutant.check.to_owned()));
         Ok(())
     }
 }

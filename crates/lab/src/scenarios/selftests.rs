@@ -1,9 +1,11 @@
 //! The kernel's forwarding selftests, rebuilt: the kernel as the forwarder, then Polder.
 
+use super::judges::count;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
 use anyhow::Context as _;
-use polder_judges::selftests::{self, Verdict};
+use polder_judges::Verdict;
+use polder_judges::selftests;
 
 const FAILED: &str = "selftests.checks_failed";
 const CAUGHT: &str = "selftests.mutants_caught";
@@ -72,12 +74,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let total = run.wants_any(&[FAILED, CAUGHT, ALL_MUTANTS]);
     let wants = |name: &str| total || ROWS.iter().any(|(part, rows)| *part == name && run.wants_any(rows));
     let verdicts = selftests::examine(&program, &wants, &|what| run.says(what))?;
-    for verdict in &verdicts {
-        record(run, verdict);
+    for (part, verdict) in &verdicts {
+        record(run, part, verdict);
     }
     if total {
-        let sum =
-            |list: fn(&Verdict) -> &Vec<String>| verdicts.iter().flat_map(list).cloned().collect::<Vec<_>>();
+        let sum = |list: fn(&Verdict) -> &Vec<String>| {
+            verdicts.iter().flat_map(|(_, verdict)| list(verdict)).cloned().collect::<Vec<_>>()
+        };
         let (failed, caught, missed) =
             (sum(|verdict| &verdict.failed), sum(|verdict| &verdict.caught), sum(|verdict| &verdict.missed));
         run.record_one(FAILED, count(failed.len()));
@@ -91,19 +94,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn record(run: &mut Run, verdict: &Verdict) {
-    let Some((_, rows)) = ROWS.iter().find(|(part, _)| *part == verdict.part) else { return };
+fn record(run: &mut Run, part: &str, verdict: &Verdict) {
+    let Some((_, rows)) = ROWS.iter().find(|(name, _)| *name == part) else { return };
     for (row, list) in rows.iter().zip([&verdict.passed, &verdict.failed, &verdict.skipped]) {
         run.record_one(row, count(list.len()));
-        run.remark(row, format!("{:.0} s", verdict.seconds));
+        run.remark(row, format!("{:.0} s", verdict.duration().as_secs_f64()));
         if !list.is_empty() {
             run.remark(row, list.join("; "));
         }
     }
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
 }
 
 #[cfg(test)]
