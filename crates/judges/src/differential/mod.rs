@@ -14,14 +14,11 @@ mod twin;
 mod view;
 mod watch;
 
-use anyhow::ensure;
+use crate::examination::{Need, Verdict, require};
 use cases::Case;
 use compare::Judgement;
-use polder_testbed::peers::polder;
-use polder_testbed::topology::{Topology, is_root};
-use polder_testbed::{clock, command};
+use polder_testbed::topology::Topology;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 use twin::Twin;
 use watch::Seen;
@@ -34,7 +31,7 @@ const CALM: Duration = Duration::from_millis(1500);
 
 /// Result of all comparisons.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
+pub struct Comparison {
     /// Cases that were sent to both.
     pub cases: usize,
     /// Packets of these.
@@ -43,12 +40,8 @@ pub struct Verdict {
     pub explained: BTreeMap<&'static str, Vec<String>>,
     /// Cases with a difference that nothing explains, and the packets.
     pub unexplained: Vec<String>,
-    /// Broken routers that the comparison has found, and by which case.
-    pub caught: Vec<String>,
-    /// Broken routers that passed for honest ones.
-    pub missed: Vec<String>,
-    /// Time for which it took.
-    pub took: Duration,
+    /// Broken routers that the comparison has found, with the case, and those that it has missed.
+    pub faults: Verdict,
 }
 
 /// Number of broken routers that there are.
@@ -69,21 +62,16 @@ pub fn not_compared() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
-    ensure!(is_root(), "needs root for network namespaces");
-    for program in ["ip", "ethtool"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/proc/sys/net/ipv6").exists(), "needs IPv6 in this machine's kernel");
-    polder::program().map(drop)
+    require(&[Need::Root, Need::Ipv6, Need::Polder], &["ip", "ethtool"])
 }
 
 /// Sends all cases, or every `step`-th, to both routers.
 ///
 /// # Errors
 /// When the comparison itself cannot be made; differences are in the verdict.
-pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Comparison> {
     available()?;
-    let start = clock::now();
+    let mut faults = Verdict::begin("");
     let mut topology = Topology::new()?;
     says("laying two networks");
     let kernel = Twin::lay(&mut topology, "kernel")?;
@@ -95,23 +83,23 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let cases = all.iter().step_by(step).cloned().collect::<Vec<_>>();
     says("sending every case to both");
     let seen = harness.examine(&cases)?;
-    let mut verdict = Verdict::of(&cases, &seen);
+    let comparison = Comparison::of(&cases, &seen);
+    faults.ended("cases");
     for fault in mutants::FAULTS {
-        verdict.note(fault.name, mutants::found_by(fault, &cases, &seen));
+        faults.conclude(fault.name, mutants::found_by(fault, &cases, &seen));
     }
     for defect in mutants::DEFECTS {
         says(defect.name);
         let found = mutants::look_for(defect, &mut harness, &all)?;
-        verdict.note(defect.name, found);
+        faults.conclude(defect.name, found);
     }
     says("every packet is accounted for");
     gateway.balances()?;
     gateway.stop()?;
-    verdict.took = clock::now() - start;
-    Ok(verdict)
+    Ok(Comparison { faults, ..comparison })
 }
 
-impl Verdict {
+impl Comparison {
     fn of(cases: &[Case], seen: &[compare::Pair]) -> Self {
         let mut verdict = Self { cases: cases.len(), ..Self::default() };
         for (case, seen) in cases.iter().zip(seen) {
@@ -133,13 +121,6 @@ impl Verdict {
     fn explain(&mut self, case: &Case, names: &[&'static str]) {
         for name in names {
             self.explained.entry(name).or_default().push(case.name.clone());
-        }
-    }
-
-    fn note(&mut self, name: &str, found: Option<String>) {
-        match found {
-            Some(by) => self.caught.push(format!("{name}: {by}")),
-            None => self.missed.push(name.to_owned()),
         }
     }
 }

@@ -14,14 +14,13 @@ mod mutants;
 
 pub use mutants::Check;
 
+use crate::examination::{Need, Verdict, require};
 use anyhow::ensure;
 use bed::{Bed, Left, Side};
 use captures::Capture;
 use compare::{Difference, Outcome};
-use mutants::{FAULTS, Fault, WIRES};
-use polder_testbed::peers::polder;
-use polder_testbed::topology::is_root;
-use polder_testbed::{clock, command};
+use mutants::{FAULTS, Fault, WIRES, Wire};
+use polder_testbed::clock;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ const FOLLOWS: Duration = Duration::from_secs(5);
 
 /// Result of all replays.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
+pub struct Comparison {
     /// Captures, each replayed in every mode.
     pub captures: usize,
     /// Frames that were sent to Polder's bridge, in all modes.
@@ -53,12 +52,8 @@ pub struct Verdict {
     pub kernel_reordered: usize,
     /// Packets into which Polder has merged others.
     pub merged: u64,
-    /// Broken bridges that a check has failed on, and the capture.
-    pub caught: Vec<String>,
-    /// Broken bridges that passed for honest ones.
-    pub missed: Vec<&'static str>,
-    /// Time for which it took.
-    pub took: Duration,
+    /// Broken bridges that a check has found, with the capture, and those that passed for honest ones.
+    pub faults: Verdict,
 }
 
 /// Explanations of differences: a name, and the reason.
@@ -71,24 +66,20 @@ pub fn explanations() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// # Errors
 /// The missing program, privilege or data, and how to get it.
 pub fn available() -> anyhow::Result<()> {
-    ensure!(is_root(), "needs root for network namespaces");
-    for program in ["ip", "ethtool"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    captures::available()?;
-    polder::program().map(drop)
+    require(&[Need::Root, Need::Polder], &["ip", "ethtool"])?;
+    captures::available()
 }
 
 /// Replays all captures, or every `step`-th, in each mode.
 ///
 /// # Errors
 /// When the comparison itself cannot be made; differences are in the verdict.
-pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Comparison> {
     available()?;
-    let start = clock::now();
     let all = captures::all()?;
     let captures = all.iter().step_by(step).cloned().collect::<Vec<_>>();
-    let mut verdict = Verdict { captures: captures.len(), ..Verdict::default() };
+    let mut verdict =
+        Comparison { captures: captures.len(), faults: Verdict::begin(""), ..Comparison::default() };
     for mode in MODES {
         says(&format!("captures in mode {mode}"));
         let mut replay = Replay { bed: Bed::lay(mode)?, mode, sides: BTreeMap::new() };
@@ -102,11 +93,10 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         verdict.merged += replay.bed.merged()?;
         replay.bed.end()?;
     }
-    let found = verdict.caught.iter().filter_map(|caught| caught.split(':').next());
-    let found = found.map(ToOwned::to_owned).collect::<Vec<_>>();
-    let names = WIRES.iter().map(|wire| wire.name).chain(FAULTS.iter().map(|fault| fault.name));
-    verdict.missed = names.filter(|name| !found.iter().any(|found| found == name)).collect();
-    verdict.took = clock::now() - start;
+    let wires = WIRES.iter().filter(|wire| !verdict.has_found(wire));
+    let missed = wires.map(|wire| wire.name.to_owned()).collect::<Vec<_>>();
+    verdict.faults.missed.extend(missed);
+    verdict.faults.ended("captures and faults");
     Ok(verdict)
 }
 
@@ -192,7 +182,7 @@ fn side_of(sides: &mut BTreeMap<[u8; 6], Side>, frame: &[u8]) -> Side {
     side
 }
 
-impl Verdict {
+impl Comparison {
     /// Number of failures of a check.
     pub fn failures_of(&self, check: Check) -> usize {
         self.failures.get(&check).map_or(0, Vec::len)
@@ -255,16 +245,20 @@ impl Verdict {
         }
     }
 
+    fn has_found(&self, wire: &Wire) -> bool {
+        let prefix = format!("{}:", wire.name);
+        self.faults.caught.iter().any(|caught| caught.starts_with(&prefix))
+    }
+
     /// Spoils what has left Polder with each wire that no check has failed on so far.
     fn look_at_wires(&mut self, name: &str, burst: &Burst) {
         for wire in WIRES {
-            let is_found = self.caught.iter().any(|caught| caught.starts_with(&format!("{}:", wire.name)));
             let mut spoilt = burst.polder.clone();
             (wire.spoil)(&mut spoilt);
             let [honest, broken] =
                 [&burst.polder, &spoilt].map(|left| burst.failures(left)[wire.check as usize]);
-            if !is_found && honest == 0 && broken > 0 {
-                self.caught.push(format!("{}: {} on {name}", wire.name, wire.check.name()));
+            if !self.has_found(wire) && honest == 0 && broken > 0 {
+                self.faults.conclude(wire.name, Some(format!("{} on {name}", wire.check.name())));
             }
         }
     }
@@ -278,9 +272,8 @@ impl Verdict {
     ) -> anyhow::Result<()> {
         for fault in FAULTS {
             says(fault.name);
-            if let Some(name) = examine_fault(replay, fault, captures)? {
-                self.caught.push(format!("{}: {} on {name}", fault.name, fault.check.name()));
-            }
+            let found = examine_fault(replay, fault, captures)?;
+            self.faults.conclude(fault.name, found.map(|name| format!("{} on {name}", fault.check.name())));
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Odd packets through the kernel's router and through Polder's, compared.
 
+use super::judges::{count, record_faults};
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use polder_judges::differential::{self, MUTANTS, Verdict};
+use polder_judges::differential::{self, Comparison, MUTANTS};
 
 const PACKETS: &str = "differential.packets";
 const UNEXPLAINED: &str = "differential.different_unexplained";
@@ -37,32 +38,26 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("both routers", "any", "not pinned");
     let verdict = differential::examine(run.quick_or(2, 1), &|what| run.says(what))?;
     run.record_one(PACKETS, count(verdict.packets));
-    run.remark(PACKETS, format!("{} cases, in {:.0} s", verdict.cases, verdict.took.as_secs_f64()));
+    run.remark(
+        PACKETS,
+        format!("{} cases, in {:.0} s", verdict.cases, verdict.faults.duration().as_secs_f64()),
+    );
     run.record_one(UNEXPLAINED, count(verdict.unexplained.len()));
     if !verdict.unexplained.is_empty() {
         run.remark(UNEXPLAINED, verdict.unexplained.join("; "));
     }
     run.record_one(EXPLAINED, count(verdict.explained_cases()));
     run.remark(EXPLAINED, explained(&verdict));
-    run.record_one(CAUGHT, count(verdict.caught.len()));
-    let missed = match verdict.missed.as_slice() {
-        [] => String::new(),
-        missed => format!("; not found: {}", missed.join(", ")),
-    };
-    run.remark(CAUGHT, verdict.caught.join("; ") + &missed);
+    record_faults(run, CAUGHT, std::slice::from_ref(&verdict.faults));
     run.record_one(ALL_MUTANTS, count(MUTANTS));
     Ok(())
 }
 
 /// Cases by explanation, with its reason.
-fn explained(verdict: &Verdict) -> String {
+fn explained(verdict: &Comparison) -> String {
     let rows = differential::explanations().filter_map(|(name, reason)| {
         let cases = verdict.explained.get(name)?;
         Some(format!("{name}: {} cases, {reason}", cases.len()))
     });
     rows.collect::<Vec<_>>().join("; ")
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
 }

@@ -1,8 +1,9 @@
 //! Public captures through a bridge with nothing but defaults.
 
+use super::super::judges::record_faults;
 use super::super::{Goal, Promise, Run};
 use crate::report::Better;
-use polder_judges::replay::{self, Check, Verdict};
+use polder_judges::replay::{self, Check, Comparison};
 
 const CAPTURES: &str = "operate.replay.captures";
 const CHANGED: &str = "operate.replay.changed";
@@ -50,17 +51,12 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let told = verdict.failed.iter().map(|(name, modes)| format!("{name} in {}", modes.join(", ")));
     let told = told.collect::<Vec<_>>().join("; ");
     run.remark(REORDERED, format!("{in_flow} within flows; segments that are merged leave together: {told}"));
-    run.record_one(CAUGHT, verdict.caught.len() as f64);
-    let missed = match verdict.missed.as_slice() {
-        [] => String::new(),
-        missed => format!("; not found: {}", missed.join(", ")),
-    };
-    run.remark(CAUGHT, verdict.caught.join("; ") + &missed);
+    record_faults(run, CAUGHT, std::slice::from_ref(&verdict.faults));
     Ok(())
 }
 
 /// The replays in a sentence.
-fn summary(verdict: &Verdict) -> String {
+fn summary(verdict: &Comparison) -> String {
     let explained = replay::explanations().filter_map(|(name, reason)| {
         let frames = verdict.explained.get(name)?;
         Some(format!("; {name}: {frames} frames, {reason}"))
@@ -72,13 +68,13 @@ fn summary(verdict: &Verdict) -> String {
         verdict.carried,
         verdict.kernel_reordered,
         verdict.merged,
-        verdict.took.as_secs_f64(),
+        verdict.faults.duration().as_secs_f64(),
         explained.collect::<String>()
     )
 }
 
 /// Remarks the first failures of these checks.
-fn tell(run: &mut Run, row: &str, verdict: &Verdict, checks: &[Check]) {
+fn tell(run: &mut Run, row: &str, verdict: &Comparison, checks: &[Check]) {
     let failures = checks.iter().filter_map(|check| verdict.failures.get(check)).flatten();
     let told = failures.take(TOLD).cloned().collect::<Vec<_>>();
     if !told.is_empty() {
