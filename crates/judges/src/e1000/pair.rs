@@ -6,12 +6,12 @@
 //! ```
 
 use super::binding;
+use crate::examination::{Need, require};
 use anyhow::{Context as _, bail, ensure};
-use polder_testbed::command;
 use polder_testbed::guest::agent::{Answer, Request};
 use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
 use polder_testbed::peers::polder;
-use polder_testbed::topology::{Namespace, Topology, is_root};
+use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::path::Path;
@@ -59,12 +59,8 @@ pub struct Pair {
 /// # Errors
 /// The missing program or kernel, and how to get it.
 pub fn guest_available() -> anyhow::Result<Kernel> {
-    ensure!(is_root(), "needs root for a TAP in a network namespace");
-    for program in PROGRAMS.iter().copied().chain(["ldd"]) {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
-    polder::program()?;
+    require(&[Need::Root, Need::Tap, Need::Polder], PROGRAMS)?;
+    require(&[], &["ldd"])?;
     let kernel = Guest::available()?;
     kernel.with_dependencies(MODULES)?;
     Ok(kernel)

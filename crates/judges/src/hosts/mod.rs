@@ -19,9 +19,7 @@ mod watch;
 pub use bed::Mode;
 pub use verdict::{Name, Verdict};
 
-use anyhow::ensure;
-use polder_testbed::peers::polder;
-use polder_testbed::topology::is_root;
+use crate::examination::{Need, require};
 use polder_testbed::{command, interrupt};
 use recipe::Recipe;
 use serde::{Deserialize, Serialize};
@@ -63,12 +61,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
-    ensure!(is_root(), "needs root for network namespaces");
-    for program in PROGRAMS {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    ensure!(Path::new("/proc/sys/net/ipv6").exists(), "needs IPv6 in this machine's kernel");
-    polder::program().map(drop)
+    require(&[Need::Root, Need::Ipv6, Need::Polder], &PROGRAMS)
 }
 
 /// Runs the recipes of a selection, several at a time.

@@ -22,9 +22,7 @@ mod run;
 pub use page::{Action, Page, Step};
 pub use run::{Failure, Verdict, run};
 
-use anyhow::ensure;
-use polder_testbed::command;
-use polder_testbed::topology::is_root;
+use crate::examination::{Need, require};
 
 /// One page: name, text, machines.
 macro_rules! entry {
@@ -58,11 +56,7 @@ const PROGRAMS: [&str; 10] =
 /// # Errors
 /// Says what is missing.
 pub fn available() -> anyhow::Result<()> {
-    ensure!(is_root(), "namespaces need root");
-    for program in PROGRAMS {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
-    Ok(())
+    require(&[Need::Root], &PROGRAMS)
 }
 
 /// The pages of this build, parsed.

@@ -5,13 +5,13 @@ use super::line::Line;
 use super::message::Connection;
 use super::station::{Peer, STATION};
 use super::wire::{Pump, Wire};
+use crate::examination::{Need, require};
 use anyhow::{Context as _, ensure};
 use polder_devices::e1000::model::{self, FaultyDevice, Nic};
 use polder_devices::e1000::regs::{ITR, RDH, RDT, TDH, TDT};
-use polder_testbed::command;
 use polder_testbed::guest::agent::Request;
 use polder_testbed::guest::{Guest, Iommu, Kernel, Options, Remote};
-use polder_testbed::topology::{End, Namespace, Topology, is_root};
+use polder_testbed::topology::{End, Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
 use polder_testbed::{clock, interrupt};
 use rustix::io::FdFlags;
@@ -84,10 +84,7 @@ pub(super) struct Testbed {
 /// # Errors
 /// The missing program or kernel, and how to get it.
 pub fn kernel_available() -> anyhow::Result<Kernel> {
-    ensure!(is_root(), "needs root for a network namespace");
-    for program in ["ping", "iperf3", "ip", "ethtool", "ldd"] {
-        ensure!(command::exists(program), "{}", command::remedy(program));
-    }
+    require(&[Need::Root], &["ping", "iperf3", "ip", "ethtool", "ldd"])?;
     let kernel = Guest::available()?;
     kernel.with_dependencies(MODULES)?;
     Ok(kernel)
