@@ -264,7 +264,10 @@ mod tests {
         const SUBJECT: &'static str = "a subject";
 
         fn checks(&self) -> Vec<Check<Self>> {
-            vec![("exists", |_| Ok(())), ("answers", |bed| bed.0.map_or(Ok(()), |()| Err(anyhow::anyhow!("silence"))))]
+            vec![
+                ("exists", |_| Ok(())),
+                ("answers", |bed| bed.0.map_or(Ok(()), |()| Err(anyhow::anyhow!("silence")))),
+            ]
         }
 
         fn set_fault(&mut self, fault: Option<()>) -> anyhow::Result<()> {

@@ -11,6 +11,9 @@ use std::path::Path;
 /// Rows of a judge: checks passed, checks failed, faults found.
 pub(super) type Rows = [&'static str; 3];
 
+/// Examination, given the path of this program and the place of its progress.
+pub(super) type Examine = fn(&Path, &dyn Fn(&str)) -> anyhow::Result<Verdict>;
+
 /// Judge, and the rows that it fills.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judge {
@@ -20,8 +23,8 @@ pub(super) struct Judge {
     pub(super) places: &'static [(&'static str, &'static str)],
     /// Fails where the examination cannot run.
     pub(super) available: fn() -> anyhow::Result<()>,
-    /// The examination, given the path of this program.
-    pub(super) examine: fn(&Path, &dyn Fn(&str)) -> anyhow::Result<Verdict>,
+    /// The examination.
+    pub(super) examine: Examine,
 }
 
 /// Names of the rows that begin with `prefix`.
@@ -157,7 +160,7 @@ fn circumstances(verdict: &Verdict) -> String {
     let rates = rates.collect::<Vec<_>>().join(", ");
     let rates = (!rates.is_empty()).then(|| format!("TCP: {rates}"));
     let mut parts = verdict.took.iter().collect::<Vec<_>>();
-    parts.sort_by(|one, other| other.1.cmp(&one.1));
+    parts.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let longest = parts.iter().take(4).map(|(what, time)| format!("{what} {:.1} s", time.as_secs_f64()));
     let longest = longest.collect::<Vec<_>>().join(", ");
     let took = format!("took {:.0} s, most of it: {longest}", verdict.duration().as_secs_f64());

@@ -9,21 +9,16 @@ mod volume;
 
 pub use blocks::inside as receive_under_pressure;
 
-use super::judges::{Judge, Rows, promises, rows};
+use super::judges::{Examine, Judge, Rows, promises, rows};
 use super::{Goal, Promise, Run, Scenario};
 use polder_devices::cdc::Subclass;
-use polder_judges::{Verdict, usb};
-use std::path::Path;
+use polder_judges::usb;
 
 /// Driver and model, and the guest that has the other.
 const PLACES: &[(&str, &str)] =
     &[("driver or model", "thread of this process"), ("the guest", "emulated processor")];
 
-const fn judge(
-    rows: Rows,
-    available: fn() -> anyhow::Result<()>,
-    examine: fn(&Path, &dyn Fn(&str)) -> anyhow::Result<Verdict>,
-) -> Judge {
+const fn judge(rows: Rows, available: fn() -> anyhow::Result<()>, examine: Examine) -> Judge {
     Judge { rows, places: PLACES, available, examine }
 }
 
