@@ -167,7 +167,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
         Ok(found.map(|found| found.join(", ")))
     }
 
-    /// What was spoilt must not be held against the next one.
+    /// Takes the fault from the wire, and waits until the tunnels carry again.
     fn remove(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
         judge.wire.ways().fault = None;
         E::tunnels_of(self.0).into_iter().try_for_each(|tunnel| E::reaches(judge, tunnel))

@@ -33,7 +33,7 @@ const ACCEPTED: &[Accepted] = &[
     Accepted {
         crate_name: "datapath",
         member: "tunnel/table.rs",
-        files: 26,
+        files: 27,
         reason: "an encapsulation names its options, and options name their encapsulation",
     },
     Accepted {
@@ -45,13 +45,13 @@ const ACCEPTED: &[Accepted] = &[
     Accepted {
         crate_name: "devices",
         member: "skb/program.rs",
-        files: 11,
+        files: 12,
         reason: "programs of one port know the maps and filters of each other",
     },
     Accepted {
         crate_name: "gateway",
         member: "config/model.rs",
-        files: 33,
+        files: 34,
         reason: "a key's notation refers to the configuration, which consists of keys",
     },
     Accepted {
