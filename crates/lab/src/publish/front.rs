@@ -121,7 +121,9 @@ fn machines(choice: &Choice<'_>) -> String {
         let machine = &published.report.machine;
         // Builds of one kernel are told apart by the reports.
         let kernel = machine.kernel.split('-').next().unwrap_or_default();
-        let key = (machine.cpu.clone(), machine.cores_idle.len(), kernel.to_owned());
+        // So are clock rates of one family.
+        let family = machine.cpu.split(" @ ").next().unwrap_or_default();
+        let key = (family.to_owned(), machine.cores_idle.len(), kernel.to_owned());
         let known = machines.entry(key).or_default();
         if !known.iter().any(|known| known.name == published.name) {
             known.push(published);
