@@ -41,7 +41,7 @@ section! {
         /// Division of packet memory.
         buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
         /// Options for measurements ([lab](lab-options.md)).
-        lab @ Access::elsewhere(|_, all| lab(all), || Shape::Table("table")) => Live;
+        lab @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.lab, all))), || Shape::Table("table")) => Live;
         /// Devices.
         port @ Access::elsewhere(|_, all| by_name(all.file_ports(), |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
         /// Tunnels.
@@ -72,10 +72,6 @@ fn by_name<'t, T: Keyed + 't>(
 fn router(all: &Configuration) -> Option<Value> {
     let has_router = all.router.is_said() || all.has_router_ports();
     has_router.then(|| Value::Table(written(&all.router, all)))
-}
-
-fn lab(all: &Configuration) -> Option<Value> {
-    (all.lab != Lab::default()).then(|| Value::Table(written(&all.lab, all)))
 }
 
 fn metrics(all: &Configuration) -> Option<Value> {
