@@ -41,8 +41,10 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     // 2. A TAP, of which a flow keeps its queue, and what it carries: what comes in by the interface, and what leaves by it.
     let hook = preflight::hook(&link, options);
-    let (tap, attached) = match spare.filter(|spare| spare.fits(options, hook)) {
-        Some(spare) => spare.give(&link).map(|(tap, programs)| (tap, Some(programs)))?,
+    // Anybody may have deleted a spare TAP, or detached its programs.
+    let given = spare.filter(|spare| spare.fits(options, hook)).and_then(|spare| spare.give(&link).ok());
+    let (tap, attached) = match given {
+        Some((tap, programs)) => (tap, Some(programs)),
         None => (new_tap(&link, options, region, &mut notes)?, None),
     };
     let index = tap.interface.index;
