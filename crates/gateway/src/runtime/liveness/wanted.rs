@@ -11,7 +11,7 @@ use std::net::IpAddr;
 pub struct SessionKey {
     /// Our address.
     pub local: IpAddr,
-    /// That of the other end.
+    /// Address of the remote end.
     pub remote: IpAddr,
     /// True if routers may lie between.
     pub multihop: bool,
