@@ -345,11 +345,13 @@ fn a_flow_that_a_reload_does_not_touch_stays_carried() {
             stream(a, b, ADDRESSES[1], 100.0, MOMENT);
             net.carried()[0] > 0
         });
-        let fence = net.polder.drops("fence");
-        let carried = net.carried()[0];
+        // An entry counts from its beginning, and the one with most packets is the first: if it ended, its packets are lost here.
+        let of_entry = || net.flows().first().and_then(|flow| flow["packets"].as_u64()).unwrap_or(0);
+        let (fence, before, received) = (net.polder.drops("fence"), of_entry(), net.received());
         let arrivals = std::thread::scope(|scope| {
             let streaming = scope.spawn(|| stream(a, b, ADDRESSES[1], RATE, 2 * SECOND));
             for round in 0..6 {
+                std::thread::sleep(MOMENT / 2);
                 let bridge = format!(
                     "ageing_seconds = {}\n[bridge.lan.port.lan3]\nisolated = {}\n",
                     100 + round,
@@ -358,16 +360,16 @@ fn a_flow_that_a_reload_does_not_touch_stays_carried() {
                 net.polder.reload(&text_of(mode, "", &bridge)).unwrap();
                 // The link of the third port goes down and comes up.
                 c.ip(&["link", "set", "eth0", ["down", "up"][round % 2]]).unwrap();
-                std::thread::sleep(MOMENT / 2);
             }
             streaming.join().unwrap()
         });
-        until("carried packets are counted", || {
-            net.carried()[0] - carried + net.polder.drops("fence") >= arrivals.received
-        });
-        let above = arrivals.received - (net.carried()[0] - carried).min(arrivals.received);
+        // Workers count theirs some turns later.
+        until("all packets are counted", || net.received() - received >= arrivals.received);
+        let above = arrivals.received.saturating_sub(of_entry().saturating_sub(before));
         assert_eq!((arrivals.lost, net.polder.drops("fence") - fence), (0, 0), "{mode}: {arrivals:?}");
-        assert!(above < 10, "{mode}: {above} by user space; {arrivals:?}");
+        // Less than one that had ended at the first reload would lack.
+        let has_stayed = above < arrivals.received / 100;
+        assert!(has_stayed, "{mode}: {above} of {arrivals:?} by user space; {:?}", net.flows());
         // One that touches the flow's own port ends its entry.
         let weighed = text_of(mode, "", "").replacen("[port.lan2]\n", "[port.lan2]\nweight = 2\n", 1);
         net.polder.reload(&weighed).unwrap();
