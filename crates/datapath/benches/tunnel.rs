@@ -118,7 +118,7 @@ impl Bench {
             pool,
             tunnels,
             into: EncapsulateState::new(0),
-            sequence: SequenceState::new(),
+            sequence: SequenceState::default(),
             out: DecapsulateState::new(0, ReassemblyLimits::default()),
             drops: DropCounters::default(),
             ledger: Ledger::default(),

@@ -8,8 +8,8 @@ mod batches;
 mod cut;
 mod routing;
 mod shared;
+mod stages;
 mod state;
-mod tables;
 mod timing;
 mod watch;
 
@@ -21,16 +21,17 @@ use crate::parse::parse;
 use crate::sequence::{assign, divert};
 use crate::steer::WorkBatch;
 use crate::transmit::Egress;
-use crate::tunnel::{decapsulate, encapsulate};
+use crate::tunnel::encapsulate;
 use crate::units::Nanos;
 use batches::{BatchSummary, alive, collect, in_chunks};
+use cut::goes_on;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
-use state::{Extra, Stages};
-use tables::goes_on;
+use stages::Stages;
+use state::{Extra, Grown, Scratch};
 use timing::Meter;
 
+pub use stages::Tables;
 pub use state::{Engine, EngineCounters, ExtraStage};
-pub use tables::Tables;
 
 impl Engine {
     /// Begins a turn of one queue; says whether this turn is timed, stage by stage.
@@ -113,31 +114,19 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the parser on.
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
-        let mut left = parse(batch, self.tables.longest_frame, &self.context);
+        let left = parse(batch, self.tables.longest_frame, &self.context);
         self.meter.lap(Stage::Parse, count);
         self.egress.passed(Stage::Parse, batch);
-        if self.tables.tunnels.underlay(ingress).is_some() {
-            let count = left;
-            decapsulate(batch, &self.tables.tunnels, &mut self.stages.decapsulate, &mut self.context);
-            self.meter.lap(Stage::Decapsulate, count);
-            self.egress.passed(Stage::Decapsulate, batch);
-            if let Some(captures) = &mut self.stages.captures {
-                captures.decapsulated(batch, self.context.now);
-            }
-            left = alive(batch);
-        }
-        if self.tables.filters.looks(Direction::In) {
-            self.filter_stage(batch, Direction::In);
-            left = alive(batch);
-        }
+        let left = self.come_in(batch, ingress, left);
         self.forward(batch, left);
     }
 
-    /// Asks the rules. Not in line, so that the path without rules is as short as if there were no stage.
+    /// Asks the outbound rules. Not in line, so that the path without rules is as short as if there were no stage.
     #[inline(never)]
-    fn filter_stage(&mut self, batch: &mut Batch, direction: Direction) {
+    fn filter_outbound(&mut self, batch: &mut Batch) {
         let count = alive(batch);
-        filter(batch, direction, &self.tables.filters, &mut self.stages.filter, &mut self.context);
+        let Tables { filters, .. } = self.tables;
+        filter(batch, Direction::Out, filters, &mut self.stages.filter, &mut self.context);
         self.meter.lap(Stage::Filter, count);
         self.egress.passed(Stage::Filter, batch);
     }
@@ -155,28 +144,42 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
+    /// The same with all packets of a batch that are still on their way.
+    fn forward_all(&mut self, batch: &mut Batch) {
+        self.forward(batch, alive(batch));
+    }
+
     /// From the bridge on.
     fn bridge_stage(&mut self, batch: &mut Batch, count: usize) {
         let Tables { bridges, fast_paths, .. } = self.tables;
-        let flooded = &mut self.stages.scratch.flooded;
+        let flooded = &mut self.stages.scratch.flooded.packets;
         bridge(batch, (bridges, fast_paths), &mut self.stages.bridge, flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Bridge, batch);
             return self.enter_tunnels(batch);
         }
-        let mut flooded = core::mem::take(&mut self.stages.scratch.flooded);
-        self.egress.passed(Stage::Bridge, &flooded);
-        let mut chunk = core::mem::take(&mut self.stages.scratch.chunk);
-        in_chunks(&mut flooded, &mut chunk, |chunk| self.enter_tunnels(chunk));
-        self.stages.scratch.flooded = flooded;
-        self.stages.scratch.chunk = chunk;
+        self.go_on_grown(Stage::Bridge, |scratch| &mut scratch.flooded, Self::enter_tunnels);
+    }
+
+    /// Goes on behind a stage that has made more packets of a batch than it has room for, a batch at a time.
+    #[cold]
+    fn go_on_grown(
+        &mut self,
+        stage: Stage,
+        grown: impl Fn(&mut Scratch) -> &mut Grown,
+        mut go_on: impl FnMut(&mut Self, &mut Batch),
+    ) {
+        let Grown { mut packets, mut part } = core::mem::take(grown(&mut self.stages.scratch));
+        self.egress.passed(stage, &packets);
+        in_chunks(&mut packets, &mut part, |part| go_on(self, part));
+        *grown(&mut self.stages.scratch) = Grown { packets, part };
     }
 
     /// Journey from the outbound rules on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
         if self.tables.filters.looks(Direction::Out) {
-            self.filter_stage(batch, Direction::Out);
+            self.filter_outbound(batch);
         }
         self.encapsulate_stage(batch);
     }
@@ -203,19 +206,18 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             return self.leave(batch);
         }
         self.watch_entering(batch, summary);
-        let fragments = &mut self.stages.scratch.fragments;
+        let fragments = &mut self.stages.scratch.fragments.packets;
         encapsulate(batch, &self.tables.tunnels, &mut self.stages.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Encapsulate, batch);
             return self.leave_encapsulated(batch, summary.has_partial);
         }
-        let mut fragments = core::mem::take(&mut self.stages.scratch.fragments);
-        self.egress.passed(Stage::Encapsulate, &fragments);
-        let mut piece = core::mem::take(&mut self.stages.scratch.piece);
-        in_chunks(&mut fragments, &mut piece, |piece| self.leave_encapsulated(piece, summary.has_partial));
-        self.stages.scratch.fragments = fragments;
-        self.stages.scratch.piece = piece;
+        self.go_on_grown(
+            Stage::Encapsulate,
+            |scratch| &mut scratch.fragments,
+            |journey, piece| journey.leave_encapsulated(piece, summary.has_partial),
+        );
     }
 
     /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
@@ -296,27 +298,28 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
     /// so this ends.
     fn answer(&mut self) {
+        // Those of rules and router leave by ports that are known already.
         if !self.stages.filter.replies.is_empty() {
-            self.answer_rejected();
+            self.send_replies(|stages| &mut stages.filter.replies, Self::encapsulate_stage);
         }
         if !self.stages.route.answers().is_empty() {
-            self.answer_routed();
+            self.send_replies(|stages| stages.route.answers(), Self::encapsulate_stage);
         }
         while !self.stages.encapsulate.replies.is_empty() {
-            let mut replies = core::mem::take(&mut self.stages.scratch.replies);
-            core::mem::swap(&mut replies, &mut self.stages.encapsulate.replies);
-            let count = alive(&replies);
-            self.forward(&mut replies, count);
-            self.stages.scratch.replies = replies;
+            self.send_replies(|stages| &mut stages.encapsulate.replies, Self::forward_all);
         }
     }
 
-    /// Sends answers to packets that rules rejected, by the ports where those came in.
+    /// Sends one stage's messages.
     #[cold]
-    fn answer_rejected(&mut self) {
+    fn send_replies(
+        &mut self,
+        replies_of: impl Fn(&mut Stages) -> &mut Batch,
+        send: impl Fn(&mut Self, &mut Batch),
+    ) {
         let mut replies = core::mem::take(&mut self.stages.scratch.replies);
-        core::mem::swap(&mut replies, &mut self.stages.filter.replies);
-        self.encapsulate_stage(&mut replies);
+        core::mem::swap(&mut replies, replies_of(self.stages));
+        send(self, &mut replies);
         self.stages.scratch.replies = replies;
     }
 }

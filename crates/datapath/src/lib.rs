@@ -73,6 +73,7 @@ pub mod counters;
 pub mod drops;
 mod headroom;
 mod reply;
+pub mod stage;
 pub mod units;
 
 mod sync;

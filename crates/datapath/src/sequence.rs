@@ -9,8 +9,10 @@
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
+use crate::counters::WorkerCounters;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::flags::NEEDS_SEQUENCE;
+use crate::stage::StageState;
 use crate::tunnel::{Tunnel, Tunnels};
 use crate::wire::Gre;
 use crate::wire::checksum::update_u32;
@@ -23,16 +25,18 @@ pub struct SequenceState {
     spare: Batch,
 }
 
-impl SequenceState {
+impl Default for SequenceState {
     /// Room for the tunnels of a batch.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { draws: Vec::with_capacity(BATCH), spare: Batch::new() }
     }
 }
 
-impl Default for SequenceState {
-    fn default() -> Self {
-        Self::new()
+impl StageState for SequenceState {
+    type Table = ();
+
+    fn begin(_: usize, (): &(), _: &WorkerCounters) -> Self {
+        Self::default()
     }
 }
 
@@ -179,7 +183,7 @@ mod tests {
         }
         let mut context = Context { now: Nanos(1), pool, drops: &drops, ledger: &ledger };
         encapsulate(&mut batch, before, &mut EncapsulateState::new(0), &mut Vec::new(), &mut context);
-        assign(&mut batch, after, &mut SequenceState::new(), &context);
+        assign(&mut batch, after, &mut SequenceState::default(), &context);
         let numbers = batch.iter().filter(|packet| packet.egress == PortId(1)).map(numbers).collect();
         pool.release(&mut batch);
         (numbers, drops)

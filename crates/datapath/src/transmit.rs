@@ -7,9 +7,10 @@
 //! served a few at a time, from the same ones.
 
 use crate::coalesce::Coalescer;
-use crate::counters::Stage;
+use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::Outlet;
+use crate::stage::StageState;
 use polder_buffers::{BATCH, Batch, Deal, Packet, Pool, PortId, wire_packets};
 
 /// Destination of batches whose egress port is known.
@@ -56,13 +57,16 @@ pub struct Dispatch {
     coalescer: Coalescer,
 }
 
-impl Dispatch {
-    /// No batches yet, for worker `worker`.
-    pub fn new(worker: usize) -> Self {
+impl StageState for Dispatch {
+    type Table = ();
+
+    fn begin(worker: usize, (): &(), _: &WorkerCounters) -> Self {
         let outputs = core::array::from_fn(|_| Batch::new());
         Self { outputs, firsts: Vec::new(), used: Vec::new(), coalescer: Coalescer::new(worker) }
     }
+}
 
+impl Dispatch {
     /// Number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.coalescer.worker()

@@ -7,6 +7,7 @@ mod totals;
 pub use crate::counter::Counter;
 pub use route::RouteCounters;
 pub use stage::Stage;
+pub(crate) use stage::with_stages;
 pub use totals::Totals;
 pub(crate) use totals::totals;
 

@@ -1,7 +1,16 @@
-//! The stages of a packet's journey: one list, from which counters, tables and the picture in documents come.
+//! The stages of a packet's journey: one list, from which counters, the picture in documents, and the engine's states and
+//! tables come.
+//!
+//! A new stage is a row here, a file, and a line in `lib.rs`. The row ends with the state that a worker keeps for the
+//! stage, and with the stage's own table of the configuration, if it has one. The file implements
+//! [`StageState`](crate::stage::StageState) for that state. A stage marked `inbound` implements
+//! [`Inbound`](crate::stage::Inbound) as well: received packets meet such stages in the order of the list. Reasons by
+//! which a stage ends journeys are rows of [`DropReason`](crate::drops::DropReason).
 
 macro_rules! stages {
-    ($($variant:ident, $name:literal, $source:literal, [$($file:literal),* $(,)?], $about:literal;)+) => {
+    ($d:tt $($variant:ident, $name:literal, $source:literal, [$($file:literal),* $(,)?], $about:literal
+        $(, $state:ident: $module:ident::$State:ident
+            $(, reads $table:ident: $Table:ident $content:literal $(, $inbound:ident)?)?)?;)+) => {
         /// The stages of the journey, in its order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -35,10 +44,21 @@ macro_rules! stages {
                 match self { $(Self::$variant => $about,)+ }
             }
         }
+
+        /// Hands the rows of stages that the engine keeps a state for to a macro.
+        macro_rules! with_stages {
+            ($d with:ident) => {
+                $d with! {
+                    $($($variant, $state: $module::$State
+                        $(, reads $table: $Table $content $(, $inbound)?)?;)?)+
+                }
+            };
+        }
+        pub(crate) use with_stages;
     };
 }
 
-stages! {
+stages! { $
     Receive, "receive", "scheduler", [
         "devices/src/af_xdp/rx.rs",
         "devices/src/af_xdp/ring/mod.rs",
@@ -54,9 +74,12 @@ stages! {
     Parse, "parse", "parse.rs", [
         "datapath/src/parse.rs",
     ], "link header checked";
-    Decapsulate, "decapsulate", "tunnel/decapsulate.rs", [], "outer headers checked and removed, fragments reassembled";
-    Filter, "filter", "filter", [], "rules applied, on the way in and on the way out";
-    Route, "route", "route", [], "next hop looked up, where there is a router";
+    Decapsulate, "decapsulate", "tunnel/decapsulate.rs", [], "outer headers checked and removed, fragments reassembled",
+        decapsulate: tunnel::DecapsulateState, reads tunnels: Tunnels "Tunnels and the ports they go over.", inbound;
+    Filter, "filter", "filter", [], "rules applied, on the way in and on the way out",
+        filter: filter::FilterState, reads filters: Filters "Rules, if there are any.", inbound;
+    Route, "route", "route", [], "next hop looked up, where there is a router",
+        route: route::RouteState, reads routers: Routers "Routers, if there are any.";
     Bridge, "bridge", "forward", [
         "datapath/src/forward/bridge.rs",
         "datapath/src/forward/bridge/header.rs",
@@ -64,7 +87,8 @@ stages! {
         "datapath/src/forward/vlan.rs",
         "datapath/src/wire/mac.rs",
         "datapath/src/forward/fdb/mod.rs",
-    ], "egress port looked up, or flooded";
+    ], "egress port looked up, or flooded",
+        bridge: forward::BridgeState, reads bridges: Bridges "Bridges and their members.";
     Segment, "segment", "segment.rs", [], "super-packets cut for ports that take none";
     Encapsulate, "encapsulate", "tunnel/encapsulate.rs", [
         "datapath/src/tunnel/encapsulate.rs",
@@ -73,18 +97,21 @@ stages! {
         "datapath/src/tunnel/inner.rs",
         "datapath/src/tunnel/template.rs",
         "datapath/src/wire/checksum.rs",
-    ], "outer headers written into headroom, IP identification, MSS clamped";
+    ], "outer headers written into headroom, IP identification, MSS clamped",
+        encapsulate: tunnel::EncapsulateState;
     Reorder, "reorder", "reorder.rs", [], "order of arrival restored, where several workers share a flow";
     Sequence, "sequence", "sequence.rs", [
         "datapath/src/sequence.rs",
-    ], "GRE sequence numbers assigned";
+    ], "GRE sequence numbers assigned",
+        sequence: sequence::SequenceState;
     Coalesce, "coalesce", "coalesce", [], "segments merged for ports that take super-packets";
     Queue, "queue", "queue", [], "packets queued for a port with a queue";
     Transmit, "transmit", "transmit.rs", [
         "datapath/src/transmit.rs",
         "gateway/src/runtime/worker/senders.rs",
         "devices/src/af_xdp/tx.rs",
-    ], "a batch handed to a device";
+    ], "a batch handed to a device",
+        dispatch: transmit::Dispatch;
 }
 
 impl Stage {

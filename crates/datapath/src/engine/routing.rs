@@ -1,6 +1,6 @@
 //! The router, as the engine meets it.
 
-use super::batches::{alive, in_chunks};
+use super::batches::in_chunks;
 use super::{BatchSummary, Engine, Journey, Tables, TurnContext};
 use crate::counters::Stage;
 use crate::filter::Direction;
@@ -29,26 +29,19 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if !fast_paths.is_empty() {
             self.stages.route.publish(batch, PairTables { routers, tunnels, fast_paths }, self.context.now);
         }
-        let sent =
-            route(batch, routers, &mut self.stages.route, &mut self.stages.scratch.routed, &mut self.context);
+        let routed = &mut self.stages.scratch.routed.packets;
+        let sent = route(batch, routers, &mut self.stages.route, routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
-            self.go_on_routed();
+            self.go_on_grown(
+                Stage::Route,
+                |scratch| &mut scratch.routed,
+                |journey, part| journey.bridge_rest(part, None),
+            );
         } else {
             self.egress.passed(Stage::Route, batch);
             self.bridge_rest(batch, sent);
         }
-    }
-
-    /// Goes on with a batch that has grown, or shrunk.
-    #[cold]
-    fn go_on_routed(&mut self) {
-        let mut routed = core::mem::take(&mut self.stages.scratch.routed);
-        let mut part = core::mem::take(&mut self.stages.scratch.part);
-        self.egress.passed(Stage::Route, &routed);
-        in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part, None));
-        self.stages.scratch.routed = routed;
-        self.stages.scratch.part = part;
     }
 
     /// Bridges the packets that the router has neither sent nor dropped.
@@ -68,20 +61,11 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let released = self.stages.route.look_after(&self.tables.routers, &mut self.context);
         let mut released = core::mem::take(released);
         let mut chunk = core::mem::take(&mut self.stages.scratch.work);
-        in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk, alive(chunk)));
+        in_chunks(&mut released, &mut chunk, |chunk| self.forward_all(chunk));
         self.stages.scratch.work = chunk;
         self.stages.route.give_back(released);
         self.stages.route.tidy();
         self.answer();
-    }
-
-    /// Sends the router's messages by the ports of their receivers.
-    #[cold]
-    pub(super) fn answer_routed(&mut self) {
-        let mut replies = core::mem::take(&mut self.stages.scratch.replies);
-        core::mem::swap(&mut replies, self.stages.route.answers());
-        self.encapsulate_stage(&mut replies);
-        self.stages.scratch.replies = replies;
     }
 }
 

@@ -1,16 +1,10 @@
 //! State of one worker's stages: how it begins, follows new tables, and ends.
 
-use super::tables::Tables;
+use super::stages::{Stages, Tables};
 use super::timing::Timer;
-use crate::capture::Captures;
 use crate::counters::{RouteCounters, WorkerCounters};
 use crate::drops::Context;
-use crate::filter::FilterState;
-use crate::forward::{BridgeCounters, BridgeState};
-use crate::route::RouteState;
-use crate::sequence::SequenceState;
-use crate::transmit::Dispatch;
-use crate::tunnel::{DecapsulateState, EncapsulateState, ReassemblyLimits};
+use crate::forward::BridgeCounters;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, Packet, Pool};
@@ -32,19 +26,26 @@ impl core::fmt::Debug for Extra {
 /// Counters of one worker: of all stages, and of the bridge.
 pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
 
+/// Packets of a batch that has grown, and the part of them that is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Grown {
+    pub(super) packets: Vec<Packet>,
+    pub(super) part: Batch,
+}
+
+impl Grown {
+    fn new() -> Self {
+        Self { packets: Vec::new(), part: Batch::new() }
+    }
+}
+
 /// Space for packets while their batch has grown.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    pub(super) flooded: Vec<Packet>,
-    pub(super) fragments: Vec<Packet>,
+    pub(super) flooded: Grown,
+    pub(super) fragments: Grown,
     /// Packets of a batch some of which were cut by the router, or waited.
-    pub(super) routed: Vec<Packet>,
-    /// The part of `routed` that is on its way.
-    pub(super) part: Batch,
-    /// The part of `flooded` that is on its way.
-    pub(super) chunk: Batch,
-    /// The part of `fragments` that is on its way.
-    pub(super) piece: Batch,
+    pub(super) routed: Grown,
     /// Segments of packets that go neither by their port nor into their tunnel whole.
     pub(super) cut: Batch,
     /// Segments of packets that their tunnel's underlay does not take whole.
@@ -56,19 +57,29 @@ pub(super) struct Scratch {
     pub(super) unsequenced: Batch,
 }
 
-/// State of each stage, in the order of the journey, and space that stages share.
-#[derive(Debug)]
-pub(super) struct Stages {
-    pub(super) bridge: BridgeState,
-    pub(super) decapsulate: DecapsulateState,
-    pub(super) filter: FilterState,
-    pub(super) route: RouteState,
-    pub(super) encapsulate: EncapsulateState,
-    pub(super) sequence: SequenceState,
-    pub(super) dispatch: Dispatch,
-    pub(super) scratch: Scratch,
-    pub(super) extra: Extra,
-    pub(super) captures: Option<Box<Captures>>,
+impl Scratch {
+    pub(super) fn new(tables: &Tables) -> Self {
+        let mut scratch = Self {
+            flooded: Grown::new(),
+            fragments: Grown::new(),
+            routed: Grown::new(),
+            cut: Batch::new(),
+            cut_encapsulated: Batch::new(),
+            replies: Batch::new(),
+            work: Batch::new(),
+            unsequenced: Batch::new(),
+        };
+        scratch.reserve(tables);
+        scratch
+    }
+
+    /// Makes room for what stages with these tables may make of a batch.
+    pub(super) fn reserve(&mut self, tables: &Tables) {
+        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables;
+        self.routed.packets.reserve(routers.longest_expansion(*longest_frame));
+        self.flooded.packets.reserve(bridges.longest_expansion());
+        self.fragments.packets.reserve(tunnels.longest_expansion());
+    }
 }
 
 /// One worker's stages.
@@ -88,32 +99,8 @@ impl Engine {
 
     /// The same with counters that another worker of this number has left.
     pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): EngineCounters) -> Self {
-        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables.get();
-        let scratch = Scratch {
-            routed: Vec::with_capacity(routers.longest_expansion(*longest_frame)),
-            flooded: Vec::with_capacity(bridges.longest_expansion()),
-            fragments: Vec::with_capacity(tunnels.longest_expansion()),
-            part: Batch::new(),
-            chunk: Batch::new(),
-            piece: Batch::new(),
-            cut: Batch::new(),
-            cut_encapsulated: Batch::new(),
-            replies: Batch::new(),
-            work: Batch::new(),
-            unsequenced: Batch::new(),
-        };
-        let stages = Stages {
-            bridge: BridgeState::new(bridges, bridging),
-            decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
-            filter: FilterState::new(worker, Arc::clone(&counters.filter)),
-            route: RouteState::new(routers, Arc::clone(&counters.route)),
-            encapsulate: EncapsulateState::new(worker),
-            sequence: SequenceState::new(),
-            dispatch: Dispatch::new(worker),
-            scratch,
-            extra: Extra::default(),
-            captures: None,
-        };
+        let mut stages = Stages::begin(worker, tables.get(), &counters);
+        stages.bridge.count_in(bridging);
         Self { tables, counters, stages, timer: Timer::default() }
     }
 
@@ -145,32 +132,25 @@ impl Engine {
     /// The tables have been replaced.
     #[cold]
     pub(super) fn adopt(&mut self) {
-        let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
-        self.stages.bridge.adopt(bridges);
-        self.stages.route.adopt(routers);
-        self.stages.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
-        self.stages.scratch.flooded.reserve(bridges.longest_expansion());
-        self.stages.scratch.fragments.reserve(tunnels.longest_expansion());
+        self.stages.adopt(self.tables.get());
     }
 
     /// Does the work that is due by time alone.
     pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        stages.decapsulate.expire(&mut context);
+        stages.expire(&mut context);
     }
 
     /// Time of the next work of [`Engine::tick`] or [`Engine::look_after`], if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.stages.decapsulate.next_deadline(), self.stages.route.next_deadline()];
-        deadlines.into_iter().flatten().min()
+        self.stages.next_deadline()
     }
 
     /// Drops held packets, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        stages.decapsulate.clear(&mut context);
-        stages.route.clear(&mut context);
+        stages.clear(&mut context);
     }
 }

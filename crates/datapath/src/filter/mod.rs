@@ -23,9 +23,10 @@ pub use counts::RuleCounts;
 pub use rule::{Action, Direction, FlagTest, Prefix, Rule};
 pub use source_guard::SourceGuard;
 
-use crate::counters::FilterCounters;
+use crate::counters::{FilterCounters, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::reply::TokenBucket;
+use crate::stage::{Inbound, StageState};
 use classifier::Classifier;
 use key::Key;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
@@ -180,6 +181,26 @@ impl FilterState {
     /// The counters.
     pub fn counters(&self) -> &Arc<FilterCounters> {
         &self.counters
+    }
+}
+
+impl StageState for FilterState {
+    type Table = Filters;
+
+    fn begin(worker: usize, _: &Filters, counters: &WorkerCounters) -> Self {
+        Self::new(worker, Arc::clone(&counters.filter))
+    }
+}
+
+impl Inbound for FilterState {
+    #[inline]
+    fn is_met(filters: &Filters, _: PortId) -> bool {
+        filters.looks(Direction::In)
+    }
+
+    #[inline(never)]
+    fn receive(&mut self, batch: &mut Batch, filters: &Filters, context: &mut Context<'_>) {
+        filter(batch, Direction::In, filters, self, context);
     }
 }
 

@@ -4,9 +4,10 @@ use super::local::OutputContext;
 use super::lookups::{Lookups, Work};
 use super::waiting::{Waiting, Wanted};
 use super::{FibReader, NextHopTable, Notices, RouterAccess, Routers};
-use crate::counters::RouteCounters;
+use crate::counters::{RouteCounters, WorkerCounters};
 use crate::drops::Context;
 use crate::fast_path::SeenPairs;
+use crate::stage::StageState;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
@@ -52,30 +53,6 @@ impl Lane {
 }
 
 impl RouteState {
-    /// The state for `routers`.
-    pub fn new(routers: &Routers, counters: Arc<RouteCounters>) -> Self {
-        let mut state = Self {
-            lanes: Vec::new(),
-            work: Box::new(Work { v4: Lookups::new(), v6: Lookups::new(), origins: Lookups::new() }),
-            moves: Moves::new(),
-            waiting: Waiting::new(),
-            released: Vec::new(),
-            output: OutputContext::new(counters),
-            seen: SeenPairs::new(),
-        };
-        state.adopt(routers);
-        state
-    }
-
-    /// Makes readers for routers that have come; those that stay keep theirs.
-    pub fn adopt(&mut self, routers: &Routers) {
-        let mut old = core::mem::take(&mut self.lanes);
-        for access in routers.routers() {
-            let known = old.iter().position(|lane| access.v4.is_of(&lane.v4));
-            self.lanes.push(known.map_or_else(|| Lane::new(access), |place| old.swap_remove(place)));
-        }
-    }
-
     /// The counters.
     pub fn counters(&self) -> &Arc<RouteCounters> {
         &self.output.counters
@@ -92,16 +69,6 @@ impl RouteState {
         self.waiting.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Time at which packets that wait are to be looked after.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        self.waiting.next_deadline()
-    }
-
-    /// Drops all packets that wait, for a worker that ends.
-    pub fn clear(&mut self, context: &mut Context<'_>) {
-        self.waiting.clear(context);
-    }
-
     /// Takes the room of released packets back.
     pub(crate) fn give_back(&mut self, released: Vec<Packet>) {
         self.released = released;
@@ -110,6 +77,42 @@ impl RouteState {
     /// Forgets neighbours for which no packet waits.
     pub(crate) fn tidy(&mut self) {
         self.waiting.tidy();
+    }
+}
+
+impl StageState for RouteState {
+    type Table = Routers;
+
+    fn begin(_: usize, routers: &Routers, counters: &WorkerCounters) -> Self {
+        let mut state = Self {
+            lanes: Vec::new(),
+            work: Box::new(Work { v4: Lookups::new(), v6: Lookups::new(), origins: Lookups::new() }),
+            moves: Moves::new(),
+            waiting: Waiting::new(),
+            released: Vec::new(),
+            output: OutputContext::new(Arc::clone(&counters.route)),
+            seen: SeenPairs::new(),
+        };
+        state.adopt(routers);
+        state
+    }
+
+    /// Makes readers for routers that have come; those that stay keep theirs.
+    fn adopt(&mut self, routers: &Routers) {
+        let mut old = core::mem::take(&mut self.lanes);
+        for access in routers.routers() {
+            let known = old.iter().position(|lane| access.v4.is_of(&lane.v4));
+            self.lanes.push(known.map_or_else(|| Lane::new(access), |place| old.swap_remove(place)));
+        }
+    }
+
+    /// Looking after them sends packets: the engine asks for it.
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.waiting.next_deadline()
+    }
+
+    fn clear(&mut self, context: &mut Context<'_>) {
+        self.waiting.clear(context);
     }
 }
 

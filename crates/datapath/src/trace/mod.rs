@@ -17,28 +17,11 @@ pub use recorder::{Fate, Look, Sent, TracedPacket};
 
 use crate::drops::DropReason;
 use crate::engine::{Engine, Tables, TurnContext};
-use crate::fast_path::FastPaths;
-use crate::offload::Outlet;
 use crate::route::Notice;
 use crate::sync::Arc;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId};
-
-impl Tables {
-    /// The same tables with copies of all that stages write to.
-    fn image(&self) -> Self {
-        Self {
-            bridges: self.bridges.image(),
-            tunnels: self.tunnels.image(),
-            routers: self.routers.image(),
-            filters: self.filters.image(),
-            longest_frame: self.longest_frame,
-            fast_paths: FastPaths::default(),
-            outlets: self.outlets.iter().map(Outlet::image).collect(),
-        }
-    }
-}
 
 /// Trace of a packet that was not sent.
 #[derive(Debug)]

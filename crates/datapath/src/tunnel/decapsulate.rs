@@ -30,12 +30,14 @@ use super::{
     Carrier, ETHERNET_BYTES, Ends, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, encapsulation, gre,
     vxlan,
 };
+use crate::counters::WorkerCounters;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::parse::HeaderSummary;
+use crate::stage::{Inbound, StageState};
 use crate::units::Nanos;
 use crate::wire::{Ecn, EtherType, IpProtocol, Ipv6, MacAddress};
 use polder_buffers::{
-    BATCH, Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind,
+    BATCH, Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, PortId, Segmentation, SegmentationKind,
 };
 
 /// [`Packet::flags`]: put together from fragments.
@@ -55,23 +57,44 @@ impl DecapsulateState {
     pub fn new(worker: usize, limits: ReassemblyLimits) -> Self {
         Self { worker, reassembler: Reassembler::new(limits), spare: Batch::new() }
     }
+}
 
-    /// Time at which the oldest fragments expire; [`expire`](Self::expire) is to be called then, if no batch
-    /// comes before.
-    pub fn next_deadline(&self) -> Option<Nanos> {
+impl StageState for DecapsulateState {
+    type Table = Tunnels;
+
+    fn begin(worker: usize, _: &Tunnels, _: &WorkerCounters) -> Self {
+        Self::new(worker, ReassemblyLimits::default())
+    }
+
+    fn obstacle(tunnels: &Tunnels, port: PortId) -> Option<&'static str> {
+        tunnels.get(port)?.obstacle(tunnels)
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
         self.reassembler.next_deadline()
     }
 
     /// Drops fragments that have waited too long.
-    pub fn expire(&mut self, context: &mut Context<'_>) {
+    fn expire(&mut self, context: &mut Context<'_>) {
         if self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
             self.reassembler.expire(context);
         }
     }
 
-    /// Drops all fragments that wait, for a worker that ends.
-    pub fn clear(&mut self, context: &mut Context<'_>) {
+    fn clear(&mut self, context: &mut Context<'_>) {
         self.reassembler.clear(context);
+    }
+}
+
+impl Inbound for DecapsulateState {
+    #[inline]
+    fn is_met(tunnels: &Tunnels, ingress: PortId) -> bool {
+        tunnels.underlay(ingress).is_some()
+    }
+
+    #[inline]
+    fn receive(&mut self, batch: &mut Batch, tunnels: &Tunnels, context: &mut Context<'_>) {
+        decapsulate(batch, tunnels, self, context);
     }
 }
 

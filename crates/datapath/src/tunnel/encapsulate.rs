@@ -18,9 +18,11 @@ mod report;
 use super::Tunnels;
 use super::fragment::expand;
 use super::lane::{Lane, TunnelVerdict};
+use crate::counters::WorkerCounters;
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::reply::TokenBucket;
+use crate::stage::StageState;
 use polder_buffers::{BATCH, Batch, Packet, prefetch};
 
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
@@ -43,6 +45,14 @@ impl EncapsulateState {
     /// The state of the worker with this number.
     pub fn new(worker: usize) -> Self {
         Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
+    }
+}
+
+impl StageState for EncapsulateState {
+    type Table = ();
+
+    fn begin(worker: usize, (): &(), _: &WorkerCounters) -> Self {
+        Self::new(worker)
     }
 }
 

@@ -7,6 +7,7 @@ use polder_datapath::forward::{
     BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbOptions, Links, MemberOptions, VlanMode,
     bridge,
 };
+use polder_datapath::stage::StageState as _;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
 use std::fmt::{Debug, Formatter};

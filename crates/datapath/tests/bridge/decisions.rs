@@ -7,6 +7,7 @@ use polder_buffers::PortId;
 use polder_datapath::drops::DropReason;
 use polder_datapath::forward::{BridgeOptions, Bridges, FloodLimits, SweepCursor, VlanMode};
 use polder_datapath::forward::{FdbKey, FdbTime};
+use polder_datapath::stage::StageState as _;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::sync::Arc;

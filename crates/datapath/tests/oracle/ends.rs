@@ -5,6 +5,7 @@ use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions, Segment
 use polder_datapath::drops::{Context, DropCounters, DropReason, Ledger, is_dropped};
 use polder_datapath::segment::Cutting;
 use polder_datapath::sequence::{SequenceState, assign};
+use polder_datapath::stage::StageState as _;
 use polder_datapath::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay,
     decapsulate, encapsulate,
@@ -77,7 +78,7 @@ impl End {
             region,
             decapsulate: DecapsulateState::new(0, limits),
             encapsulate: EncapsulateState::new(0),
-            sequence: SequenceState::new(),
+            sequence: SequenceState::default(),
             expanded: Vec::with_capacity(tunnels.longest_expansion()),
             tunnels,
             state,

@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result, anyhow};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
-use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::SourceGuard;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
@@ -119,8 +118,8 @@ pub(super) fn tables(
         filters,
         routers: lasting.routing.routers()?,
         longest_frame: LONGEST_FRAME,
-        fast_paths: FastPaths::default(),
         outlets,
+        ..Tables::default()
     })
 }
 

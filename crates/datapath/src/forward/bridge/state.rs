@@ -1,13 +1,14 @@
 //! Counters of the bridge stage, and what a worker keeps for it.
 
 use super::header::Header;
-use crate::counters::{Counter, totals};
+use crate::counters::{Counter, WorkerCounters, totals};
 use crate::fast_path::SeenPairs;
 use crate::forward::fdb::{BucketIndex, FdbKey, View};
 use crate::forward::flood::FloodGates;
 use crate::forward::hairpin::HairpinGate;
 use crate::forward::table::Bridges;
 use crate::forward::vlan::Tag;
+use crate::stage::StageState;
 use crate::wire::MacAddress;
 use polder_buffers::{BATCH, PortId};
 use std::sync::Arc;
@@ -107,17 +108,30 @@ impl BridgeState {
         state
     }
 
-    /// Makes room for the ports of another table; limits that are used up stay so.
-    pub fn adopt(&mut self, bridges: &Bridges) {
-        let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
-        self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());
-        let reflecting = bridges.members().iter().filter(|member| member.hairpin.is_some());
-        let ports = reflecting.map(|member| usize::from(member.port.0) + 1).max();
-        self.hairpins.resize(self.hairpins.len().max(ports.unwrap_or(0)), HairpinGate::new());
+    /// Goes on with these counters.
+    pub(crate) fn count_in(&mut self, counters: Arc<BridgeCounters>) {
+        self.counters = counters;
     }
 
     /// The counters.
     pub fn counters(&self) -> &Arc<BridgeCounters> {
         &self.counters
+    }
+}
+
+impl StageState for BridgeState {
+    type Table = Bridges;
+
+    fn begin(_: usize, bridges: &Bridges, _: &WorkerCounters) -> Self {
+        Self::new(bridges, Arc::default())
+    }
+
+    /// Makes room for the ports of another table; limits that are used up stay so.
+    fn adopt(&mut self, bridges: &Bridges) {
+        let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
+        self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());
+        let reflecting = bridges.members().iter().filter(|member| member.hairpin.is_some());
+        let ports = reflecting.map(|member| usize::from(member.port.0) + 1).max();
+        self.hairpins.resize(self.hairpins.len().max(ports.unwrap_or(0)), HairpinGate::new());
     }
 }

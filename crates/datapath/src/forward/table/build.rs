@@ -28,6 +28,12 @@ impl Links {
     }
 }
 
+impl Default for Bridges {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl Bridges {
     /// No bridge at all.
     #[expect(clippy::missing_panics_doc, reason = "nothing is wrong with no bridge")]

@@ -10,7 +10,6 @@ use polder_datapath::engine::Tables;
 use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, FlowKey};
 use polder_datapath::forward::FdbTime;
 use polder_datapath::route::{PairDecisions, PairTables};
-use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, FailedRedirects, TraceError};
@@ -70,6 +69,11 @@ impl FlowUpkeep {
 
 /// Reason why no flows of a port are carried in the kernel; `None` if they are.
 pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Option<&'static str> {
+    obstacle_beside_stages(gateway, state).or_else(|| gateway.tables().obstacle(state.configuration.id))
+}
+
+/// The same without what a stage says of the port in its table.
+fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'static str> {
     let (port, configuration) = (&state.configuration, &gateway.configuration);
     let queues = state.facts.as_ref().map(|facts| facts.queues);
     if port.fast_path == FastPathUse::Off {
@@ -106,7 +110,7 @@ pub(in crate::runtime) fn tunnel_obstacle(
     } else if underlay.is_some_and(|underlay| underlay.configuration.role == Role::Router) {
         Some("its underlay is a port of a router")
     } else {
-        tables.tunnels.get(tunnel.id).and_then(|tunnel| tunnel.obstacle(&tables.tunnels))
+        tables.obstacle(tunnel.id)
     }
 }
 
@@ -142,26 +146,29 @@ impl FilteredPorts {
 
 impl Gateway {
     /// Fast paths for tables that are about to be used, of a version of their own.
-    pub(super) fn fast_paths(&mut self, tunnels: &Tunnels) -> FastPaths {
+    pub(super) fn fast_paths(&mut self, tables: &Tables) -> FastPaths {
         self.flows.version += 1;
         self.find_reached();
         self.watch_redirects();
         let most = self.ports.iter().map(|state| usize::from(state.configuration.id.0) + 1).max();
         let mut ports = vec![None; most.unwrap_or(0)];
         for state in &self.ports {
-            ports[usize::from(state.configuration.id.0)] = self.fast_path(state);
+            let port = state.configuration.id;
+            ports[usize::from(port.0)] = self.fast_path(state).filter(|_| tables.obstacle(port).is_none());
         }
         let configuration = &self.configuration;
         let filtered = FilteredPorts::of(configuration);
         let is_routers = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
         let is_open = |port| {
-            let underlay = tunnels.get(port).map(|tunnel| tunnel.underlay().port);
+            let underlay = tables.tunnels.get(port).map(|tunnel| tunnel.underlay().port);
             let is_looked_at = filtered.contains(port) || self.lasting.stopped.contains(&port);
-            !is_looked_at && !self.flows.is_captured(port) && !underlay.is_some_and(is_routers)
+            let is_carried =
+                !is_looked_at && !self.flows.is_captured(port) && tables.obstacle(port).is_none();
+            is_carried && !underlay.is_some_and(is_routers)
         };
         let is_guarded =
             |port| configuration.port(port).is_some_and(|port: &config::Port| port.source_guard.is_some());
-        FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open).guarding(is_guarded)
+        FastPaths::new(self.flows.version, ports).with_tunnels(&tables.tunnels, is_open).guarding(is_guarded)
     }
 
     fn fast_path(&self, state: &PortState) -> Option<FastPathPort> {
@@ -172,7 +179,7 @@ impl Gateway {
         let table: Arc<FlowTable> = Arc::clone(flows);
         let (interface, longest) = (table.interface(), facts.mtu + ETHERNET);
         let port = FastPathPort { table, interface, longest };
-        obstacle(self, state).is_none().then_some(port)
+        obstacle_beside_stages(self, state).is_none().then_some(port)
     }
 
     /// Counts failed redirects by these programs from here on.

@@ -241,7 +241,7 @@ impl Gateway {
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let facts = self.facts();
         let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
-        tables.fast_paths = self.fast_paths(&tables.tunnels);
+        tables.fast_paths = self.fast_paths(&tables);
         let carried = tables.fast_paths.ports().collect();
         self.tables.replace(tables);
         // Members may have other addresses.

@@ -14,6 +14,9 @@ use serde_json::{Map, Value, json};
 /// Fields of a step, by name.
 pub(super) type Facts = Map<String, Value>;
 
+/// Describes what a stage has made of packets, of which the walk, the look behind the stage, and those before it are given.
+type Tell<'a> = fn(&mut Teller<'a>, &Walk, &Look, &[TracedPacket]);
+
 /// Writes steps.
 pub(super) struct Teller<'a> {
     pub(super) gateway: &'a Gateway,
@@ -68,19 +71,27 @@ impl<'a> Teller<'a> {
     }
 
     fn look(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
-        match look.stage {
-            Stage::Parse => self.parsed(look),
-            Stage::Decapsulate => self.decapsulated(walked, look, before),
-            Stage::Filter => self.filtered(look, before),
-            Stage::Route => self.routed(walked, look, before),
-            Stage::Bridge => self.bridged(walked, look, before),
-            Stage::Segment => {
-                self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
+        // Of other stages, what they end is all there is to say.
+        let told: [(Stage, Tell<'a>); 8] = [
+            (Stage::Parse, Self::parsed),
+            (Stage::Decapsulate, Self::decapsulated),
+            (Stage::Filter, Self::filtered),
+            (Stage::Route, Self::routed),
+            (Stage::Bridge, Self::bridged),
+            (Stage::Segment, Self::segmented),
+            (Stage::Encapsulate, Self::encapsulated),
+            (Stage::Sequence, Self::sequenced),
+        ];
+        match told.iter().find(|(stage, _)| *stage == look.stage) {
+            Some((_, tell)) => tell(self, walked, look, before),
+            None => {
+                self.ends(look);
             }
-            Stage::Encapsulate => self.encapsulated(walked, look, before),
-            Stage::Sequence => self.sequenced(walked, look),
-            Stage::Receive | Stage::Reorder | Stage::Coalesce | Stage::Queue | Stage::Transmit => {}
         }
+    }
+
+    fn segmented(&mut self, _: &Walk, look: &Look, _: &[TracedPacket]) {
+        self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
     }
 
     /// Says of each packet that a stage has ended why.
@@ -102,7 +113,7 @@ impl<'a> Teller<'a> {
         self.step(stage.name(), text, facts([("dropped", json!(reason.name()))]));
     }
 
-    fn parsed(&mut self, look: &Look) {
+    fn parsed(&mut self, _: &Walk, look: &Look, _: &[TracedPacket]) {
         if self.ends(look) {
             return;
         }
@@ -119,7 +130,7 @@ impl<'a> Teller<'a> {
         self.step("parse", text, facts([("ether_type", json!(link.ether_type().0))]));
     }
 
-    fn filtered(&mut self, look: &Look, before: &[TracedPacket]) {
+    fn filtered(&mut self, _: &Walk, look: &Look, before: &[TracedPacket]) {
         let is_out = before
             .iter()
             .any(|packet| packet.egress != polder_buffers::NO_PORT && packet.egress != packet.ingress);
@@ -139,7 +150,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn sequenced(&mut self, walked: &Walk, look: &Look) {
+    fn sequenced(&mut self, walked: &Walk, look: &Look, _: &[TracedPacket]) {
         self.ends(look);
         let tunnels = &walked.tables.tunnels;
         let is_numbered = |packet: &&TracedPacket| {
