@@ -1,6 +1,5 @@
 //! Packets that leave their batch: those that are cut, and those that wait.
 
-use super::arrival::arrival;
 use super::error::Problem;
 use super::state::{Move, RouteState};
 use super::waiting::{Due, Wanted};
@@ -81,7 +80,7 @@ impl RouteState {
         waiting.take(|other| *other == wanted, released, context);
         waiting.forget(wanted);
         for mut packet in released.drain(..) {
-            if let Some(arrival) = arrival(&packet, routers) {
+            if let Ok(arrival) = routers.arrival_of(&packet) {
                 output.tell(&packet, arrival, Problem::HostUnreachable, context);
             }
             context.discard(&mut packet, DropReason::NeighbourUnknown);

@@ -170,10 +170,10 @@ impl Interface {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn interface(port: u16, vlan: u16) -> Interface {
+    pub(in super::super) fn interface(port: u16, vlan: u16) -> Interface {
         let vlan = VlanId::new(vlan).expect("a VLAN");
         Interface {
             id: InterfaceId::tagged(PortId(port), vlan),

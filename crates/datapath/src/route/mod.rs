@@ -92,7 +92,6 @@ mod neighbours;
 mod notices;
 mod router;
 
-mod arrival;
 mod check;
 mod decide;
 mod discover;
@@ -127,7 +126,7 @@ pub use multipath::HashPolicy;
 pub use neighbours::{Neighbour, Neighbours};
 pub use next_hops::{Hop, KernelRoute, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopTable};
 pub use notices::{Notice, Notices};
-pub use plain::Sent;
+pub use onward::Sent;
 pub use prefix::{BadPrefix, Prefix};
 pub use publish::{PairDecisions, PairTables};
 pub use router::{Router, RouterAccess};

@@ -1,16 +1,31 @@
 //! The last loop: packets are sent on by the way that was found, or what else it says is done.
+//!
+//! Packets of one interface with nothing unusual about them go through the same loop as packets that were sorted before.
 
-use super::arrival::{arrival, trim};
 use super::decide::{Facts, RouteVerdict, decide};
 use super::local::{HostInterfaces, OutputContext};
-use super::lookups::{Lookups, Plan};
+use super::lookups::Lookups;
 use super::send::{ETHERNET, PLAIN_V4, SOURCE_V4, rewrite, rewrite_plain};
 use super::sources::{Origin, passes};
 use super::state::{Move, Moves};
-use super::{Hop, NextHopEntry, NextHopId, NextHopTable, RouterId, Routers, multipath};
+use super::{Hop, Interface, NextHopEntry, NextHopId, NextHopTable, RouterId, Routers, multipath};
 use crate::drops::{Context, DropReason};
 use crate::wire::{MacAddress, VlanId};
-use polder_buffers::{BATCH, Batch, Packet};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
+
+/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sequenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The lowest of them.
+    pub lowest: PortId,
+    /// The highest.
+    pub highest: PortId,
+}
+
+impl Sent {
+    /// The value before any packet is sent.
+    pub(super) const NONE: Self = Self { lowest: PortId(u16::MAX), highest: PortId(0) };
+}
 
 /// Tables for sending a batch.
 pub(super) struct LookupContext<'a> {
@@ -30,89 +45,153 @@ pub(super) struct Actions<'a> {
 
 /// The hop of a way that is a neighbour on an untagged interface whose address is known.
 #[inline(always)]
-pub(super) fn plain_hop(next_hops: &NextHopTable, found: NextHopId) -> Option<(&Hop, MacAddress)> {
+fn plain_hop(next_hops: &NextHopTable, found: NextHopId) -> Option<(&Hop, MacAddress)> {
     let Some(NextHopEntry::Hop(hop)) = next_hops.get(found) else { return None };
     let mac = hop.neighbour.address().filter(|_| hop.interface.vlan == VlanId::PRIORITY)?;
     Some((hop, mac))
 }
 
-/// Sends packets to their next hops. The frame's word that changes with the time to live is `WORD` bytes from
-/// its beginning.
+/// Fields of a packet that are written.
+pub(super) struct Spot<'a> {
+    pub(super) frame: &'a mut [u8; PLAIN_V4],
+    pub(super) egress: &'a mut PortId,
+}
+
+impl Spot<'_> {
+    /// The source of an IPv4 packet.
+    #[inline(always)]
+    pub(super) fn source(&self) -> [u8; 4] {
+        *self.frame[SOURCE_V4..].first_chunk().expect("a frame ends with an IPv4 header")
+    }
+}
+
+/// By place in the look-ups; nothing of packets that the loop is not for.
+pub(super) type Spots<'a> = [Option<Spot<'a>>; BATCH];
+
+/// The packets whose sources want a second look; `arrival` is the interface that a packet came in by.
+#[inline(never)]
+pub(super) fn suspects<'i>(
+    spots: &Spots<'_>,
+    arrival: impl Fn(usize) -> Option<&'i Interface>,
+    lookup: &LookupContext<'_>,
+) -> u64 {
+    let (specials, mut suspects) = (lookup.routers.specials(), 0);
+    for (place, spot) in spots.iter().enumerate() {
+        let Some(spot) = spot else { continue };
+        suspects |= u64::from(specials.may_have(spot.source())) << place;
+    }
+    let Some(origins) = lookup.origins else { return suspects };
+    for (place, &origin) in origins.iter().enumerate() {
+        let Some(interface) = arrival(place).filter(|_| spots[place].is_some()) else { continue };
+        let is_odd = interface.sources.looks_up() && !passes(origin, interface, lookup.next_hops, None);
+        suspects |= u64::from(is_odd) << place;
+    }
+    suspects
+}
+
+/// Writes the headers of packets, whose word that changes with the time to live is `WORD` bytes from the beginning of their
+/// frames, and gives them their ports. Returns those whose next hop is not a known neighbour on an untagged interface, or that
+/// are too big for it.
 ///
 /// Nothing is read from frames: what was written to one a moment ago stands in the way of reading the same
 /// place in another, a page further on.
 #[inline(never)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "zipped iterators whose count is checked hand items over in memory"
+)]
 pub(super) fn send<const N: usize, const WORD: usize>(
+    lookups: &Lookups<N>,
+    (spots, suspects): (&mut Spots<'_>, u64),
+    next_hops: &NextHopTable,
+    all: &mut Sent,
+) -> u64 {
+    let (mut unsent, mut sent) = (0, *all);
+    for place in 0..BATCH {
+        let Some(spot) = &mut spots[place] else { continue };
+        let (found, plan) = (lookups.found[place], &lookups.plans[place]);
+        let is_trusted = suspects >> place & 1 == 0;
+        let way =
+            plain_hop(next_hops, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));
+        let Some((hop, mac)) = way else {
+            unsent |= 1 << place;
+            continue;
+        };
+        rewrite_plain::<WORD>(spot.frame, hop, mac, plan.word);
+        let port = hop.interface.port;
+        *spot.egress = port;
+        sent = Sent { lowest: sent.lowest.min(port), highest: sent.highest.max(port) };
+    }
+    *all = sent;
+    unsent
+}
+
+/// Sends the packets that were sorted by their families, of any interface.
+#[inline(never)]
+pub(super) fn send_sorted<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
     batch: &mut Batch,
     lookup: &LookupContext<'_>,
     actions: &mut Actions<'_>,
     context: &mut Context<'_>,
 ) {
+    let (mut spots, mut ports) = ([const { None }; BATCH], [NO_PORT; BATCH]);
     let count = lookups.count.min(BATCH);
-    let suspects = if N == 4 { suspects(lookups, batch, lookup) } else { 0 };
-    let (mut left, mut padded, mut sent) = (0_u64, 0_u64, 0_u64);
-    for at in 0..count {
-        let (plan, found) = (lookups.plans[at], lookups.found[at]);
-        let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) else { continue };
-        let is_sent = suspects >> at & 1 == 0 && send_plain::<WORD>(packet, found, plan, lookup.next_hops);
-        let has_padding = packet.len() - ETHERNET != plan.total as usize;
-        sent += if is_sent { u64::from(packet.wire_packets) } else { 0 };
-        left |= u64::from(!is_sent) << at;
-        padded |= u64::from(is_sent & has_padding) << at;
+    let (mut padded, mut unsent) = (0_u64, 0_u64);
+    let mut packets = batch.iter_mut().enumerate();
+    for (place, &position) in lookups.positions.iter().enumerate().take(count) {
+        unsent |= 1 << place;
+        // Places are in the order of the batch.
+        let packet = packets.find(|(other, _)| *other == usize::from(position));
+        let Some((_, packet)) = packet else { continue };
+        let (room, total) = (packet.len().wrapping_sub(ETHERNET), lookups.plans[place].total);
+        padded |= u64::from(room != total as usize) << place;
+        ports[place] = packet.ingress;
+        let (bytes, egress) = packet.bytes_and_egress();
+        let Some(frame) = bytes.first_chunk_mut() else { continue };
+        spots[place] = Some(Spot { frame, egress });
+        unsent &= !(1 << place);
     }
-    actions.output.counters.forwarded.add(sent);
-    // What is not usual comes afterwards, so that the loop above calls nobody.
-    for at in ones(padded) {
-        if let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) {
+    let arrival = |place: usize| lookup.routers.untagged(ports[place]);
+    let suspects = if N == 4 { suspects(&spots, arrival, lookup) } else { 0 };
+    // The ports do not count: other packets of the batch may have none.
+    let mut by = Sent::NONE;
+    unsent |= send::<N, WORD>(lookups, (&mut spots, suspects), lookup.next_hops, &mut by);
+    let position = |place: usize| usize::from(lookups.positions[place]);
+    let sent =
+        (0..count).filter(|place| unsent >> place & 1 == 0).filter_map(|place| batch.get(position(place)));
+    actions.output.counters.forwarded.add(sent.map(|packet| u64::from(packet.wire_packets)).sum());
+    finish((lookups, position), batch, (unsent, padded), lookup, actions, context);
+}
+
+/// Does the uncommon work, after the loops: cuts `padded` packets that are sent, and decides on those that are not.
+/// `position` is that in the batch of a place in the look-ups.
+#[inline(never)]
+pub(super) fn finish<const N: usize>(
+    (lookups, position): (&Lookups<N>, impl Fn(usize) -> usize),
+    batch: &mut Batch,
+    (unsent, padded): (u64, u64),
+    lookup: &LookupContext<'_>,
+    actions: &mut Actions<'_>,
+    context: &mut Context<'_>,
+) {
+    for place in ones(padded & !unsent) {
+        if let Some(packet) = batch.get_mut(position(place)) {
             trim(packet, context.pool);
         }
     }
-    for at in ones(left) {
-        let position = usize::from(lookups.positions[at]);
+    for place in ones(unsent) {
+        let position = position(place);
         if let Some(packet) = batch.get_mut(position) {
-            let origin = lookup.origins.filter(|_| N == 4).map(|origins| origins[at]);
-            settle(packet, position, (lookups.found[at], origin), lookup, actions, context);
+            let origin = lookup.origins.filter(|_| N == 4).map(|origins| origins[place]);
+            settle(packet, position, (lookups.found[place], origin), lookup, actions, context);
         }
     }
-}
-
-/// The untagged IPv4 packets whose sources want a second look.
-fn suspects<const N: usize>(lookups: &Lookups<N>, batch: &Batch, lookup: &LookupContext<'_>) -> u64 {
-    let mut suspects = 0;
-    for (at, &position) in lookups.positions.iter().enumerate().take(lookups.count.min(BATCH)) {
-        let Some(packet) = batch.get(usize::from(position)) else { continue };
-        let source = packet.bytes().get(SOURCE_V4..).and_then(<[u8]>::first_chunk);
-        let Some((&source, arrival)) = source.zip(lookup.routers.untagged(packet.ingress)) else { continue };
-        let is_back = |origins: &[NextHopId; BATCH]| passes(origins[at], arrival, lookup.next_hops, None);
-        let is_odd = lookup.routers.specials().may_have(source)
-            || arrival.sources.looks_up() && !lookup.origins.is_some_and(is_back);
-        suspects |= u64::from(is_odd) << at;
-    }
-    suspects
-}
-
-/// Sends a packet to a known neighbour on an untagged interface where it fits; whether that is its way.
-#[inline(always)]
-fn send_plain<const WORD: usize>(
-    packet: &mut Packet,
-    found: NextHopId,
-    plan: Plan,
-    next_hops: &NextHopTable,
-) -> bool {
-    let Some((hop, mac)) = plain_hop(next_hops, found) else { return false };
-    if plan.total > u32::from(hop.mtu) {
-        return false;
-    }
-    let Some(frame) = packet.bytes_mut().first_chunk_mut::<PLAIN_V4>() else { return false };
-    rewrite_plain::<WORD>(frame, hop, mac, plan.word);
-    packet.egress = hop.interface.port;
-    true
 }
 
 /// The places of the bits that are set.
 #[inline(always)]
-pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
         bits &= bits - 1;
@@ -122,7 +201,7 @@ pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
 
 /// Decides on a packet that the short path is not for, and acts.
 #[cold]
-pub(super) fn settle(
+fn settle(
     packet: &mut Packet,
     position: usize,
     (found, origin): (NextHopId, Option<NextHopId>),
@@ -131,7 +210,7 @@ pub(super) fn settle(
     context: &mut Context<'_>,
 ) {
     trim(packet, context.pool);
-    let Some((facts, interface)) = Facts::of(packet).zip(arrival(packet, lookup.routers)) else {
+    let Some((facts, interface)) = Facts::of(packet).zip(lookup.routers.arrival_of(packet).ok()) else {
         return context.discard(packet, DropReason::NotRouted);
     };
     let flow = || {
@@ -182,4 +261,18 @@ impl Actions<'_> {
         self.output.counters.forwarded.add(packet.wire_packets.into());
         Ok(())
     }
+}
+
+/// Cuts off padding of the link behind the IP packet.
+#[inline(never)]
+pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
+    let link = usize::from(packet.network_offset);
+    let Some(ip) = packet.bytes().get(link..) else { return };
+    let length = match ip {
+        [first, _, high, low, ..] if first >> 4 == 4 => usize::from(u16::from_be_bytes([*high, *low])),
+        [_, _, _, _, high, low, ..] => 40 + usize::from(u16::from_be_bytes([*high, *low])),
+        _ => return,
+    };
+    // A packet that is shorter was refused before.
+    let _ = packet.truncate(link + length, pool);
 }

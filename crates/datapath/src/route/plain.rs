@@ -3,31 +3,18 @@
 //! A packet is found in its batch once: what is written of it in the end is kept at hand from the look at
 //! its header on. What the loops learn of the batch besides is handed on, so that nobody has to look again.
 
-use super::arrival::trim;
 use super::check::{is_plain_v4, is_plain_v6};
 use super::local::HostInterfaces;
 use super::lookups::{Lookups, Plan};
-use super::onward::{Actions, LookupContext, ones, plain_hop, settle};
-use super::send::{
-    ETHERNET, PLAIN_V4, PLAIN_V6, SOURCE_V4, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain,
-};
-use super::sources::passes;
+use super::onward::{Actions, LookupContext, Sent, Spot, Spots, finish, send, suspects};
+use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, WORD_V4, WORD_V6, plan_v4, plan_v6};
 use super::state::{Lane, RouteState};
 use super::{FibReader, Interface, NextHopTable, Routers};
 use crate::drops::Context;
 use crate::sequence::is_marked;
 use crate::wire::EtherType;
 use polder_buffers::snapshot::Reader;
-use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet, PortId};
-
-/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sequenced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// The lowest of them.
-    pub lowest: PortId,
-    /// The highest.
-    pub highest: PortId,
-}
+use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet};
 
 /// The link-layer address of an interface, as the first eight bytes of a frame are compared with it.
 #[derive(Clone, Copy)]
@@ -71,23 +58,6 @@ pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u
     is_plain_v6(header, room).then(|| (destination, plan_v6(header)))
 }
 
-/// Fields of a packet that are written.
-struct Spot<'a> {
-    frame: &'a mut [u8; PLAIN_V4],
-    egress: &'a mut PortId,
-}
-
-impl Spot<'_> {
-    /// The source of an IPv4 packet.
-    #[inline(always)]
-    fn source(&self) -> [u8; 4] {
-        *self.frame[SOURCE_V4..].first_chunk().expect("a frame ends with an IPv4 header")
-    }
-}
-
-/// By position in the batch; nothing of packets that the short path is not for.
-type Spots<'a> = [Option<Spot<'a>>; BATCH];
-
 /// Bit sets from the quick check of headers; a bit stands for a packet.
 struct Glance {
     /// Packets that need the full check.
@@ -120,7 +90,7 @@ impl RouteState {
             actions: Actions { output, moves, host_interfaces: HostInterfaces { waiting, notices } },
             left: u64::MAX >> (BATCH - batch.len()),
             is_whole: true,
-            sent: Sent { lowest: PortId(u16::MAX), highest: PortId(0) },
+            sent: Sent::NONE,
         };
         for is_v6 in [is_v6, !is_v6] {
             if pass.left == 0 {
@@ -178,9 +148,14 @@ impl Pass<'_> {
         let origins = looks_back.then_some(&origins.found);
         let lookup =
             LookupContext { routers: self.routers, router: self.interface.router, next_hops, origins };
-        let suspects = if N == 4 { suspects(&spots, self.interface, &lookup) } else { 0 };
+        let arrival = self.interface;
+        let suspects = if N == 4 { suspects(&spots, |_| Some(arrival), &lookup) } else { 0 };
         let unsent = send::<N, WORD>(lookups, (&mut spots, suspects), next_hops, &mut self.sent);
-        finish(lookups, batch, [left, unsent, padded], &lookup, &mut self.actions, context);
+        let elsewhere = u64::from((left | unsent).count_ones());
+        self.actions.output.counters.forwarded.add(count as u64 - elsewhere);
+        if unsent | padded != 0 {
+            finish((lookups, |place| place), batch, (unsent, padded), &lookup, &mut self.actions, context);
+        }
         self.left &= left;
         self.is_whole &= unsent == 0;
     }
@@ -228,82 +203,4 @@ fn look<'a, const N: usize>(
 #[inline(always)]
 fn is_ready(packet: &Packet) -> bool {
     !is_marked(packet) && packet.checksum != ChecksumState::Partial
-}
-
-/// The packets whose sources want a second look.
-#[inline(never)]
-#[expect(
-    clippy::needless_range_loop,
-    reason = "zipped iterators whose count is checked hand items over in memory"
-)]
-fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>) -> u64 {
-    let (specials, mut suspects) = (lookup.routers.specials(), 0);
-    for position in 0..BATCH {
-        let Some(spot) = &spots[position] else { continue };
-        suspects |= u64::from(specials.may_have(spot.source())) << position;
-    }
-    let Some(origins) = lookup.origins else { return suspects };
-    for (position, &origin) in origins.iter().enumerate() {
-        let is_odd = spots[position].is_some() && !passes(origin, interface, lookup.next_hops, None);
-        suspects |= u64::from(is_odd) << position;
-    }
-    suspects
-}
-
-/// Writes the headers of all packets that passed the quick check. Returns those whose next hop is not a known
-/// neighbour, or that are too big for it.
-#[inline(never)]
-#[expect(
-    clippy::needless_range_loop,
-    reason = "zipped iterators whose count is checked hand items over in memory"
-)]
-fn send<const N: usize, const WORD: usize>(
-    lookups: &Lookups<N>,
-    (spots, suspects): (&mut Spots<'_>, u64),
-    next_hops: &NextHopTable,
-    all: &mut Sent,
-) -> u64 {
-    let (mut unsent, mut sent) = (0, *all);
-    for position in 0..BATCH {
-        let Some(spot) = &mut spots[position] else { continue };
-        let (found, plan) = (lookups.found[position], &lookups.plans[position]);
-        let is_trusted = suspects >> position & 1 == 0;
-        let way =
-            plain_hop(next_hops, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));
-        let Some((hop, mac)) = way else {
-            unsent |= 1 << position;
-            continue;
-        };
-        rewrite_plain::<WORD>(spot.frame, hop, mac, plan.word);
-        let port = hop.interface.port;
-        *spot.egress = port;
-        sent = Sent { lowest: sent.lowest.min(port), highest: sent.highest.max(port) };
-    }
-    *all = sent;
-    unsent
-}
-
-/// Does the uncommon work, after the loops.
-#[inline(never)]
-fn finish<const N: usize>(
-    lookups: &Lookups<N>,
-    batch: &mut Batch,
-    [left, unsent, padded]: [u64; 3],
-    lookup: &LookupContext<'_>,
-    actions: &mut Actions<'_>,
-    context: &mut Context<'_>,
-) {
-    let elsewhere = u64::from((left | unsent).count_ones());
-    actions.output.counters.forwarded.add(batch.len() as u64 - elsewhere);
-    for position in ones(padded & !unsent) {
-        if let Some(packet) = batch.get_mut(position) {
-            trim(packet, context.pool);
-        }
-    }
-    for position in ones(unsent) {
-        if let Some(packet) = batch.get_mut(position) {
-            let origin = lookup.origins.map(|origins| origins[position]);
-            settle(packet, position, (lookups.found[position], origin), lookup, actions, context);
-        }
-    }
 }

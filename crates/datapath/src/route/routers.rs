@@ -3,8 +3,9 @@
 use super::interface::{Interface, InterfaceId, LEAST_MTU, Owner, RouterId};
 use super::router::RouterAccess;
 use super::specials::{Special, Specials};
-use crate::wire::{MacAddress, VlanId};
-use polder_buffers::{BATCH, NO_PORT, PortId};
+use crate::drops::DropReason;
+use crate::wire::{Link, MacAddress, VlanId};
+use polder_buffers::{BATCH, NO_PORT, Packet, PortId};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Payload of a fragment of 68 bytes, which every link of IPv4 carries (RFC 791, 3.2): a route may say no more. With many
@@ -139,6 +140,18 @@ impl Routers {
         self.interfaces.get(usize::from(lane.arrival(vlan, station)?))
     }
 
+    /// The interface by which a packet came.
+    pub(super) fn arrival_of(&self, packet: &Packet) -> Result<&Interface, DropReason> {
+        let link = Link::parse(packet.bytes())?;
+        let vlan = match (link.tag, link.inner_tag) {
+            (None, _) => VlanId::PRIORITY,
+            (Some(tag), None) => tag.id().ok_or(DropReason::NoInterface)?,
+            (Some(_), Some(_)) => return Err(DropReason::NoInterface),
+        };
+        let station = link.ethernet.destination();
+        self.arrival(packet.ingress, vlan, station).ok_or(DropReason::NoInterface)
+    }
+
     /// The interface of a port's frames without a tag.
     #[inline(always)]
     pub(super) fn untagged(&self, port: PortId) -> Option<&Interface> {
@@ -268,21 +281,9 @@ fn check(interface: &Interface, routers: usize) -> Result<(), RoutersError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::interface::tests::interface;
     use super::*;
-    use crate::route::{Router, SourceCheck};
-
-    fn interface(port: u16, vlan: u16) -> Interface {
-        let vlan = VlanId::new(vlan).expect("a VLAN");
-        Interface {
-            id: InterfaceId::tagged(PortId(port), vlan),
-            router: RouterId(0),
-            mac: MacAddress([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            addresses: Vec::new(),
-            owner: Owner::Polder,
-            sources: SourceCheck::default(),
-        }
-    }
+    use crate::route::Router;
 
     #[test]
     fn interfaces_are_found_by_port_and_vlan() {

@@ -1,9 +1,9 @@
 //! The first loop: headers are looked at, and destinations collected.
 
-use super::arrival::{find, trim};
 use super::check::{Destination, check_v4, check_v6};
 use super::local::{HostInterfaces, OutputContext};
 use super::lookups::Work;
+use super::onward::trim;
 use super::plain::{Station, look_v4, look_v6};
 use super::send::ETHERNET;
 use super::state::RouteState;
@@ -52,7 +52,7 @@ impl RouteState {
             {
                 continue;
             }
-            let interface = match find(packet, routers) {
+            let interface = match routers.arrival_of(packet) {
                 Ok(interface) => interface,
                 Err(reason) => {
                     context.discard(packet, reason);

@@ -12,7 +12,7 @@
 //! nanoseconds. Source: RFC 1812, RFC 8200.
 
 use super::local::HostInterfaces;
-use super::onward::{Actions, LookupContext, send};
+use super::onward::{Actions, LookupContext, send_sorted};
 use super::send::{WORD_V4, WORD_V6};
 use super::state::RouteState;
 use super::{Routers, Sent};
@@ -65,9 +65,9 @@ impl RouteState {
         let lookup = LookupContext { routers, router: router.unwrap_or_default(), next_hops, origins };
         let host_interfaces = HostInterfaces { waiting: &self.waiting, notices: &lane.notices };
         let mut actions = Actions { output, moves, host_interfaces };
-        send::<4, WORD_V4>(&work.v4, batch, &lookup, &mut actions, context);
+        send_sorted::<4, WORD_V4>(&work.v4, batch, &lookup, &mut actions, context);
         if work.v6.count > 0 {
-            send::<16, WORD_V6>(&work.v6, batch, &lookup, &mut actions, context);
+            send_sorted::<16, WORD_V6>(&work.v6, batch, &lookup, &mut actions, context);
         }
         others
     }
