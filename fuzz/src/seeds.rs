@@ -15,8 +15,7 @@ mod tunnel;
 
 use polder_datapath::wire::{
     Arp, ArpHeader, ArpOperation, Checksum, EtherType, Ethernet, EthernetHeader, GreHeader, GreMut,
-    IcmpHeader, Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo,
-    TrafficClass, UdpHeader,
+    IcmpHeader, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo, TrafficClass, UdpHeader,
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -137,7 +136,7 @@ fn icmp(kind: u8) -> Vec<u8> {
 
 fn icmpv6(kind: u8) -> Vec<u8> {
     let mut bytes = [&[0; 8][..], b"polder"].concat();
-    Icmpv6Header { kind, code: 0, rest: 0x0001_0002 }.emit(&mut bytes, PSEUDO_V6).expect("room");
+    IcmpHeader { kind, code: 0, rest: 0x0001_0002 }.emit_v6(&mut bytes, PSEUDO_V6).expect("room");
     bytes
 }
 

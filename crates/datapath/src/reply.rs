@@ -3,8 +3,8 @@
 use crate::parse::{HeaderSummary, Network};
 use crate::units::Nanos;
 use crate::wire::{
-    Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv6,
-    Ipv6Header, MacAddress, Pseudo, TrafficClass,
+    Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
+    MacAddress, Pseudo, TrafficClass,
 };
 use polder_buffers::{HEADROOM, Packet, Pool};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -60,10 +60,9 @@ impl IcmpError {
         let is_v4 = matches!(self.addresses, Pseudo::V4 { .. });
         let protocol = if is_v4 { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
         let message = write_ip(ip, self.addresses, self.traffic_class, protocol)?;
-        let IcmpHeader { kind, code, rest } = self.header;
         let written = match is_v4 {
             true => self.header.emit(message),
-            false => Icmpv6Header { kind, code, rest }.emit(message, self.addresses),
+            false => self.header.emit_v6(message, self.addresses),
         };
         written.ok().map(|_| ())
     }

@@ -7,7 +7,7 @@
 use super::Interface;
 use crate::reply::{is_station_v4, is_station_v6};
 use crate::wire::{
-    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, Icmpv6, Icmpv6Header,
+    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, IcmpHeader, Icmpv6,
     IpProtocol, Ipv6, Ipv6Header, MacAddress, Pseudo, TrafficClass, Vlan, VlanId,
 };
 use polder_buffers::{Packet, Pool};
@@ -125,7 +125,7 @@ pub(super) fn answer(interface: &Interface, word: Word, to: MacAddress, pool: &m
                     (group_mac(all), all, 0)
                 }
             };
-            let header = Icmpv6Header {
+            let header = IcmpHeader {
                 kind: Icmpv6::NEIGHBOUR_ADVERTISEMENT,
                 code: 0,
                 rest: ROUTER | solicited | OVERRIDE,
@@ -150,7 +150,7 @@ pub(super) fn question(interface: &Interface, address: IpAddr, pool: &mut Pool) 
             let [.., a, b, c] = address.octets();
             let group =
                 Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
-            let header = Icmpv6Header { kind: Icmpv6::NEIGHBOUR_SOLICITATION, code: 0, rest: 0 };
+            let header = IcmpHeader { kind: Icmpv6::NEIGHBOUR_SOLICITATION, code: 0, rest: 0 };
             let ends = (interface.speaker_v6()?, group);
             discovery(interface, group_mac(group), ends, header, address, SOURCE_ADDRESS, pool)
         }
@@ -178,7 +178,7 @@ fn discovery(
     interface: &Interface,
     to: MacAddress,
     (source, destination): (Ipv6Addr, Ipv6Addr),
-    header: Icmpv6Header,
+    header: IcmpHeader,
     target: Ipv6Addr,
     kind: u8,
     pool: &mut Pool,
@@ -198,7 +198,7 @@ fn discovery(
         // One unit of eight bytes: kind, length, address.
         message.get_mut(24..26)?.copy_from_slice(&[kind, 1]);
         message.get_mut(26..32)?.copy_from_slice(&interface.mac.0);
-        header.emit(message, Pseudo::V6 { source, destination }).ok()?;
+        header.emit_v6(message, Pseudo::V6 { source, destination }).ok()?;
         Some(())
     })
 }

@@ -95,7 +95,7 @@ impl<'a> Icmp<'a> {
     }
 }
 
-/// An ICMP header of ours.
+/// An ICMP or ICMPv6 header of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpHeader {
     /// Type of the message.

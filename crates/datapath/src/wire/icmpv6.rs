@@ -98,27 +98,15 @@ impl<'a> Icmpv6<'a> {
     }
 }
 
-/// An ICMPv6 header of ours, with the four bytes behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Icmpv6Header {
-    /// Type of the message.
-    pub kind: u8,
-    /// Code of the message.
-    pub code: u8,
-    /// The four bytes behind the header.
-    pub rest: u32,
-}
-
-impl Icmpv6Header {
-    /// Writes the header of the message that fills `bytes`, its payload in place, with its checksum,
-    /// and returns the bytes behind [`Icmpv6Header::rest`].
+impl IcmpHeader {
+    /// Writes the header of the ICMPv6 message that fills `bytes`, its payload in place, with its checksum,
+    /// and returns the bytes behind [`IcmpHeader::rest`].
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
-    pub fn emit(self, bytes: &mut [u8], pseudo: Pseudo) -> Result<&mut [u8], TooShort> {
-        let header = IcmpHeader { kind: self.kind, code: self.code, rest: self.rest };
-        header.put(bytes, [0, 0])?;
+    pub fn emit_v6(self, bytes: &mut [u8], pseudo: Pseudo) -> Result<&mut [u8], TooShort> {
+        self.put(bytes, [0, 0])?;
         let checksum = pseudo.sum_over(IpProtocol::ICMPV6, bytes).finish();
-        header.put(bytes, checksum.to_be_bytes())
+        self.put(bytes, checksum.to_be_bytes())
     }
 }

@@ -51,7 +51,7 @@ pub use ethernet::{EtherType, Ethernet, EthernetHeader};
 pub use extension::{Ipv6Extension, Ipv6Fragment, Ipv6Option, Ipv6Options};
 pub use gre::{Gre, GreHeader, GreMut};
 pub use icmp::{Icmp, IcmpHeader};
-pub use icmpv6::{Icmpv6, Icmpv6Header};
+pub use icmpv6::Icmpv6;
 pub use inside::Inside;
 pub use ip::{Dscp, IpProtocol, TrafficClass};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};

@@ -7,8 +7,8 @@ use etherparse::{
 };
 use polder_datapath::drops::DropReason;
 use polder_datapath::wire::{
-    Ecn, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv4Mut, Ipv6, Ipv6Header,
-    Ipv6Mut, Pseudo, TrafficClass, Udp, UdpHeader, Upper,
+    Ecn, Icmp, IcmpHeader, Icmpv6, IpProtocol, Ipv4, Ipv4Header, Ipv4Mut, Ipv6, Ipv6Header, Ipv6Mut, Pseudo,
+    TrafficClass, Udp, UdpHeader, Upper,
 };
 use smoltcp::wire::{Icmpv4Packet, Ipv4Packet, Ipv6FragmentHeader, Ipv6Packet, UdpPacket};
 
@@ -304,10 +304,9 @@ fn icmpv6(pseudo: Pseudo, bytes: &[u8]) {
     assert_eq!(ours.checksum(), etherparse.checksum());
     assert_eq!(ours.rest().map(u32::to_be_bytes), Some(etherparse.bytes5to8()));
     assert_eq!(ours.verify(pseudo).is_ok(), reference_sum(pseudo, IpProtocol::ICMPV6, bytes) == 0xffff);
-    let header =
-        Icmpv6Header { kind: ours.kind(), code: ours.code(), rest: ours.rest().expect("eight bytes") };
+    let header = IcmpHeader { kind: ours.kind(), code: ours.code(), rest: ours.rest().expect("eight bytes") };
     let mut copy = bytes.to_vec();
-    assert_eq!(header.emit(&mut copy, pseudo).map(|payload| &*payload), Ok(&ours.payload()[4..]));
+    assert_eq!(header.emit_v6(&mut copy, pseudo).map(|payload| &*payload), Ok(&ours.payload()[4..]));
     assert_eq!(copy[4..], bytes[4..]);
     assert_eq!(Icmpv6::parse(&copy).and_then(|message| message.verify(pseudo)), Ok(()));
 }

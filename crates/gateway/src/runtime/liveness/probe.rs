@@ -7,9 +7,9 @@
 
 use crate::config::model::Tunnel;
 use polder_datapath::wire::{
-    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, GreHeader, GreMut, Icmpv6,
-    Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo, TooShort, TrafficClass,
-    Vxlan, VxlanHeader,
+    Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, Ethernet, EthernetHeader, GreHeader, GreMut,
+    IcmpHeader, Icmpv6, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo, TooShort,
+    TrafficClass, Vxlan, VxlanHeader,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -150,8 +150,8 @@ fn solicitation(station: MacAddress, asked: Ipv6Addr, group: Ipv6Addr) -> Result
     let fields = asked.octets().into_iter().chain(SOURCE_ADDRESS).chain(station.0);
     body.iter_mut().zip(fields).for_each(|(octet, field)| *octet = field);
     debug_assert_eq!(OPTION - TARGET, asked.octets().len(), "the option is behind the target");
-    let header = Icmpv6Header { kind: Icmpv6::NEIGHBOUR_SOLICITATION, code: 0, rest: 0 };
-    header.emit(&mut message, Pseudo::V6 { source, destination: group })?;
+    let header = IcmpHeader { kind: Icmpv6::NEIGHBOUR_SOLICITATION, code: 0, rest: 0 };
+    header.emit_v6(&mut message, Pseudo::V6 { source, destination: group })?;
     let mut bytes = header_v6((source, group), IpProtocol::ICMPV6, DISCOVERY_TTL, message.len())?;
     bytes.extend(message);
     Ok(bytes)

@@ -4,8 +4,7 @@ use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::{LONGEST, Spec};
 use polder_datapath::wire::{
     self, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, EthernetHeader, GreHeader, GreMut, IcmpHeader,
-    Icmpv6Header, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, Pseudo, TooShort, TrafficClass, UdpHeader,
-    VxlanHeader,
+    IpProtocol, Ipv4Header, Ipv6Header, MacAddress, Pseudo, TooShort, TrafficClass, UdpHeader, VxlanHeader,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -281,8 +280,8 @@ impl Site<'_> {
                 with(8, inner, |bytes| header.emit(bytes).map(drop))
             }
             Pseudo::V6 { .. } => {
-                let header = Icmpv6Header { kind: icmp.kind.unwrap_or(128), code, rest };
-                with(8, inner, |bytes| header.emit(bytes, pseudo).map(drop))
+                let header = IcmpHeader { kind: icmp.kind.unwrap_or(128), code, rest };
+                with(8, inner, |bytes| header.emit_v6(bytes, pseudo).map(drop))
             }
         };
         put(&mut bytes, 2, icmp.checksum);
