@@ -169,6 +169,15 @@ fn every_number_of_the_rows_is_in_a_scrape() {
     assert!(wrong.is_empty(), "{wrong:?} in\n{text}");
 }
 
+/// Names, kinds and helps are what dashboards and alerts are made of.
+#[test]
+fn a_scrape_is_a_contract() {
+    let mut json = serde_json::to_value(full()).unwrap();
+    number(&mut json, "", &mut 40, &mut Vec::new());
+    let text = serde_json::from_value::<Rows>(json).unwrap().expose();
+    insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+}
+
 #[test]
 fn a_scrape_follows_the_format() {
     let text = full().expose();

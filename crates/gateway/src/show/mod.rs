@@ -259,6 +259,7 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     fn carried() -> flows::Flows {
         let row = || vec![flows::FastPathRow::default()];
@@ -351,6 +352,79 @@ mod tests {
         insta::assert_snapshot!(text.collect::<Vec<_>>().join("\n"));
     }
 
+    /// Gives everything in `shown` that may be missing a value, where one of a number and a text fits.
+    fn fill(shown: Shown) -> Shown {
+        let mut json = serde_json::to_value(shown).expect("rows are JSON");
+        let mut places = Vec::new();
+        missing(&json, "", &mut places);
+        for place in places {
+            let was = json.pointer(&place).expect("a place").clone();
+            let candidates = match was {
+                Value::Object(_) => ["{\"some\": 1}", "{\"some\": \"x\"}"],
+                Value::Array(_) => ["[1]", "[\"x\"]"],
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => ["1", "\"x\""],
+            };
+            let fits = candidates.iter().any(|candidate| {
+                *json.pointer_mut(&place).expect("a place") = serde_json::from_str(candidate).expect("JSON");
+                serde_json::from_value::<Shown>(json.clone()).is_ok()
+            });
+            if !fits {
+                *json.pointer_mut(&place).expect("a place") = was;
+            }
+        }
+        serde_json::from_value(json).expect("rows")
+    }
+
+    fn missing(value: &Value, place: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                fields.iter().for_each(|(name, one)| missing(one, &format!("{place}/{name}"), found));
+            }
+            Value::Array(all) if !all.is_empty() => {
+                all.iter()
+                    .enumerate()
+                    .for_each(|(index, one)| missing(one, &format!("{place}/{index}"), found));
+            }
+            Value::Null | Value::Object(_) | Value::Array(_) => found.push(place.to_owned()),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Gives each number another value, from `more` on; those that name a row are the same whatever `more` is.
+    fn number(value: &mut Value, name: &str, next: &mut u64, more: u64) {
+        match value {
+            Value::Number(_) if matches!(name, "number" | "worker" | "receiver" | "bucket" | "format") => {}
+            Value::Number(_) => {
+                *next += 1;
+                *value = (*next + more).into();
+            }
+            Value::Array(all) => all.iter_mut().for_each(|one| number(one, name, next, more)),
+            Value::Object(fields) => {
+                fields.iter_mut().for_each(|(name, one)| number(one, name, next, more));
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Counters differ by 150, and states are the larger for it.
+    #[test]
+    fn drawings_and_differences_are_a_contract() {
+        let all = views().into_iter().map(|view| {
+            let filled = serde_json::to_value(fill(shown(view))).expect("rows are JSON");
+            let [then, now] = [0, 150].map(|more| {
+                let mut json = filled.clone();
+                number(&mut json, "", &mut 0, more);
+                serde_json::from_value::<Shown>(json).expect("rows")
+            });
+            let drawn = now.draw(Look::PLAIN);
+            let since = now.since(&then);
+            let drawn_since = since.draw(Look { seconds: Some(2.0), ..Look::PLAIN });
+            let since = serde_json::to_string(&since).expect("rows are JSON").replace(",\"", ",\n\"");
+            format!("{drawn}\n{drawn_since}\n{since}\n")
+        });
+        insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"));
+    }
+
     #[test]
     fn every_name_selects_rows_and_a_view_without_names_has_no_rows_of_one() {
         for view in views() {
@@ -378,13 +452,13 @@ mod tests {
     }
 
     /// Gives each number and each name of `value` many digits or letters.
-    fn widen(value: &mut serde_json::Value) {
+    fn widen(value: &mut Value) {
         match value {
-            serde_json::Value::Number(_) => *value = 65_535.into(),
-            serde_json::Value::String(text) if text.is_empty() => *text = "uplink-of-the-annexe".to_owned(),
-            serde_json::Value::Array(all) => all.iter_mut().for_each(widen),
-            serde_json::Value::Object(fields) => fields.values_mut().for_each(widen),
-            serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::String(_) => {}
+            Value::Number(_) => *value = 65_535.into(),
+            Value::String(text) if text.is_empty() => *text = "uplink-of-the-annexe".to_owned(),
+            Value::Array(all) => all.iter_mut().for_each(widen),
+            Value::Object(fields) => fields.values_mut().for_each(widen),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
         }
     }
 
