@@ -1,8 +1,10 @@
 //! The picture.
 
 use crate::app::{App, View};
-use crate::sample::{Cell, Row, Source};
+use crate::sample::{Source, name};
+use polder::show::What;
 use polder::show::look::duration;
+use polder::show::top::{self, Cell, Line as Row};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
@@ -75,14 +77,14 @@ fn keys(app: &App) -> Line<'_> {
 }
 
 /// Titles of a view's columns.
-fn titles(view: View) -> &'static [&'static str] {
-    match view {
-        View::Ports => &["port", "state", "in/s", "out/s", "drops/s", "in bit/s", "out bit/s"],
-        View::Stages => &["stage", "packets/s", "a batch", "time each", "of time"],
-        View::Queues => &["queue", "kind", "left/s", "bit/s", "waiting", "wait", "drops/s"],
-        View::Flows => &["flow", "port", "packets/s", "bit/s", "of time"],
-        View::Drops => &["reason", "stage", "packets/s"],
-    }
+fn titles(view: View) -> Vec<&'static str> {
+    top::titles(match view {
+        View::Ports => What::Ports,
+        View::Stages => What::Path,
+        View::Queues => What::Queues,
+        View::Flows => What::Flows,
+        View::Drops => What::Drops,
+    })
 }
 
 /// Draws the chosen view, and below it on a tall terminal the views that follow, as far as there is room.
@@ -138,7 +140,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, (view, rows): (View, &[&Row]), app: 
         frame.render_widget(Paragraph::new("nothing").dim(), area);
         return;
     }
-    let widths = widths(rows, titles, area.width);
+    let widths = widths(rows, &titles, area.width);
     let spark = usize::from(widths.spark);
     let header = titles.iter().enumerate().take(widths.columns.len()).map(|(column, title)| {
         let mark = if sort == Some(column) { "*" } else { "" };
@@ -150,7 +152,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, (view, rows): (View, &[&Row]), app: 
         let cells = row.cells.iter().enumerate().take(widths.columns.len()).map(|(column, cell)| {
             aligned(text(cell), column == 0 || is_text(rows, column), widths.columns[column])
         });
-        let history = source.history(view, row.name()).collect::<Vec<_>>();
+        let history = source.history(view, name(row)).collect::<Vec<_>>();
         let trend = (spark > 0).then(|| sparkline(&history, spark, app.is_utf8()));
         TableRow::new(cells.chain(trend).collect::<Vec<_>>())
     });

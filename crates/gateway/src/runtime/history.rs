@@ -246,6 +246,7 @@ impl DropHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::row::Row as _;
 
     fn drops(reasons: &[(DropReason, u64, &str)]) -> Drops {
         let row = |&(reason, packets, port): &(DropReason, u64, &str)| {
@@ -280,7 +281,7 @@ mod tests {
         // Between two samples the older one counts: the time is said.
         assert_eq!(history.totals(seconds(4007), seconds(600)).0, seconds(3400));
         let mut now = drops(&[(DropReason::TxFull, 8000, "wan")]);
-        now.subtract(&history.totals(seconds(4000), seconds(600)).1);
+        now.difference(&history.totals(seconds(4000), seconds(600)).1);
         assert_eq!((now.reasons[0].packets, now.reasons[0].ports["wan"]), (1200, 600));
     }
 

@@ -21,6 +21,7 @@ use crate::show::drops::{DropRow, Drops};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
 use crate::show::ports::{BypassedRow, PortRow, SegmentRow, YieldRow};
 use crate::show::routes::Routes;
+use crate::show::row::Row as _;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use bridges::{bridge_row, places};
@@ -70,7 +71,7 @@ fn keep_latest(gateway: &Gateway, drops: &mut Drops, seconds: u64) -> Nanos {
     let now = gateway.clock.now();
     let ago = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
     let (since, before) = gateway.history.totals(now, ago);
-    drops.subtract(&before);
+    drops.difference(&before);
     drops.leave_out_nothing();
     now.since(since)
 }

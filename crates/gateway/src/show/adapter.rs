@@ -1,104 +1,101 @@
 //! Rows of a USB adapter in `polder show ports`.
 
-use super::counters::subtract_all;
+use super::family::Unit::{Bytes, Frames, Mbit, Packets, Plain};
 use super::look::{Look, grouped, percent};
+use super::nic::link;
+use super::row::rows;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A USB adapter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdapterRow {
-    /// Bus and address of the device.
-    pub place: String,
-    /// Its chip and revision.
-    pub chip: Option<String>,
-    /// `USB 2` or `USB 3`.
-    pub bus: Option<String>,
-    /// Source of its MAC address: `configuration`, `registers`, `eeprom`, `otp` or `random`.
-    pub mac_source: Option<String>,
-    /// Identity and address of its PHY.
-    pub phy: Option<String>,
-    /// Class of a function without PHY: `MBIM`, `CDC-NCM` or `CDC-ECM`.
-    pub class: Option<String>,
-    /// Its blocks, if it has any.
-    pub blocks: Option<BlockRow>,
-    /// True if it has a link.
-    pub link_up: bool,
-    /// The link's speed, in Mbit/s.
-    pub link_mbit: Option<u16>,
-    /// True if both sides may send at once.
-    pub full_duplex: Option<bool>,
-    /// True if it sends pause frames.
-    pub pause_transmit: bool,
-    /// True if it obeys them.
-    pub pause_receive: bool,
-    /// Bulk-in URBs in flight.
-    pub receive_urbs: u64,
-    /// Bulk-out URBs in flight.
-    pub send_urbs: u64,
-    /// Received transfers that wait for a turn.
-    pub waiting_urbs: u64,
-    /// Frames in the overflow queue.
-    pub overflow: u64,
-    /// The most that it has held.
-    pub overflow_most: u64,
-    /// Packets in the pending queue.
-    pub pending: u64,
-    /// Bulk-in transfers.
-    pub received_transfers: u64,
-    /// Bulk-out transfers.
-    pub sent_transfers: u64,
-    /// Bytes of those, command words included.
-    pub sent_bytes: u64,
-    /// Bytes that those had room for.
-    pub sent_room: u64,
-    /// Transfers that ended with an error.
-    pub bad_transfers: u64,
-    /// Control requests that failed.
-    pub bad_requests: u64,
-    /// Bytes of received transfers in which no frames could be found.
-    pub lost_bytes: u64,
-    /// Received frames in which the adapter found a wrong checksum of IP, TCP or UDP.
-    pub checksum_errors: u64,
-    /// Received frames that the adapter's sum does not fit, though it found nothing wrong.
-    pub checksum_mismatches: u64,
-    /// The adapter's own counters since it was opened, those that are not zero.
-    pub statistics: BTreeMap<String, u64>,
-}
+rows! {
+    /// A USB adapter.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct AdapterRow {
+        /// Bus and address of the device.
+        pub place: String,
+        /// Its chip and revision.
+        pub chip: Option<String>,
+        /// `USB 2` or `USB 3`.
+        pub bus: Option<String>,
+        /// Source of its MAC address: `configuration`, `registers`, `eeprom`, `otp` or `random`.
+        pub mac_source: Option<String>,
+        /// Identity and address of its PHY.
+        pub phy: Option<String>,
+        /// Class of a function without PHY: `MBIM`, `CDC-NCM` or `CDC-ECM`.
+        pub class: Option<String>,
+        /// Its blocks, if it has any.
+        pub blocks: Option<BlockRow> => rows(),
+        /// True if the USB adapter has a link.
+        pub link_up: bool => gauge("adapter_link_up", Plain),
+        /// Speed of the adapter's link.
+        pub link_mbit: Option<u16> => gauge("adapter_link_speed", Mbit),
+        /// True if both sides may send at once.
+        pub full_duplex: Option<bool>,
+        /// True if it sends pause frames.
+        pub pause_transmit: bool,
+        /// True if it obeys them.
+        pub pause_receive: bool,
+        /// Bulk-in URBs in flight.
+        pub receive_urbs: u64 => gauge("adapter_receive_urbs", Plain),
+        /// Bulk-out URBs in flight.
+        pub send_urbs: u64 => gauge("adapter_send_urbs", Plain),
+        /// Received transfers that wait for a turn.
+        pub waiting_urbs: u64 => gauge("adapter_waiting_urbs", Plain),
+        /// Frames in the overflow queue.
+        pub overflow: u64 => gauge("adapter_overflow_queue", Frames),
+        /// Most frames that the overflow queue has held.
+        pub overflow_most: u64 => gauge("adapter_overflow_queue_most", Frames),
+        /// Packets in the pending queue.
+        pub pending: u64 => gauge("adapter_pending", Packets),
+        /// Bulk-in transfers.
+        pub received_transfers: u64 => counter("adapter_received_transfers", Plain),
+        /// Bulk-out transfers.
+        pub sent_transfers: u64 => counter("adapter_sent_transfers", Plain),
+        /// Bytes of bulk-out transfers, command words included.
+        pub sent_bytes: u64 => counter("adapter_sent", Bytes),
+        /// Bytes that bulk-out transfers had room for.
+        pub sent_room: u64 => counter("adapter_sent_room", Bytes),
+        /// Transfers that ended with an error.
+        pub bad_transfers: u64 => counter("adapter_bad_transfers", Plain),
+        /// Control requests that failed.
+        pub bad_requests: u64 => counter("adapter_bad_requests", Plain),
+        /// Bytes of received transfers in which no frame could be found.
+        pub lost_bytes: u64 => counter("adapter_lost", Bytes),
+        /// Received frames in which the adapter found a wrong checksum.
+        ///
+        /// That of IP, TCP or UDP.
+        pub checksum_errors: u64 => counter("adapter_checksum_errors", Frames),
+        /// Received frames that the adapter's sum does not fit, though it found nothing wrong.
+        pub checksum_mismatches: u64 => counter("adapter_checksum_mismatches", Frames),
+        /// Counters of the adapter itself since it was opened.
+        ///
+        /// Those that are not zero.
+        pub statistics: BTreeMap<String, u64> => counters("adapter_statistics", Plain, "counter"),
+    }
 
-/// Blocks of many frames in a transfer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockRow {
-    /// `NTB16` or `NTB32`.
-    pub format: String,
-    /// True if frames in them have checksums.
-    pub crc: bool,
-    /// Bytes of a received one, at most.
-    pub in_bytes: u32,
-    /// Bytes of a sent one, at most.
-    pub out_bytes: u32,
-    /// Frames in received ones.
-    pub received_frames: u64,
-    /// Frames in sent ones.
-    pub sent_frames: u64,
-    /// Received frames with a wrong checksum.
-    pub wrong_crc: u64,
-    /// Received blocks that could not be read to their end, by reason.
-    pub faults: BTreeMap<String, u64>,
+    /// Blocks of many frames in a transfer.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct BlockRow {
+        /// `NTB16` or `NTB32`.
+        pub format: String,
+        /// True if frames in them have checksums.
+        pub crc: bool,
+        /// Bytes of a received one, at most.
+        pub in_bytes: u32,
+        /// Bytes of a sent one, at most.
+        pub out_bytes: u32,
+        /// Frames in received ones.
+        pub received_frames: u64 => counted(Frames),
+        /// Frames in sent ones.
+        pub sent_frames: u64 => counted(Frames),
+        /// Received frames with a wrong checksum.
+        pub wrong_crc: u64 => counted(Frames),
+        /// Received blocks that could not be read to their end, by reason.
+        pub faults: BTreeMap<String, u64> => counted(Plain),
+    }
 }
 
 impl BlockRow {
-    fn subtract(&mut self, then: &Self) {
-        for (now, then) in [
-            (&mut self.received_frames, then.received_frames),
-            (&mut self.sent_frames, then.sent_frames),
-            (&mut self.wrong_crc, then.wrong_crc),
-        ] {
-            *now = now.saturating_sub(then);
-        }
-        subtract_all(&mut self.faults, &then.faults);
-    }
-
     /// Format and sizes, and the mean number of frames in a block each way.
     fn line(&self, received: u64, sent: u64) -> String {
         let mean = |frames: u64, blocks: u64| match (10 * frames).checked_div(blocks) {
@@ -116,28 +113,6 @@ impl BlockRow {
 }
 
 impl AdapterRow {
-    /// Subtracts the counters of an earlier view.
-    pub(super) fn subtract(&mut self, then: &Self) {
-        let counters = [
-            (&mut self.received_transfers, then.received_transfers),
-            (&mut self.sent_transfers, then.sent_transfers),
-            (&mut self.sent_bytes, then.sent_bytes),
-            (&mut self.sent_room, then.sent_room),
-            (&mut self.bad_transfers, then.bad_transfers),
-            (&mut self.bad_requests, then.bad_requests),
-            (&mut self.lost_bytes, then.lost_bytes),
-            (&mut self.checksum_errors, then.checksum_errors),
-            (&mut self.checksum_mismatches, then.checksum_mismatches),
-        ];
-        for (now, then) in counters {
-            *now = now.saturating_sub(then);
-        }
-        subtract_all(&mut self.statistics, &then.statistics);
-        if let (Some(now), Some(then)) = (&mut self.blocks, &then.blocks) {
-            now.subtract(then);
-        }
-    }
-
     /// Good or odd, at a glance.
     pub(super) fn mark(&self, look: Look) -> String {
         if self.link_up { look.good("✓") } else { look.odd("!") }
@@ -181,20 +156,13 @@ impl AdapterRow {
     }
 
     fn link(&self) -> String {
-        let Some(mbit) = self.link_mbit else { return "no link: plug the cable in".to_owned() };
-        let duplex = if self.full_duplex == Some(true) { "full" } else { "half" };
-        let pause = match (self.pause_transmit, self.pause_receive) {
-            (true, true) => ", pause both ways",
-            (true, false) => ", sends pause",
-            (false, true) => ", obeys pause",
-            (false, false) => "",
-        };
-        format!("link {mbit} Mbit/s {duplex} duplex{pause}")
+        link(self.link_mbit, self.full_duplex, (self.pause_transmit, self.pause_receive))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     fn row() -> AdapterRow {
@@ -231,7 +199,7 @@ mod tests {
         now.statistics.insert("rx-unicast".to_owned(), 9);
         let mut then = row();
         then.statistics.insert("rx-unicast".to_owned(), 4);
-        now.subtract(&then);
+        now.difference(&then);
         assert_eq!((now.sent_transfers, now.sent_bytes, now.sent_room, now.receive_urbs), (4, 3, 40, 30));
         assert_eq!(now.statistics["rx-unicast"], 5);
     }

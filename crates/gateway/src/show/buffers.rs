@@ -1,94 +1,126 @@
 //! `polder show buffers`.
 
+use super::family::Unit::{Bytes, Frames, Plain};
+use super::family::{Family, Labels};
 use super::look::Look;
-use super::table::{Align, Table};
+use super::row::rows;
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// All buffers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Buffers {
-    /// Bytes of a frame.
-    pub frame_bytes: u32,
-    /// Bytes in front of packets that a driver places itself.
-    pub headroom: u16,
-    /// Each pool: kind and class.
-    pub pools: Vec<PoolRow>,
-    /// Places of the frames.
-    pub places: Places,
-    /// Memory of the transfers of USB adapters.
-    #[serde(default)]
-    pub transfers: Vec<TransferRow>,
-    /// Frames and fragments that were dropped instead of released: 0, or an error in Polder.
-    pub strays: u64,
-}
-
-/// Buffers of one kind for one class, and their counters. Counts are frames, or blocks of fragments;
-/// `taken` and `exhausted` count fragments there.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PoolRow {
-    /// `frames` or `blocks`.
-    pub kind: String,
-    /// `control` or `data`.
-    pub class: String,
-    /// All of them.
-    pub total: u64,
-    /// Without memory behind them.
-    pub cold: u64,
-    /// Bytes of the memory behind the others.
-    #[serde(default)]
-    pub bytes: u64,
-    /// Ready for any worker.
-    pub reserve: u64,
-    /// Ready in workers' own caches, or blocks that they carve.
-    pub cached: u64,
-    /// Frames in use: posted, on their way, held.
-    pub out: u64,
-    /// Taken so far.
-    pub taken: u64,
-    /// True if buffers are ready before they are needed.
-    #[serde(default)]
-    pub ready_ahead: bool,
-    /// True if more are brought in when few are left.
-    #[serde(default)]
-    pub reloaded: bool,
-    /// True if buffers that stay unused go back to the system.
-    #[serde(default)]
-    pub gives_back: bool,
-    /// Allocations a second since the last view; `null` at the first view.
-    pub rate: Option<f64>,
-    /// Reloads.
-    pub reloads: u64,
-    /// Buffers that the reloads brought in.
-    pub loaded: u64,
-    /// Reloads that the system had no memory for.
-    pub failures: u64,
-    /// Buffers that went back to the system.
-    pub given_back: u64,
-    /// Taken from the system by the packet path itself: 0 with reload workers.
-    pub on_demand: u64,
-    /// The fewest that were ready.
-    pub lowest: u64,
-    /// Number of failed allocations.
-    pub exhausted: u64,
-}
-
-/// Memory of the transfers of a USB adapter in one direction: each buffer is free, in flight or held.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TransferRow {
-    /// The adapter's port.
-    pub port: String,
-    /// `in` or `out`.
-    pub direction: String,
-    /// Bytes of a buffer, at most.
-    pub buffer_bytes: u64,
+rows! {
     /// All buffers.
-    pub total: u64,
-    /// With no transfer.
-    pub free: u64,
-    /// With the bus.
-    pub in_flight: u64,
-    /// Received, with frames that wait for their turn.
-    pub held: u64,
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct Buffers {
+        /// Bytes of a frame.
+        pub frame_bytes: u32 => gauge("buffer_frame_size", Bytes),
+        /// Bytes in front of packets that a driver places itself.
+        pub headroom: u16 => gauge("buffer_headroom", Bytes),
+        /// Each pool: kind and class.
+        pub pools: Vec<PoolRow> => rows(),
+        /// Places of the frames.
+        pub places: Places,
+        /// Memory of the transfers of USB adapters.
+        #[serde(default)]
+        pub transfers: Vec<TransferRow> => rows(),
+        /// Frames and fragments that were dropped instead of released.
+        ///
+        /// 0, or an error in Polder.
+        pub strays: u64 => total("buffer_strays", Plain),
+    }
+    also &[
+        Family::gauges(("buffer_place", Frames), "Frames by place; each frame is in one place.", |row| {
+            let Places { total: _, free, reserve, posted, held, shared, lent, path } = row.places;
+            let counts = [
+                ("free", free),
+                ("reserve", reserve),
+                ("posted", posted),
+                ("held", held),
+                ("shared", shared),
+                ("lent", lent),
+            ];
+            let counts = counts.map(|(place, frames)| (Labels::one("place", place), frames.into()));
+            counts.into_iter().chain([(Labels::one("place", "path"), path.into())]).collect()
+        }),
+        Family::gauges(("buffer_all", Frames), "Frames of both classes.", |row| {
+            vec![(Labels::default(), row.places.total.into())]
+        }),
+    ];
+
+    /// Buffers of one kind for one class, and their counters. Counts are frames, or blocks of fragments;
+    /// `taken` and `exhausted` count fragments there.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct PoolRow {
+        /// `frames` or `blocks`.
+        pub kind: String => key() label("kind"),
+        /// `control` or `data`.
+        pub class: String
+            => key() label("class") left_of(0, "pool", |row, _| format!("{} {}", row.class, row.kind)),
+        /// Buffers of the pool.
+        pub total: u64 => gauge("pool_buffers", Plain) right(2, "all"),
+        /// Buffers without memory behind them.
+        pub cold: u64 => gauge("pool_cold_buffers", Plain) right(3, "cold"),
+        /// Memory behind the pool's buffers.
+        #[serde(default)]
+        pub bytes: u64 => gauge("pool_memory", Bytes) left_of(1, "memory", |row, _| row.memory().to_owned()),
+        /// Buffers ready for any worker.
+        pub reserve: u64 => gauge("pool_reserve_buffers", Plain) right(4, "reserve"),
+        /// Buffers ready in workers' own caches.
+        ///
+        /// Or blocks that they carve.
+        pub cached: u64 => gauge("pool_cached_buffers", Plain) right(5, "cached"),
+        /// Buffers in use.
+        ///
+        /// Posted, on their way, or held.
+        pub out: u64 => gauge("pool_used_buffers", Plain) right(6, "out"),
+        /// Buffers taken.
+        pub taken: u64 => counter("pool_allocations", Plain) right(8, "taken"),
+        /// True if buffers are ready before they are needed.
+        #[serde(default)]
+        pub ready_ahead: bool,
+        /// True if more are brought in when few are left.
+        #[serde(default)]
+        pub reloaded: bool,
+        /// True if buffers that stay unused go back to the system.
+        #[serde(default)]
+        pub gives_back: bool,
+        /// Allocations a second since the last view; `null` at the first view.
+        pub rate: Option<f64>,
+        /// Reloads of the reserve.
+        pub reloads: u64 => counter("pool_reloads", Plain) right(9, "reloads"),
+        /// Buffers that reloads brought in.
+        pub loaded: u64 => counter("pool_loaded_buffers", Plain) right(10, "brought in"),
+        /// Reloads that the system had no memory for.
+        pub failures: u64 => counter("pool_failed_reloads", Plain),
+        /// Buffers that went back to the system.
+        pub given_back: u64 => counter("pool_returned_buffers", Plain) right(11, "given back"),
+        /// Buffers that the packet path itself took from the system.
+        ///
+        /// 0 with reload workers.
+        pub on_demand: u64 => counter("pool_on_demand_buffers", Plain),
+        /// Fewest buffers that were ready.
+        pub lowest: u64 => gauge("pool_lowest_ready_buffers", Plain) right(7, "lowest"),
+        /// Allocations that failed.
+        pub exhausted: u64 => counter("pool_failed_allocations", Plain),
+    }
+
+    /// Memory of the transfers of a USB adapter in one direction: each buffer is free, in flight or held.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct TransferRow {
+        /// The adapter's port.
+        pub port: String => label("port"),
+        /// `in` or `out`.
+        pub direction: String => label("direction"),
+        /// Bytes of a transfer's buffer, at most.
+        pub buffer_bytes: u64 => gauge("transfer_buffer_size", Bytes),
+        /// Buffers of transfers.
+        pub total: u64 => gauge("transfer_buffers", Plain),
+        /// Buffers with no transfer.
+        pub free: u64 => gauge("transfer_free_buffers", Plain),
+        /// Buffers with the bus.
+        pub in_flight: u64 => gauge("transfer_in_flight_buffers", Plain),
+        /// Received buffers with frames that wait.
+        pub held: u64 => gauge("transfer_held_buffers", Plain),
+    }
 }
 
 /// Places of the frames of both classes: each frame is in exactly one place.
@@ -123,53 +155,10 @@ impl Places {
 }
 
 impl Buffers {
-    /// Subtracts the counters of an earlier view; states stay.
-    pub(super) fn subtract(&mut self, earlier: &Self) {
-        for pool in &mut self.pools {
-            let same = |then: &&PoolRow| (&then.kind, &then.class) == (&pool.kind, &pool.class);
-            let Some(then) = earlier.pools.iter().find(same) else { continue };
-            pool.taken = pool.taken.saturating_sub(then.taken);
-            pool.reloads = pool.reloads.saturating_sub(then.reloads);
-            pool.loaded = pool.loaded.saturating_sub(then.loaded);
-            pool.failures = pool.failures.saturating_sub(then.failures);
-            pool.given_back = pool.given_back.saturating_sub(then.given_back);
-            pool.on_demand = pool.on_demand.saturating_sub(then.on_demand);
-            pool.exhausted = pool.exhausted.saturating_sub(then.exhausted);
-        }
-    }
-
     pub(super) fn draw(&self, look: Look) -> String {
-        let right = |title| (title, Align::Right);
-        let columns = [
-            ("pool", Align::Left),
-            ("memory", Align::Left),
-            right("all"),
-            right("cold"),
-            right("reserve"),
-            right("cached"),
-            right("out"),
-            right("lowest"),
-            right("taken"),
-            right("reloads"),
-            right("brought in"),
-            right("given back"),
-        ];
-        let mut table = Table::new(look, columns);
+        let mut table = Table::of::<PoolRow>(look);
         for pool in &self.pools {
-            table.row([
-                format!("{} {}", pool.class, pool.kind),
-                pool.memory().to_owned(),
-                pool.total.to_string(),
-                pool.cold.to_string(),
-                pool.reserve.to_string(),
-                pool.cached.to_string(),
-                pool.out.to_string(),
-                pool.lowest.to_string(),
-                look.count(pool.taken),
-                look.count(pool.reloads),
-                look.count(pool.loaded),
-                look.count(pool.given_back),
-            ]);
+            table.add(pool);
             pool.notes(look).into_iter().for_each(|note| table.note(note));
         }
         let mut text = table.draw();

@@ -1,99 +1,106 @@
 //! `polder show counters`: the conservation law.
 
+use super::family::Unit::{Addresses, Frames, Packets};
 use super::look::{Look, grouped};
+use super::row::{Row as _, rows};
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Both sides of the law, in packets, and the parts of the right-hand side's drops.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    /// The sides.
-    #[serde(flatten)]
-    pub law: Law,
-    /// Dropped packets by reason; reasons that have not occurred are left out.
-    pub drops: BTreeMap<String, u64>,
-    /// Learning and flooding of the bridges.
-    #[serde(default)]
-    pub bridging: Bridging,
-}
+rows! {
+    /// Both sides of the law, in packets, and the parts of the right-hand side's drops.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Counters {
+        /// The sides.
+        #[serde(flatten)]
+        pub law: Law => rows(),
+        /// Dropped packets by reason; reasons that have not occurred are left out.
+        pub drops: BTreeMap<String, u64>,
+        /// Learning and flooding of the bridges.
+        #[serde(default)]
+        pub bridging: Bridging => rows(),
+    }
 
-/// Learning and flooding of all bridges together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bridging {
-    /// Addresses learned.
-    pub learned: u64,
-    /// Addresses that moved from one port to another.
-    pub moved: u64,
-    /// Frames whose source is bound to another port by configuration.
-    pub pinned: u64,
-    /// Frames whose source was not learned because their port was at its limit.
-    #[serde(default)]
-    pub limited: u64,
-    /// Addresses that made room for others in a full database.
-    #[serde(default)]
-    pub evicted: u64,
-    /// Frames whose source found no place in the database.
-    pub learn_failures: u64,
-    /// Frames for a group or an unknown station.
-    pub flooded: u64,
-    /// Frames whose source is the address of another member.
-    #[serde(default)]
-    pub own_addresses: u64,
-    /// Frames that came back by a hairpin port.
-    #[serde(default)]
-    pub looped: u64,
+    /// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
+    ///
+    /// A packet for the host leaves by a TAP and counts as transmitted.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Law {
+        /// Packets taken from devices, those that drivers refused included.
+        pub received: u64 => total("received", Packets),
+        /// Packets made by the datapath.
+        ///
+        /// ICMP messages.
+        pub generated: u64 => total("generated", Packets),
+        /// Copies for flooding.
+        pub cloned: u64 => total("cloned", Packets),
+        /// Further packets made from one.
+        ///
+        /// Fragments.
+        pub split: u64 => total("split", Packets),
+        /// Packets handed to devices.
+        pub transmitted: u64 => total("transmitted", Packets),
+        /// Packets taken by the gateway itself.
+        ///
+        /// Answers to its own questions.
+        #[serde(default)]
+        pub delivered: u64 => total("delivered", Packets),
+        /// Ended by a stage or a driver, for any reason.
+        pub dropped: u64,
+        /// Packets that became part of another one.
+        ///
+        /// In reassembly.
+        pub merged: u64 => total("merged", Packets),
+        /// Packets in reassembly, rings and queues.
+        pub held: u64 => gauge("held", Packets),
+        /// Packets that came or were made, less those that left or are held; not 0 for a moment while packets move.
+        ///
+        /// The left side less the right one: 0 when nothing is lost.
+        pub unaccounted: i64 => gauge("unaccounted", Packets),
+    }
+
+    /// Learning and flooding of all bridges together.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Bridging {
+        /// Addresses that bridges have learned.
+        pub learned: u64 => total("bridge_learned", Addresses) left(0, "learned"),
+        /// Addresses that moved from one port to another.
+        pub moved: u64 => total("bridge_moved", Addresses) left(1, "moved"),
+        /// Frames whose source is bound to another port.
+        ///
+        /// By configuration.
+        pub pinned: u64 => total("bridge_pinned", Frames) left(2, "pinned"),
+        /// Frames whose source was not learned: their port was at its limit.
+        #[serde(default)]
+        pub limited: u64 => total("bridge_limited", Frames) left(3, "beyond a port's limit"),
+        /// Addresses that made room for others in a full database.
+        #[serde(default)]
+        pub evicted: u64 => total("bridge_evicted", Addresses) left(4, "evicted"),
+        /// Frames whose source found no place in the database.
+        pub learn_failures: u64 => total("bridge_not_learned", Frames) left(5, "not learned"),
+        /// Frames for a group or an unknown station.
+        pub flooded: u64 => total("bridge_flooded", Frames) left(8, "frames flooded"),
+        /// Frames with an address of the machine from another member.
+        #[serde(default)]
+        pub own_addresses: u64 => total("bridge_own_address", Frames) left(6, "of another member"),
+        /// Frames that a hairpin sent back and that came in again.
+        #[serde(default)]
+        pub looped: u64 => total("bridge_looped", Frames) left(7, "came back"),
+    }
 }
 
 impl Bridging {
     fn draw(&self, look: Look) -> String {
-        let counts = [
-            ("learned", self.learned),
-            ("moved", self.moved),
-            ("pinned", self.pinned),
-            ("beyond a port's limit", self.limited),
-            ("evicted", self.evicted),
-            ("not learned", self.learn_failures),
-            ("of another member", self.own_addresses),
-            ("came back", self.looped),
-            ("frames flooded", self.flooded),
-        ];
-        let shown = counts.iter().filter(|(_, count)| *count > 0);
-        let shown = shown.map(|(name, count)| format!("{name} {}", grouped(*count))).collect::<Vec<_>>();
+        let still = Look { seconds: None, ..look };
+        let columns = Self::columns().into_iter();
+        let shown = columns.map(|(field, column)| (column.title, column.text(field, self, still)));
+        let shown = shown.filter(|(_, count)| count != "0").map(|(title, count)| format!("{title} {count}"));
+        let shown = shown.collect::<Vec<_>>();
         if shown.is_empty() {
             return String::new();
         }
         look.dim(&format!("addresses: {}", shown.join(", "))) + "\n"
     }
-}
-
-/// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
-///
-/// A packet for the host leaves by a TAP and counts as transmitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Law {
-    /// Taken from devices, those that drivers refused included.
-    pub received: u64,
-    /// Made by the datapath: ICMP messages.
-    pub generated: u64,
-    /// Copies for flooding.
-    pub cloned: u64,
-    /// Further packets made from one: fragments.
-    pub split: u64,
-    /// Handed to devices.
-    pub transmitted: u64,
-    /// Taken by the gateway itself: answers to its own questions.
-    #[serde(default)]
-    pub delivered: u64,
-    /// Ended by a stage or a driver, for any reason.
-    pub dropped: u64,
-    /// Become part of another packet: reassembly.
-    pub merged: u64,
-    /// In reassembly, and in the rings between workers.
-    pub held: u64,
-    /// The left side less the right one: 0 when nothing is lost. Packets that are on their way while the
-    /// counters are read make it differ from 0 for that moment.
-    pub unaccounted: i64,
 }
 
 impl Law {
@@ -180,13 +187,6 @@ impl Counters {
             text.push_str(&look.dim("drops by reason: polder show drops\n"));
         }
         text
-    }
-}
-
-/// Counters by name.
-pub(super) fn subtract_all(counters: &mut BTreeMap<String, u64>, earlier: &BTreeMap<String, u64>) {
-    for (name, count) in counters {
-        *count = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
     }
 }
 

@@ -1,41 +1,73 @@
 //! `polder show drops`: every early end of a journey, by reason.
 
+use super::family::Unit::Packets;
+use super::family::{Family, Labels};
 use super::look::{Look, wrap};
+use super::row::rows;
 use super::table::{Align, Table};
 use polder_datapath::drops::DropReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Dropped packets by reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drops {
-    /// In the order of the journey; reasons that have not occurred are left out.
-    pub reasons: Vec<DropRow>,
-    /// The port whose drops these are, when those of one port were asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<String>,
-    /// Packets dropped for reasons that are not counted by port, by reason; beside the drops of one port.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub not_by_port: BTreeMap<String, u64>,
-}
+rows! {
+    /// Dropped packets by reason.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Drops {
+        /// In the order of the journey; reasons that have not occurred are left out.
+        pub reasons: Vec<DropRow> => rows(),
+        /// The port whose drops these are, when those of one port were asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub port: Option<String>,
+        /// Packets dropped for reasons that are not counted by port, by reason; beside the drops of one port.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub not_by_port: BTreeMap<String, u64>,
+    }
+    also &[
+        Family::counters(
+            ("dropped", Packets),
+            "Packets whose journey ended early, by reason and stage.",
+            |drops| {
+                let found =
+                    |reason: &DropReason| drops.reasons.iter().find(|row| row.reason == reason.name());
+                let value = |reason: &DropReason| {
+                    let labels = Labels::one("reason", reason.name()).and("stage", reason.stage());
+                    (labels, found(reason).map_or(0, |row| row.packets.into()))
+                };
+                DropReason::ALL.iter().map(value).collect()
+            },
+        ),
+        Family::counters(
+            ("worker_stage_dropped", Packets),
+            "Packets that a worker's stages dropped, by reason.",
+            |drops| {
+                let of = |row: &DropRow| {
+                    let counts = row.workers.iter().enumerate().filter(|(_, packets)| **packets > 0);
+                    let label = |worker| Labels::one("worker", worker).and("reason", &row.reason);
+                    counts.map(|(worker, &packets)| (label(worker), packets.into())).collect::<Vec<_>>()
+                };
+                drops.reasons.iter().flat_map(of).collect()
+            },
+        ),
+    ];
 
-/// One reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DropRow {
-    /// Its name.
-    pub reason: String,
-    /// The stage that drops for it.
-    pub stage: String,
-    /// Number of packets.
-    pub packets: u64,
-    /// Of those, the ones that a port's device or driver refused or the queue in front of it dropped, by port.
-    pub ports: BTreeMap<String, u64>,
-    /// Of those, the ones that each worker's stages ended, by number.
-    pub workers: Vec<u64>,
-    /// Meaning of the reason.
-    pub meaning: String,
-    /// Remedy for the reason.
-    pub remedy: String,
+    /// One reason.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct DropRow {
+        /// Its name.
+        pub reason: String => key() top(0, "reason"),
+        /// The stage that drops for it.
+        pub stage: String => top(1, "stage"),
+        /// Number of packets.
+        pub packets: u64 => counted(Packets) top(2, "packets/s") trend(),
+        /// Of those, the ones that a port's device or driver refused or the queue in front of it dropped, by port.
+        pub ports: BTreeMap<String, u64> => counted(Packets),
+        /// Of those, the ones that each worker's stages ended, by number.
+        pub workers: Vec<u64> => counted(Packets),
+        /// Meaning of the reason.
+        pub meaning: String,
+        /// Remedy for the reason.
+        pub remedy: String,
+    }
 }
 
 impl DropRow {
@@ -64,20 +96,6 @@ impl DropRow {
 }
 
 impl Drops {
-    /// Subtracts the counters of the view `earlier`.
-    pub(crate) fn subtract(&mut self, earlier: &Self) {
-        for row in &mut self.reasons {
-            let Some(then) = earlier.reasons.iter().find(|then| then.reason == row.reason) else { continue };
-            row.packets = row.packets.saturating_sub(then.packets);
-            for (port, count) in &mut row.ports {
-                *count = count.saturating_sub(then.ports.get(port).copied().unwrap_or(0));
-            }
-            for (count, then) in row.workers.iter_mut().zip(&then.workers) {
-                *count = count.saturating_sub(*then);
-            }
-        }
-    }
-
     /// Leaves out reasons and places without packets.
     pub(crate) fn leave_out_nothing(&mut self) {
         self.reasons.retain(|row| row.packets > 0);
@@ -157,6 +175,7 @@ pub fn all() -> Drops {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     fn drops(packets: u64, on_port: u64) -> Drops {
@@ -190,7 +209,7 @@ mod tests {
     #[test]
     fn a_difference_is_taken_everywhere() {
         let mut now = drops(100, 40);
-        now.subtract(&drops(83, 30));
+        now.difference(&drops(83, 30));
         assert_eq!(
             (now.reasons[0].packets, now.reasons[0].ports["lan"], now.reasons[0].workers[0]),
             (17, 10, 7)

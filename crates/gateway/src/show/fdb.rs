@@ -1,49 +1,79 @@
 //! `polder show fdb`: bridges, and the addresses they have learnt.
 
+use super::family::Unit::{Addresses, Frames, Plain, Seconds};
 use super::look::{Look, duration, grouped};
-use super::table::{Align, Table};
+use super::row::rows;
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// One bridge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BridgeRow {
-    /// Its name.
-    pub name: String,
-    /// Its members.
-    pub members: Vec<MemberRow>,
-    /// Seconds after which an address that is not seen is forgotten.
-    pub ageing_seconds: u32,
-    /// Most addresses it learns.
-    pub capacity: u32,
-    /// Addresses it knows.
-    pub occupied: u32,
-    /// Stations, by VLAN, port and address; the first of them when there are very many.
-    pub entries: Vec<FdbRow>,
-}
+rows! {
+    /// One bridge.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct BridgeRow {
+        /// Its name.
+        pub name: String => label("bridge"),
+        /// Its members.
+        pub members: Vec<MemberRow> => rows(),
+        /// Time after which an address that is not seen is forgotten.
+        pub ageing_seconds: u32 => gauge("fdb_ageing", Seconds),
+        /// Most addresses that the bridge learns.
+        pub capacity: u32 => gauge("fdb_capacity", Addresses),
+        /// Addresses that the bridge knows.
+        pub occupied: u32 => gauge("fdb_occupied", Addresses),
+        /// Stations, by VLAN, port and address; the first of them when there are very many.
+        pub entries: Vec<FdbRow>,
+    }
 
-/// One member of a bridge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberRow {
-    /// The port or tunnel.
-    pub name: String,
-    /// Its VLANs, on a VLAN-aware bridge: `access 10`, `trunk 1, 10-19, native 1`.
-    pub vlans: Option<String>,
-    /// True if it exchanges nothing with other isolated members.
-    pub isolated: bool,
-    /// True if packets can leave by it.
-    pub open: bool,
-    /// Addresses that it has in the table, aged ones that are not swept included.
-    #[serde(default)]
-    pub learned: u32,
-    /// Most addresses that are learned on it, where it has a limit.
-    #[serde(default)]
-    pub fdb_max_learned: Option<u32>,
-    /// Its addresses that made room for others in a full table.
-    #[serde(default)]
-    pub evicted: u64,
-    /// Frames whose source was not learned because it was at its limit.
-    #[serde(default)]
-    pub limited: u64,
+    /// One member of a bridge.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct MemberRow {
+        /// The port or tunnel.
+        pub name: String => label("member"),
+        /// Its VLANs, on a VLAN-aware bridge: `access 10`, `trunk 1, 10-19, native 1`.
+        pub vlans: Option<String>,
+        /// True if it exchanges nothing with other isolated members.
+        pub isolated: bool,
+        /// True if packets can leave by the member.
+        pub open: bool => gauge("fdb_member_open", Plain),
+        /// Addresses that the member has in the database.
+        ///
+        /// Aged ones that are not swept are included.
+        #[serde(default)]
+        pub learned: u32 => gauge("fdb_member_learned", Addresses),
+        /// Most addresses that are learned on the member.
+        ///
+        /// None where it has no limit.
+        #[serde(default)]
+        pub fdb_max_learned: Option<u32> => gauge("fdb_member_limit", Addresses),
+        /// Addresses of the member that made room for others.
+        #[serde(default)]
+        pub evicted: u64 => total("fdb_member_evicted", Addresses),
+        /// Frames whose source was not learned at the member's limit.
+        #[serde(default)]
+        pub limited: u64 => total("fdb_member_limited", Frames),
+    }
+
+    /// One address.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct FdbRow {
+        /// Its VLAN, on a VLAN-aware bridge.
+        pub vlan: Option<u16>
+            => right_of(0, "vlan", |row, _| row.vlan.map_or_else(|| "–".to_owned(), |vlan| vlan.to_string())),
+        /// The address.
+        pub address: String => left(1, "address"),
+        /// The port or tunnel it is on.
+        pub port: String => left(2, "port"),
+        /// The remote it is behind, if it is on a tunnel.
+        #[serde(default)]
+        pub remote: Option<String>
+            => left_of(3, "remote", |row, _| row.remote.clone().unwrap_or_else(|| "–".to_owned())),
+        /// Seconds since it was last seen; `null` for an address bound by configuration.
+        pub age_seconds: Option<u32> => right_of(4, "seen", |row, _| match row.age_seconds {
+            None => "static".to_owned(),
+            Some(0) => "now".to_owned(),
+            Some(age) => format!("{} ago", duration(u64::from(age) * 1_000_000_000)),
+        }),
+    }
 }
 
 impl MemberRow {
@@ -62,22 +92,6 @@ impl MemberRow {
 pub(super) fn of_limit(learned: u32, limit: Option<u32>) -> String {
     let limit = limit.map(|limit| format!(" of {}", grouped(limit.into())));
     format!("{}{}", grouped(learned.into()), limit.unwrap_or_default())
-}
-
-/// One address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FdbRow {
-    /// Its VLAN, on a VLAN-aware bridge.
-    pub vlan: Option<u16>,
-    /// The address.
-    pub address: String,
-    /// The port or tunnel it is on.
-    pub port: String,
-    /// The remote it is behind, if it is on a tunnel.
-    #[serde(default)]
-    pub remote: Option<String>,
-    /// Seconds since it was last seen; `null` for an address bound by configuration.
-    pub age_seconds: Option<u32>,
 }
 
 /// Most addresses of one bridge that are shown.
@@ -109,27 +123,8 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
     if bridge.entries.is_empty() {
         return text;
     }
-    let columns = [
-        ("vlan", Align::Right),
-        ("address", Align::Left),
-        ("port", Align::Left),
-        ("remote", Align::Left),
-        ("seen", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
-    for entry in &bridge.entries {
-        let seen = entry.age_seconds.map(|age| match age {
-            0 => "now".to_owned(),
-            age => format!("{} ago", duration(u64::from(age) * 1_000_000_000)),
-        });
-        table.row([
-            entry.vlan.map_or_else(|| "–".to_owned(), |vlan| vlan.to_string()),
-            entry.address.clone(),
-            entry.port.clone(),
-            entry.remote.clone().unwrap_or_else(|| "–".to_owned()),
-            seen.unwrap_or_else(|| "static".to_owned()),
-        ]);
-    }
+    let mut table = Table::of::<FdbRow>(look);
+    bridge.entries.iter().for_each(|entry| table.add(entry));
     text.push('\n');
     text.push_str(&table.draw());
     text

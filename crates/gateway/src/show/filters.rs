@@ -1,98 +1,71 @@
 //! `polder show filters`: rules, and what each has matched.
 
+use super::family::Unit::{Bytes, Packets, Plain};
 use super::look::Look;
-use super::table::{Align, Table};
+use super::row::rows;
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Filters {
-    /// In their order: the first that fits decides.
-    pub rules: Vec<FilterRow>,
-    /// Combinations of their lists.
-    pub boxes: usize,
-    /// Tables that a packet may have to ask.
-    pub tables: usize,
-    /// Combinations that a packet is compared with, if it comes to the worst.
-    pub most_compared: usize,
-    /// Memory of the tables.
-    pub memory_bytes: usize,
-    /// Answers to packets that were rejected.
-    pub answered: u64,
-    /// Packets that were rejected without an answer: none is due, or too many were given.
-    pub silenced: u64,
+rows! {
+    /// All rules.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Filters {
+        /// In their order: the first that fits decides. Rules that moved are the same by name, or by their conditions
+        /// and action.
+        pub rules: Vec<FilterRow> => rows(),
+        /// Combinations of the rules' lists.
+        pub boxes: usize => gauge("filter_combinations", Plain),
+        /// Tables that a packet may have to ask.
+        pub tables: usize => gauge("filter_tables", Plain),
+        /// Combinations that a packet is compared with at most.
+        pub most_compared: usize => gauge("filter_compared_most", Plain),
+        /// Memory of the filter's tables.
+        pub memory_bytes: usize => gauge("filter_memory", Bytes),
+        /// Answers to rejected packets.
+        pub answered: u64 => counter("filter_answered", Packets),
+        /// Rejected packets without an answer.
+        ///
+        /// None is due, or too many were given.
+        pub silenced: u64 => counter("filter_silenced", Packets),
+    }
+
+    /// One rule.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct FilterRow {
+        /// Its number, from 1 on.
+        pub number: usize => label("rule") right(0, ""),
+        /// Its name, if it has one.
+        pub name: Option<String> => key() label("name") left(1, "filter"),
+        /// `in` or `out`.
+        pub direction: String => key() label("direction") left(2, ""),
+        /// Conditions of the rule, by key of the configuration.
+        pub conditions: BTreeMap<String, String> => key() left_of(3, "fits", fits),
+        /// `accept`, `drop` or `reject`.
+        pub action: String => key() label("action") left_of(4, "action", |row, look| {
+            if row.action == "accept" { look.good(&row.action) } else { look.bad(&row.action) }
+        }),
+        /// Packets that the rule decided on.
+        pub packets: u64 => counter("filter_rule_matched", Packets) right(5, "packets"),
+        /// Bytes of packets that the rule decided on.
+        pub bytes: u64 => counter("filter_rule_matched", Bytes)
+            right_of(6, "bytes", |row, look| look.count(row.bytes)),
+    }
 }
 
-/// One rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilterRow {
-    /// Its number, from 1 on.
-    pub number: usize,
-    /// Its name, if it has one.
-    pub name: Option<String>,
-    /// `in` or `out`.
-    pub direction: String,
-    /// Conditions of the rule, by key of the configuration.
-    pub conditions: BTreeMap<String, String>,
-    /// `accept`, `drop` or `reject`.
-    pub action: String,
-    /// Packets that it decided on.
-    pub packets: u64,
-    /// Bytes of those.
-    pub bytes: u64,
+fn fits(row: &FilterRow, _look: Look) -> String {
+    let asked = row.conditions.iter().map(|(key, value)| format!("{key} {value}"));
+    let asked = asked.collect::<Vec<_>>().join(", ");
+    if asked.is_empty() { "everything".to_owned() } else { asked }
 }
 
 impl Filters {
-    /// Subtracts the counters of the view `earlier`. Rules that moved are the same by name, or by
-    /// their conditions and action.
-    pub(super) fn subtract(&mut self, earlier: &Self) {
-        let same = |now: &FilterRow, then: &&FilterRow| {
-            (&now.name, &now.direction, &now.conditions, &now.action)
-                == (&then.name, &then.direction, &then.conditions, &then.action)
-        };
-        for row in &mut self.rules {
-            let at_place = earlier.rules.get(row.number.wrapping_sub(1)).filter(|then| same(row, then));
-            let Some(then) = at_place.or_else(|| earlier.rules.iter().find(|then| same(row, then))) else {
-                continue;
-            };
-            row.packets = row.packets.saturating_sub(then.packets);
-            row.bytes = row.bytes.saturating_sub(then.bytes);
-        }
-        self.answered = self.answered.saturating_sub(earlier.answered);
-        self.silenced = self.silenced.saturating_sub(earlier.silenced);
-    }
-
     pub(super) fn draw(&self, look: Look) -> String {
         if self.rules.is_empty() {
             return "there are no filters, and no stage for them\n".to_owned();
         }
-        let columns = [
-            ("", Align::Right),
-            ("filter", Align::Left),
-            ("", Align::Left),
-            ("fits", Align::Left),
-            ("action", Align::Left),
-            ("packets", Align::Right),
-            ("bytes", Align::Right),
-        ];
-        let mut table = Table::new(look, columns);
-        for row in &self.rules {
-            let asked = row.conditions.iter().map(|(key, value)| format!("{key} {value}"));
-            let asked = asked.collect::<Vec<_>>().join(", ");
-            table.row([
-                row.number.to_string(),
-                row.name.clone().unwrap_or_default(),
-                row.direction.clone(),
-                if asked.is_empty() { "everything".to_owned() } else { asked },
-                match row.action.as_str() {
-                    "accept" => look.good(&row.action),
-                    _ => look.bad(&row.action),
-                },
-                look.count(row.packets),
-                look.count(row.bytes),
-            ]);
-        }
+        let mut table = Table::of::<FilterRow>(look);
+        self.rules.iter().for_each(|row| table.add(row));
         let mut text = table.draw();
         let parts = format!(
             "{} combinations in {} tables, {} KiB; a packet is compared with at most {}",
@@ -112,6 +85,7 @@ impl Filters {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     fn row(number: usize, port: &str, packets: u64) -> FilterRow {
@@ -133,7 +107,7 @@ mod tests {
             rules: vec![row(1, "23", 117), row(2, "22", 5), row(3, "24", 9)],
             ..Filters::default()
         };
-        now.subtract(&earlier);
+        now.difference(&earlier);
         assert_eq!(now.rules.iter().map(|row| row.packets).collect::<Vec<_>>(), [17, 0, 9]);
     }
 

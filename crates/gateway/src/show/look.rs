@@ -11,6 +11,13 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
+/// Side on which a column is even.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
 impl Look {
     /// Plain text, counters since the start.
     pub const PLAIN: Self = Self { colour: false, seconds: None, width: None };

@@ -1,6 +1,6 @@
 //! Views of a gateway: rows for programs, pictures for people.
 //!
-//! Each view has one file with its row types and its drawing. Rows are a contract: they are what
+//! Each view has one file with its rows, each number of which is declared once (`row.rs`), and its drawing. Rows are a contract: they are what
 //! `polder show … --json` prints and what goes over the control socket. A field may be added without
 //! notice; one that changes its meaning or goes raises [`FORMAT`].
 //!
@@ -12,9 +12,11 @@ pub mod buffers;
 pub mod configuration;
 pub mod counters;
 pub mod drops;
+pub(crate) mod family;
 pub mod fdb;
 pub mod filters;
 pub mod flows;
+mod held;
 pub mod look;
 pub mod modem;
 pub mod nic;
@@ -22,16 +24,19 @@ pub mod path;
 pub mod ports;
 pub mod queues;
 pub mod routes;
+pub(crate) mod row;
 mod segments;
 mod select;
 pub mod steering;
 mod table;
 pub(crate) mod tagged;
+pub mod top;
 pub mod tunnels;
 pub mod workers;
 
 pub use look::Look;
 
+use row::Held as _;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -208,15 +213,15 @@ impl Shown {
         }
         match (&mut self.view, &earlier.view) {
             (View::Path(now), View::Path(then)) => now.subtract(then),
-            (View::Ports(now), View::Ports(then)) => ports::subtract(now, then),
-            (View::Tunnels(now), View::Tunnels(then)) => tunnels::subtract(now, then),
+            (View::Ports(now), View::Ports(then)) => now.subtract(then),
+            (View::Tunnels(now), View::Tunnels(then)) => now.subtract(then),
             (View::Filters(now), View::Filters(then)) => now.subtract(then),
             (View::Flows(now), View::Flows(then)) => now.subtract(then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
-            (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
-            (View::Steering(now), View::Steering(then)) => steering::subtract(now, then),
+            (View::Workers(now), View::Workers(then)) => now.subtract(then),
+            (View::Steering(now), View::Steering(then)) => now.subtract(then),
             (View::Buffers(now), View::Buffers(then)) => now.subtract(then),
-            (View::Queues(now), View::Queues(then)) => queues::subtract(now, then),
+            (View::Queues(now), View::Queues(then)) => now.subtract(then),
             // Sides of a law and states are shown as they are.
             _ => {}
         }

@@ -1,78 +1,65 @@
 //! Rows of a PCI device in `polder show ports`.
 
-use super::counters::subtract_all;
+use super::family::Unit::{Mbit, Nanos, Packets, Plain};
 use super::look::{Look, grouped};
+use super::row::rows;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A PCI Ethernet controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NicRow {
-    /// Address of the device.
-    pub place: String,
-    /// Its chip.
-    pub chip: String,
-    /// Source of its MAC address: `configuration` or `eeprom`.
-    pub mac_source: Option<String>,
-    /// True if the checksum of its EEPROM is right.
-    pub eeprom_is_good: bool,
-    /// Identity of its PHY.
-    pub phy: Option<String>,
-    /// True if it has a link.
-    pub link_up: bool,
-    /// The link's speed, in Mbit/s.
-    pub link_mbit: Option<u16>,
-    /// True if both sides may send at once.
-    pub full_duplex: Option<bool>,
-    /// True if it sends pause frames.
-    pub pause_transmit: bool,
-    /// True if it obeys them.
-    pub pause_receive: bool,
-    /// Number of times that the link came up or went.
-    pub link_changes: u64,
-    /// Receive descriptors that wait for frames.
-    pub rx_posted: u64,
-    /// Transmit descriptors that the device has.
-    pub tx_used: u64,
-    /// Least time between two interrupts, in nanoseconds.
-    pub throttle_nanos: u64,
-    /// Interrupts that woke the worker.
-    pub interrupts: u64,
-    /// Of those, with no cause of this device.
-    pub spurious: u64,
-    /// Writes of the receive ring's tail.
-    pub rx_doorbells: u64,
-    /// Writes of the transmit ring's tail.
-    pub tx_doorbells: u64,
-    /// Packets that the device was given to cut.
-    pub segmented: u64,
-    /// Packets that had to be copied into the packet memory.
-    pub copied: u64,
-    /// Received packets in which the device found a wrong checksum of IP, TCP or UDP.
-    pub checksum_errors: u64,
-    /// The device's own counters since it was opened, those that are not zero.
-    pub statistics: BTreeMap<String, u64>,
+rows! {
+    /// A PCI Ethernet controller.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct NicRow {
+        /// Address of the device.
+        pub place: String,
+        /// Its chip.
+        pub chip: String,
+        /// Source of its MAC address: `configuration` or `eeprom`.
+        pub mac_source: Option<String>,
+        /// True if the checksum of its EEPROM is right.
+        pub eeprom_is_good: bool,
+        /// Identity of its PHY.
+        pub phy: Option<String>,
+        /// True if the PCI controller has a link.
+        pub link_up: bool => gauge("nic_link_up", Plain),
+        /// Speed of the controller's link.
+        pub link_mbit: Option<u16> => gauge("nic_link_speed", Mbit),
+        /// True if both sides may send at once.
+        pub full_duplex: Option<bool>,
+        /// True if it sends pause frames.
+        pub pause_transmit: bool,
+        /// True if it obeys them.
+        pub pause_receive: bool,
+        /// Times that the controller's link came up or went.
+        pub link_changes: u64 => counter("nic_link_changes", Plain),
+        /// Receive descriptors that wait for frames.
+        pub rx_posted: u64 => gauge("nic_rx_posted_descriptors", Plain),
+        /// Transmit descriptors that the controller has.
+        pub tx_used: u64 => gauge("nic_tx_used_descriptors", Plain),
+        /// Least time between two interrupts.
+        pub throttle_nanos: u64 => gauge("nic_throttle", Nanos),
+        /// Interrupts that woke the worker.
+        pub interrupts: u64 => counter("nic_interrupts", Plain),
+        /// Interrupts without a cause of this controller.
+        pub spurious: u64 => counter("nic_spurious_interrupts", Plain),
+        /// Writes of the receive ring's tail.
+        pub rx_doorbells: u64 => counter("nic_rx_doorbells", Plain),
+        /// Writes of the transmit ring's tail.
+        pub tx_doorbells: u64 => counter("nic_tx_doorbells", Plain),
+        /// Packets that the controller was given to cut.
+        pub segmented: u64 => counter("nic_segmented", Packets),
+        /// Packets that had to be copied into the packet memory.
+        pub copied: u64 => counter("nic_copied", Packets),
+        /// Received packets in which the controller found a wrong checksum.
+        pub checksum_errors: u64 => counter("nic_checksum_errors", Packets),
+        /// Counters of the controller itself since it was opened.
+        ///
+        /// Those that are not zero.
+        pub statistics: BTreeMap<String, u64> => counters("nic_statistics", Plain, "counter"),
+    }
 }
 
 impl NicRow {
-    /// Subtracts the counters of an earlier view.
-    pub(super) fn subtract(&mut self, then: &Self) {
-        let counters = [
-            (&mut self.link_changes, then.link_changes),
-            (&mut self.interrupts, then.interrupts),
-            (&mut self.spurious, then.spurious),
-            (&mut self.rx_doorbells, then.rx_doorbells),
-            (&mut self.tx_doorbells, then.tx_doorbells),
-            (&mut self.segmented, then.segmented),
-            (&mut self.copied, then.copied),
-            (&mut self.checksum_errors, then.checksum_errors),
-        ];
-        for (now, then) in counters {
-            *now = now.saturating_sub(then);
-        }
-        subtract_all(&mut self.statistics, &then.statistics);
-    }
-
     /// Good or odd, at a glance.
     pub(super) fn mark(&self, look: Look) -> String {
         if self.link_up { look.good("✓") } else { look.odd("!") }
@@ -105,20 +92,26 @@ impl NicRow {
     }
 
     fn link(&self) -> String {
-        let Some(mbit) = self.link_mbit else { return "no link: plug the cable in".to_owned() };
-        let duplex = if self.full_duplex == Some(true) { "full" } else { "half" };
-        let pause = match (self.pause_transmit, self.pause_receive) {
-            (true, true) => ", pause both ways",
-            (true, false) => ", sends pause",
-            (false, true) => ", obeys pause",
-            (false, false) => "",
-        };
-        format!("link {mbit} Mbit/s {duplex} duplex{pause}")
+        link(self.link_mbit, self.full_duplex, (self.pause_transmit, self.pause_receive))
     }
+}
+
+/// An Ethernet link in words: speed in Mbit/s, duplex, and pause frames sent and obeyed.
+pub(super) fn link(mbit: Option<u16>, full_duplex: Option<bool>, pause: (bool, bool)) -> String {
+    let Some(mbit) = mbit else { return "no link: plug the cable in".to_owned() };
+    let duplex = if full_duplex == Some(true) { "full" } else { "half" };
+    let pause = match pause {
+        (true, true) => ", pause both ways",
+        (true, false) => ", sends pause",
+        (false, true) => ", obeys pause",
+        (false, false) => "",
+    };
+    format!("link {mbit} Mbit/s {duplex} duplex{pause}")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     fn row() -> NicRow {
@@ -154,7 +147,7 @@ mod tests {
         now.statistics.insert("rx-good".to_owned(), 9);
         let mut then = row();
         then.statistics.insert("rx-good".to_owned(), 4);
-        now.subtract(&then);
+        now.difference(&then);
         assert_eq!((now.interrupts, now.rx_posted, now.statistics["rx-good"]), (4, 255, 5));
     }
 }

@@ -13,91 +13,92 @@
 //! rail at its stage, with a reason.
 
 use super::counters::Law;
+use super::family::Unit::{Batches, Nanos, Packets};
 use super::look::width;
 use super::look::{Look, duration, mean, percent, ratio};
+use super::row::rows;
 use polder_datapath::counters::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The journey.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Path {
-    /// All workers together, in the order of the journey.
-    pub stages: Vec<StageRow>,
-    /// Ends of the journeys: all ports.
-    pub ends: Vec<EndRow>,
-    /// Packets that ports' programs have carried in the kernel; the ends have them, and no stage.
-    #[serde(default)]
-    pub carried: u64,
-    /// The conservation law over all of it, since the start.
-    pub law: Law,
-    /// Each worker for itself.
-    pub workers: Vec<WorkerPath>,
-}
+rows! {
+    /// The journey.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct Path {
+        /// All workers together, in the order of the journey.
+        pub stages: Vec<StageRow> => rows(),
+        /// Ends of the journeys: all ports.
+        pub ends: Vec<EndRow> => rows(),
+        /// Packets that ports' programs have carried in the kernel; the ends have them, and no stage.
+        #[serde(default)]
+        pub carried: u64 => counted(Packets),
+        /// The conservation law over all of it, since the start.
+        pub law: Law,
+        /// Each worker for itself.
+        pub workers: Vec<WorkerPath> => rows(),
+    }
 
-/// One stage.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StageRow {
-    /// Its name.
-    pub stage: String,
-    /// Packets that entered.
-    pub packets: u64,
-    /// Batches that entered with at least one packet.
-    pub batches: u64,
-    /// Packets whose time was taken; one turn in several is timed.
-    pub timed_packets: u64,
-    /// Time that those took.
-    pub timed_nanos: u64,
-    /// Packets a batch.
-    pub packets_per_batch: Option<f64>,
-    /// Nanoseconds a packet, by the timed ones.
-    pub nanos_per_packet: Option<f64>,
-    /// Packets whose journey ended here, by reason.
-    pub drops: BTreeMap<String, u64>,
-}
+    /// One stage.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct StageRow {
+        /// Its name.
+        pub stage: String => key() label("stage") top(0, "stage"),
+        /// Packets that entered the stage.
+        pub packets: u64 => counter("stage_entered", Packets) top(1, "packets/s") trend(),
+        /// Batches that entered the stage with a packet.
+        pub batches: u64 => counter("stage_entered", Batches),
+        /// Packets whose time in the stage was taken: a sample.
+        ///
+        /// One turn in several is timed.
+        pub timed_packets: u64 => counter("stage_timed", Packets),
+        /// Time that the timed packets took in the stage.
+        pub timed_nanos: u64 => counter("stage_timed", Nanos) top_part(4, "of time", Self::nanos),
+        /// Packets a batch.
+        pub packets_per_batch: Option<f64> => derived(Self::divide) top(2, "a batch"),
+        /// Nanoseconds a packet, by the timed ones.
+        pub nanos_per_packet: Option<f64> => state(Nanos) top(3, "time each"),
+        /// Packets whose journey ended here, by reason.
+        pub drops: BTreeMap<String, u64> => counted(Packets),
+    }
 
-/// A port as the beginning and end of journeys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndRow {
-    /// Its name.
-    pub port: String,
-    /// Packets received, those that the driver refused included.
-    pub received: u64,
-    /// Packets handed to the device.
-    pub transmitted: u64,
-}
+    /// A port as the beginning and end of journeys.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct EndRow {
+        /// Its name.
+        pub port: String => key(),
+        /// Packets received, those that the driver refused included.
+        pub received: u64 => counted(Packets),
+        /// Packets handed to the device.
+        pub transmitted: u64 => counted(Packets),
+    }
 
-/// Journey of one worker's packets.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WorkerPath {
-    /// Its number.
-    pub number: usize,
-    /// Time since the start of the gateway, or since the view before.
-    pub elapsed_nanos: u64,
-    /// Time asleep.
-    pub slept_nanos: u64,
-    /// Time ready to run while another thread had the CPU, by the scheduler's account.
-    pub waited_nanos: Option<u64>,
-    /// Its stages.
-    pub stages: Vec<StageRow>,
+    /// Journey of one worker's packets.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct WorkerPath {
+        /// Its number.
+        pub number: usize => key() label("worker"),
+        /// Time since the start of the gateway, or since the view before.
+        pub elapsed_nanos: u64 => counted(Nanos),
+        /// Time asleep.
+        pub slept_nanos: u64 => counted(Nanos),
+        /// Time ready to run while another thread had the CPU, by the scheduler's account.
+        pub waited_nanos: Option<u64> => counted(Nanos),
+        /// Its stages.
+        pub stages: Vec<StageRow> => rows(),
+    }
 }
 
 impl StageRow {
     /// Fills in the quotients.
     #[must_use]
     pub fn finish(mut self) -> Self {
-        self.packets_per_batch = ratio(self.packets, self.batches);
-        self.nanos_per_packet = ratio(self.timed_nanos, self.timed_packets);
+        self.divide();
         self
     }
 
-    fn subtract(&mut self, then: &Self) {
-        self.packets = self.packets.saturating_sub(then.packets);
-        self.batches = self.batches.saturating_sub(then.batches);
-        self.timed_packets = self.timed_packets.saturating_sub(then.timed_packets);
-        self.timed_nanos = self.timed_nanos.saturating_sub(then.timed_nanos);
-        super::counters::subtract_all(&mut self.drops, &then.drops);
-        *self = std::mem::take(self).finish();
+    fn divide(&mut self) {
+        self.packets_per_batch = ratio(self.packets, self.batches);
+        self.nanos_per_packet = ratio(self.timed_nanos, self.timed_packets);
     }
 
     /// Time that all its packets took, by the timed ones.
@@ -113,27 +114,6 @@ impl StageRow {
 }
 
 impl Path {
-    /// Subtracts the counters of an earlier view. The law stays as it is: it holds from the start.
-    pub(super) fn subtract(&mut self, earlier: &Self) {
-        subtract_stages(&mut self.stages, &earlier.stages);
-        self.carried = self.carried.saturating_sub(earlier.carried);
-        for end in &mut self.ends {
-            let Some(then) = earlier.ends.iter().find(|then| then.port == end.port) else { continue };
-            end.received = end.received.saturating_sub(then.received);
-            end.transmitted = end.transmitted.saturating_sub(then.transmitted);
-        }
-        for worker in &mut self.workers {
-            let Some(then) = earlier.workers.iter().find(|then| then.number == worker.number) else {
-                continue;
-            };
-            worker.elapsed_nanos = worker.elapsed_nanos.saturating_sub(then.elapsed_nanos);
-            worker.slept_nanos = worker.slept_nanos.saturating_sub(then.slept_nanos);
-            worker.waited_nanos =
-                worker.waited_nanos.zip(then.waited_nanos).map(|(now, then)| now.saturating_sub(then));
-            subtract_stages(&mut worker.stages, &then.stages);
-        }
-    }
-
     pub(super) fn draw(&self, gateway: &str, uptime_nanos: u64, look: Look) -> String {
         let names = self.ends.iter().map(|end| end.port.as_str());
         let names = names.chain(self.stages.iter().map(|stage| stage.stage.as_str()));
@@ -155,14 +135,6 @@ impl Path {
         picture.time(&self.workers);
         picture.text.push_str(&self.law.draw(look));
         picture.text
-    }
-}
-
-fn subtract_stages(stages: &mut [StageRow], earlier: &[StageRow]) {
-    for row in stages {
-        if let Some(then) = earlier.iter().find(|then| then.stage == row.stage) {
-            row.subtract(then);
-        }
     }
 }
 
@@ -335,6 +307,7 @@ fn bar(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     fn row(stage: Stage, packets: u64, nanos: u64) -> StageRow {
@@ -387,7 +360,7 @@ mod tests {
         let mut then = path();
         then.stages[0].packets -= 1_700;
         then.stages[2].drops.clear();
-        now.subtract(&then);
+        now.difference(&then);
         assert_eq!(now.stages[0].packets, 1_700);
         assert_eq!(now.stages[2].drops["no-tunnel"], 17);
         assert_eq!(now.stages[3].packets, 0);

@@ -1,117 +1,148 @@
 //! `polder show ports`.
 
 use super::adapter::AdapterRow;
-use super::counters::subtract_all;
+use super::family::Unit::{Addresses, Bytes, Nanos, Packets, Plain};
+use super::family::{Family, Labels};
 use super::fdb::of_limit;
 use super::look::{Look, duration, grouped};
 use super::modem::ModemRow;
 use super::nic::NicRow;
-use super::table::{Align, Table};
+use super::row::rows;
+use super::table::Table;
 use polder_datapath::scheduler::WEIGHT;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use super::segments::SegmentRow;
 
-/// One port with a device behind it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortRow {
-    /// Its name in the configuration.
-    pub name: String,
-    /// The interface's name.
-    pub interface: String,
-    /// `interface`, `tap`, `lan78xx` or `pci`.
-    pub kind: String,
-    /// `bridge` or `underlay`.
-    pub role: String,
-    /// `kernel` or `drop`: what happens to the interface when Polder ends.
-    pub on_exit: String,
-    /// True if it is open.
-    pub open: bool,
-    /// `open`; `no-carrier` or `down` for one that is open and whose link does not carry; `waiting` for one whose device
-    /// is not there; `closed`.
-    #[serde(default)]
-    pub state: String,
-    /// True if its link has a carrier; none for a device that does not tell.
-    #[serde(default)]
-    pub carrier: Option<bool>,
-    /// Reason why it is closed.
-    pub trouble: Option<String>,
-    /// Mode in which it is attached.
-    pub mode: Option<String>,
-    /// Reason for that mode, where the configuration leaves it to the device.
-    #[serde(default)]
-    pub mode_reason: Option<String>,
-    /// Receive queues.
-    pub queues: Option<usize>,
-    /// The weight of each of those in the time of its worker.
-    #[serde(default)]
-    pub weight: u16,
-    /// Its longest network packet, in bytes.
-    pub mtu: Option<u32>,
-    /// Addresses that its bridge has learnt on it, aged ones that are not swept included; none off a bridge.
-    #[serde(default)]
-    pub learned: Option<u32>,
-    /// Most addresses that are learnt on it, where it has a limit.
-    #[serde(default)]
-    pub fdb_max_learned: Option<u32>,
-    /// Its link-layer address.
-    pub mac: Option<String>,
-    /// Link-layer address of its router, if it has one.
-    #[serde(default)]
-    pub router_mac: Option<String>,
-    /// Number of openings since the start.
-    pub openings: u64,
-    /// Packets received, those that the driver refused included.
-    pub received: u64,
-    /// Bytes of those.
-    pub received_bytes: u64,
-    /// Packets handed to the device.
-    pub transmitted: u64,
-    /// Bytes of those.
-    pub transmitted_bytes: u64,
-    /// Packets of anybody that the interface has dropped since it was opened, although it was given them: `transmitted`
-    /// has Polder's. None for a device that tells of each packet.
-    #[serde(default)]
-    pub link_dropped: Option<u64>,
-    /// Packets handed to the device and not completed.
-    pub in_flight: u64,
-    /// Time of workers that turns of its queues took, forwarding and sending included: on the CPU, not by the clock.
-    #[serde(default)]
-    pub worked_nanos: u64,
-    /// Packets whose checksum a local sender has left to a device that did not say so; they were completed.
-    #[serde(default)]
-    pub partial_checksums: u64,
-    /// System calls made for its queues.
-    pub system_calls: u64,
-    /// Packets merged and cut for it.
-    #[serde(default)]
-    pub segments: SegmentRow,
-    /// Packets that the device, its driver or the kernel on the way lost or refused, by reason.
-    pub drops: BTreeMap<String, u64>,
-    /// Problems found at opening that ought to be mended.
-    pub findings: Vec<String>,
-    /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
-    #[serde(default)]
-    pub bypassed: Vec<BypassedRow>,
-    /// Hooks because of which its packets are left to the kernel at present.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_to_kernel: Option<YieldRow>,
-    /// Number of times that its packets were left to the kernel.
-    #[serde(default)]
-    pub yields: u64,
-    /// Time of all of them, in nanoseconds.
-    #[serde(default)]
-    pub yielded_nanos: u64,
-    /// The USB adapter behind it, while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<AdapterRow>,
-    /// The modem behind it, while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub modem: Option<ModemRow>,
-    /// The PCI device behind it, while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nic: Option<NicRow>,
+rows! {
+    /// One port with a device behind it.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct PortRow {
+        /// Its name in the configuration.
+        pub name: String => key() label("port") left(0, "port") top(0, "port"),
+        /// The interface's name.
+        pub interface: String => left_of(1, "device", device),
+        /// `interface`, `tap`, `lan78xx` or `pci`.
+        pub kind: String,
+        /// `bridge` or `underlay`.
+        pub role: String,
+        /// `kernel` or `drop`: what happens to the interface when Polder ends.
+        pub on_exit: String,
+        /// True if the port is open.
+        pub open: bool => gauge("port_open", Plain),
+        /// `open`; `no-carrier` or `down` for one that is open and whose link does not carry; `waiting` for one whose
+        /// device is not there; `closed`.
+        #[serde(default)]
+        pub state: String => left_of(2, "state", |row, _| state(row)) top(1, "state"),
+        /// True if the link of an open port has a carrier.
+        ///
+        /// None for a device that does not tell.
+        #[serde(default)]
+        pub carrier: Option<bool> => gauge("port_carrier", Plain),
+        /// Reason why it is closed.
+        pub trouble: Option<String>,
+        /// Mode in which it is attached.
+        pub mode: Option<String> => left(3, "attached"),
+        /// Reason for that mode, where the configuration leaves it to the device.
+        #[serde(default)]
+        pub mode_reason: Option<String>,
+        /// Receive queues of the port.
+        pub queues: Option<usize> => gauge("port_queues", Plain) right(4, "queues"),
+        /// Weight of each queue of the port in its worker's time.
+        #[serde(default)]
+        pub weight: u16 => gauge("port_weight", Plain),
+        /// Longest network packet of the port.
+        pub mtu: Option<u32> => gauge("port_mtu", Bytes) right(5, "MTU"),
+        /// Addresses that the bridge has learned on the port.
+        ///
+        /// Aged ones that are not swept are included; none off a bridge.
+        #[serde(default)]
+        pub learned: Option<u32> => gauge("port_learned", Addresses) right_of(6, "learnt", learnt),
+        /// Most addresses that are learned on the port.
+        ///
+        /// None where it has no limit.
+        #[serde(default)]
+        pub fdb_max_learned: Option<u32> => gauge("port_learned_limit", Addresses),
+        /// Its link-layer address.
+        pub mac: Option<String>,
+        /// Link-layer address of its router, if it has one.
+        #[serde(default)]
+        pub router_mac: Option<String>,
+        /// Times that the port was opened.
+        pub openings: u64 => total("port_openings", Plain),
+        /// Packets received, those that the driver refused included.
+        pub received: u64 => counter("port_received", Packets) right(7, "received") top(2, "in/s") trend(),
+        /// Bytes of received packets.
+        pub received_bytes: u64 => counter("port_received", Bytes) right(8, "") top(5, "in bit/s"),
+        /// Packets handed to the device.
+        pub transmitted: u64
+            => counter("port_transmitted", Packets) right(9, "transmitted") top(3, "out/s") trend(),
+        /// Bytes of transmitted packets.
+        pub transmitted_bytes: u64 => counter("port_transmitted", Bytes) right(10, "") top(6, "out bit/s"),
+        /// Packets of any sender that the interface has dropped since it was opened.
+        ///
+        /// It was given them: `transmitted` has Polder's. None for a device that tells of each packet.
+        #[serde(default)]
+        pub link_dropped: Option<u64> => counter("port_interface_dropped", Packets),
+        /// Packets handed to the device and not completed.
+        pub in_flight: u64 => gauge("port_in_flight", Packets),
+        /// CPU time of workers for turns of the port's queues, forwarding and sending included.
+        #[serde(default)]
+        pub worked_nanos: u64 => counter("port_worked", Nanos),
+        /// Packets whose checksum a local sender had left to the device, completed by Polder.
+        ///
+        /// The device does not mark such packets.
+        #[serde(default)]
+        pub partial_checksums: u64 => counter("port_partial_checksum", Packets),
+        /// System calls made for the port's queues.
+        pub system_calls: u64 => counter("port_system_calls", Plain),
+        /// Packets merged and cut for it.
+        #[serde(default)]
+        pub segments: SegmentRow => rows(),
+        /// Packets that the device, its driver or the kernel on the way lost or refused, by reason.
+        pub drops: BTreeMap<String, u64>
+            => counters("port_dropped", Packets, "reason") right(11, "dropped") top(4, "drops/s"),
+        /// Findings about the port that ought to be mended.
+        pub findings: Vec<String> => gauge("port_findings", Plain),
+        /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
+        #[serde(default)]
+        pub bypassed: Vec<BypassedRow>,
+        /// Hooks because of which its packets are left to the kernel at present.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub left_to_kernel: Option<YieldRow>,
+        /// Times that the port's packets were left to the kernel.
+        #[serde(default)]
+        pub yields: u64 => counter("port_yields", Plain),
+        /// Time for which the port's packets were left to the kernel.
+        #[serde(default)]
+        pub yielded_nanos: u64 => counter("port_yielded_time", Nanos),
+        /// The USB adapter behind it, while it is open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub adapter: Option<AdapterRow> => rows(),
+        /// The modem behind it, while it is open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub modem: Option<ModemRow>,
+        /// The PCI device behind it, while it is open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub nic: Option<NicRow> => rows(),
+    }
+    also &[
+        Family::info("port", "A port, its device and how it is attached.", |row| {
+            Labels::one("interface", &row.interface)
+                .and("kind", &row.kind)
+                .and("role", &row.role)
+                .and("mode", row.mode.as_deref().unwrap_or_default())
+                .and("on_exit", &row.on_exit)
+                .and("mac", row.mac.as_deref().unwrap_or_default())
+        }),
+        Family::gauge("port_bypassed_hooks", "Packet hooks of the kernel that the port bypasses.", |row| {
+            row.bypassed.len() as i128
+        }),
+        Family::gauge("port_yielded", "1 while the port's packets are left to the kernel.", |row| {
+            row.left_to_kernel.is_some().into()
+        }),
+    ];
 }
 
 /// A packet hook of the kernel that a port goes round.
@@ -136,71 +167,21 @@ pub struct YieldRow {
     pub nanos: u64,
 }
 
-/// Subtracts the counters of an earlier view.
-pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
-    for row in rows {
-        let Some(then) = earlier.iter().find(|then| then.name == row.name) else { continue };
-        row.received = row.received.saturating_sub(then.received);
-        row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
-        row.transmitted = row.transmitted.saturating_sub(then.transmitted);
-        row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
-        row.link_dropped =
-            row.link_dropped.map(|dropped| dropped.saturating_sub(then.link_dropped.unwrap_or(0)));
-        row.worked_nanos = row.worked_nanos.saturating_sub(then.worked_nanos);
-        row.system_calls = row.system_calls.saturating_sub(then.system_calls);
-        row.yields = row.yields.saturating_sub(then.yields);
-        row.yielded_nanos = row.yielded_nanos.saturating_sub(then.yielded_nanos);
-        row.partial_checksums = row.partial_checksums.saturating_sub(then.partial_checksums);
-        row.segments.subtract(&then.segments);
-        subtract_all(&mut row.drops, &then.drops);
-        if let (Some(adapter), Some(then)) = (&mut row.adapter, &then.adapter) {
-            adapter.subtract(then);
-        }
-        if let (Some(nic), Some(then)) = (&mut row.nic, &then.nic) {
-            nic.subtract(then);
-        }
-    }
-}
-
 pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
-    let columns = [
-        ("port", Align::Left),
-        ("device", Align::Left),
-        ("state", Align::Left),
-        ("attached", Align::Left),
-        ("queues", Align::Right),
-        ("MTU", Align::Right),
-        ("learnt", Align::Right),
-        ("received", Align::Right),
-        ("", Align::Right),
-        ("transmitted", Align::Right),
-        ("", Align::Right),
-        ("dropped", Align::Right),
-    ];
-    let mut table = Table::new(look, columns).folding(["learnt", "MTU", "queues", "attached", "device"]);
+    let mut table = Table::of::<PortRow>(look).folding(["learnt", "MTU", "queues", "attached", "device"]);
     for row in rows {
-        let device = match row.kind.as_str() {
-            "tap" => format!("tap {}", row.interface),
-            _ => row.interface.clone(),
-        };
-        let dropped = row.drops.values().sum::<u64>();
-        table.row([
-            row.name.clone(),
-            device,
-            state(row),
-            row.mode.clone().unwrap_or_default(),
-            row.queues.map(|queues| queues.to_string()).unwrap_or_default(),
-            row.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
-            row.learned.map(|learned| of_limit(learned, row.fdb_max_learned)).unwrap_or_default(),
-            look.count(row.received),
-            look.bytes(row.received_bytes),
-            look.count(row.transmitted),
-            look.bytes(row.transmitted_bytes),
-            look.count(dropped),
-        ]);
+        table.add(row);
         remarks(&mut table, row, look);
     }
     table.draw()
+}
+
+fn device(row: &PortRow, _look: Look) -> String {
+    if row.kind == "tap" { format!("tap {}", row.interface) } else { row.interface.clone() }
+}
+
+fn learnt(row: &PortRow, _look: Look) -> String {
+    row.learned.map(|learned| of_limit(learned, row.fdb_max_learned)).unwrap_or_default()
 }
 
 /// The state, in capitals when the port carries nothing.
@@ -275,6 +256,7 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::subtract_rows;
     use super::*;
 
     #[test]
@@ -336,7 +318,7 @@ mod tests {
     fn ports_are_compared_by_name() {
         let row = |name: &str, received| PortRow { name: name.to_owned(), received, ..PortRow::default() };
         let mut rows = [row("b", 20), row("new", 5)];
-        subtract(&mut rows, &[row("a", 1), row("b", 3)]);
+        subtract_rows(&mut rows, &[row("a", 1), row("b", 3)]);
         assert_eq!(rows.map(|row| row.received), [17, 5]);
     }
 }

@@ -1,71 +1,78 @@
 //! `polder show queues`.
 
-use super::look::{Look, duration};
-use super::table::{Align, Table};
+use super::family::Unit::{Bytes, Kbit, Nanos, Packets};
+use super::family::{Distribution, Family, Labels};
+use super::look::{Look, grouped};
+use super::row::{Read, rows};
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// A queue in front of one sending queue of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueRow {
-    /// The port.
-    pub port: String,
-    /// The worker that has it.
-    pub worker: usize,
-    /// Discipline: `drop-tail` or `codel`.
-    pub kind: String,
-    /// Bytes that it holds at most.
-    pub limit_bytes: u64,
-    /// Packets that it holds at most.
-    pub limit_packets: u64,
-    /// The rate that it keeps to, in kbit/s.
-    pub rate_kbit: Option<u64>,
-    /// Packets that came.
-    pub entered: u64,
-    /// Packets that left for the device.
-    pub left: u64,
-    /// Bytes of those.
-    pub left_bytes: u64,
-    /// Packets that found no room.
-    pub dropped_full: u64,
-    /// Packets that were dropped to keep the delay short.
-    pub dropped_delay: u64,
-    /// Packets in it.
-    pub waiting: u64,
-    /// Bytes of those that the device has no room for.
-    pub waiting_bytes: u64,
-    /// Time for which the packet that left last has waited.
-    pub wait_nanos: u64,
-    /// Sum of the times for which packets waited that left.
-    #[serde(default)]
-    pub waited_nanos: u64,
-    /// Packets that left, in classes by that time, shortest first.
-    #[serde(default)]
-    pub waits: Vec<WaitRow>,
-}
+rows! {
+    /// A queue in front of one sending queue of a port.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct QueueRow {
+        /// The port.
+        pub port: String => key() label("port") left(0, "port") top_of(0, "queue", |row| {
+            Read::Text(format!("{} #{}", row.port, row.worker))
+        }),
+        /// The worker that has it.
+        pub worker: usize => key() label("worker") right(1, "worker"),
+        /// Discipline: `drop-tail` or `codel`.
+        pub kind: String => label("kind") left(2, "kind") top(1, "kind"),
+        /// Bytes that the queue holds at most.
+        pub limit_bytes: u64 => gauge("queue_limit", Bytes),
+        /// Packets that the queue holds at most.
+        pub limit_packets: u64 => gauge("queue_limit", Packets),
+        /// Rate that the queue keeps to.
+        pub rate_kbit: Option<u64> => gauge("queue_rate", Kbit) right_of(3, "rate", |row, look| {
+            let one_second = Look { seconds: Some(1.0), ..look };
+            row.rate_kbit.map_or_else(|| "any".to_owned(), |rate| one_second.bytes(rate * 125))
+        }),
+        /// Packets that came to the queue.
+        pub entered: u64 => counter("queue_entered", Packets) right(4, "came"),
+        /// Packets that left the queue for the device.
+        pub left: u64 => counter("queue_left", Packets) right(5, "left") top(2, "left/s") trend(),
+        /// Bytes of packets that left the queue.
+        pub left_bytes: u64 => counter("queue_left", Bytes) right(6, "") top(3, "bit/s"),
+        /// Packets that found no room.
+        pub dropped_full: u64 => counted(Packets) right(7, "no room") top_of(6, "drops/s", |row| {
+            Read::Whole((row.dropped_full + row.dropped_delay).into())
+        }),
+        /// Packets that were dropped to keep the delay short.
+        pub dropped_delay: u64 => counted(Packets) right(8, "too late"),
+        /// Packets in the queue.
+        pub waiting: u64 => gauge("queue_waiting", Packets)
+            right_of(9, "waiting", |row, _| grouped(row.waiting)) top(4, "waiting"),
+        /// Bytes of waiting packets that the device has no room for.
+        pub waiting_bytes: u64 => gauge("queue_waiting", Bytes)
+            right_of(10, "", |row, look| Look { seconds: None, ..look }.bytes(row.waiting_bytes)),
+        /// Time for which the packet that left last has waited.
+        pub wait_nanos: u64 => gauge("queue_wait", Nanos) right(11, "last wait") top(5, "wait"),
+        /// Sum of the times for which packets waited that left.
+        #[serde(default)]
+        pub waited_nanos: u64 => counted(Nanos),
+        /// Packets that left, in classes by that time, shortest first.
+        #[serde(default)]
+        pub waits: Vec<WaitRow> => rows(),
+    }
+    also &[
+        Family::counters(("queue_dropped", Packets), "Packets that the queue dropped, by cause.", |row| {
+            let of = |cause: &str, packets: u64| (Labels::one("cause", cause), packets.into());
+            vec![of("full", row.dropped_full), of("delay", row.dropped_delay)]
+        }),
+        Family::histogram("queue_waited", "Times for which packets waited that left the queue.", |row| {
+            let classes = row.waits.iter().map(|class| (class.longest_nanos, class.packets)).collect();
+            Distribution { nanos: row.waited_nanos, classes }
+        }),
+    ];
 
-/// Packets that waited for a time of one class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitRow {
-    /// Longest time of the class; `null` for what waited longer than all others.
-    pub longest_nanos: Option<u64>,
-    /// Packets; of this class alone.
-    pub packets: u64,
-}
-
-/// Subtracts the counters of an earlier view.
-pub(super) fn subtract(rows: &mut [QueueRow], earlier: &[QueueRow]) {
-    for row in rows {
-        let same = |then: &&QueueRow| (&then.port, then.worker) == (&row.port, row.worker);
-        let Some(then) = earlier.iter().find(same) else { continue };
-        row.entered = row.entered.saturating_sub(then.entered);
-        row.left = row.left.saturating_sub(then.left);
-        row.left_bytes = row.left_bytes.saturating_sub(then.left_bytes);
-        row.dropped_full = row.dropped_full.saturating_sub(then.dropped_full);
-        row.dropped_delay = row.dropped_delay.saturating_sub(then.dropped_delay);
-        row.waited_nanos = row.waited_nanos.saturating_sub(then.waited_nanos);
-        for (class, then) in row.waits.iter_mut().zip(&then.waits) {
-            class.packets = class.packets.saturating_sub(then.packets);
-        }
+    /// Packets that waited for a time of one class.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct WaitRow {
+        /// Longest time of the class; `null` for what waited longer than all others.
+        pub longest_nanos: Option<u64> => key(),
+        /// Packets; of this class alone.
+        pub packets: u64 => counted(Packets),
     }
 }
 
@@ -73,45 +80,14 @@ pub(super) fn draw(rows: &[QueueRow], look: Look) -> String {
     if rows.is_empty() {
         return "No port has a queue; `queue = { kind = \"codel\" }` gives it one.\n".to_owned();
     }
-    let columns = [
-        ("port", Align::Left),
-        ("worker", Align::Right),
-        ("kind", Align::Left),
-        ("rate", Align::Right),
-        ("came", Align::Right),
-        ("left", Align::Right),
-        ("", Align::Right),
-        ("no room", Align::Right),
-        ("too late", Align::Right),
-        ("waiting", Align::Right),
-        ("", Align::Right),
-        ("last wait", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
-    // What waits is no rate.
-    let still = Look { seconds: None, ..look };
-    for row in rows {
-        let one_second = Look { seconds: Some(1.0), ..look };
-        table.row([
-            row.port.clone(),
-            row.worker.to_string(),
-            row.kind.clone(),
-            row.rate_kbit.map_or_else(|| "any".to_owned(), |rate| one_second.bytes(rate * 125)),
-            look.count(row.entered),
-            look.count(row.left),
-            look.bytes(row.left_bytes),
-            look.count(row.dropped_full),
-            look.count(row.dropped_delay),
-            still.count(row.waiting),
-            still.bytes(row.waiting_bytes),
-            duration(row.wait_nanos),
-        ]);
-    }
+    let mut table = Table::of::<QueueRow>(look);
+    rows.iter().for_each(|row| table.add(row));
     table.draw()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::subtract_rows;
     use super::*;
 
     #[test]
@@ -126,7 +102,7 @@ mod tests {
         };
         let now = QueueRow { left: 27, waiting: 5, rate_kbit: Some(8_000), waits: waits(27), ..then.clone() };
         let mut rows = [now];
-        subtract(&mut rows, &[then]);
+        subtract_rows(&mut rows, &[then]);
         assert_eq!((rows[0].left, rows[0].waiting, rows[0].waits[0].packets), (17, 5, 17));
         let text = draw(&rows, Look { seconds: Some(1.0), ..Look::PLAIN });
         for part in ["17/s", "8.00 Mbit/s", " 5 "] {

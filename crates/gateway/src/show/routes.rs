@@ -1,31 +1,71 @@
 //! `polder show routes` and `polder show neighbors`.
 
+use super::family::Unit::{Bytes, Plain};
+use super::family::{Family, Labels};
 use super::look::{Look, duration, grouped};
+use super::row::rows;
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
 
-/// The routes that packets follow.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Routes {
-    /// Source of the routes: `kernel` or `static`.
-    pub from: String,
-    /// True if all of the kernel's tables are known; `null` where they are not followed.
-    pub settled: Option<bool>,
-    /// Number of times that the kernel's notices overran the socket and all tables were dumped again.
-    pub restarts: u64,
-    /// Rules of the kernel that are for some packets alone and are not followed.
-    pub rules_left_out: u64,
-    /// Routes of a routing daemon that has ended, kept until it is back: `hold_seconds`.
-    #[serde(default)]
-    pub held: u64,
-    /// Routes of IPv4.
-    pub ipv4: u64,
-    /// Routes of IPv6.
-    pub ipv6: u64,
-    /// Memory of the tables that workers read and of the records for changing them, in bytes.
-    pub bytes: u64,
-    /// The routes, by prefix; the first of them when there are very many.
-    pub routes: Vec<RouteRow>,
+rows! {
+    /// The routes that packets follow.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Routes {
+        /// Source of the routes: `kernel` or `static`.
+        pub from: String,
+        /// True if all of the kernel's tables are known.
+        ///
+        /// `null` where they are not followed.
+        pub settled: Option<bool> => gauge("routes_synchronized", Plain),
+        /// Times that all of the kernel's tables were dumped again.
+        ///
+        /// The kernel's notices had overrun the socket.
+        pub restarts: u64 => total("routes_resynchronizations", Plain),
+        /// Rules of the kernel that are not followed.
+        ///
+        /// They are for some packets alone.
+        pub rules_left_out: u64 => gauge("routes_rules_left_out", Plain),
+        /// Routes of routing daemons that have ended.
+        ///
+        /// They are kept until the daemon is back: `hold_seconds`.
+        #[serde(default)]
+        pub held: u64 => gauge("routes_held", Plain),
+        /// Routes of IPv4.
+        pub ipv4: u64,
+        /// Routes of IPv6.
+        pub ipv6: u64,
+        /// Memory of the tables of routes.
+        ///
+        /// In bytes: what workers read, and the records for changing it.
+        pub bytes: u64 => gauge("routes_memory", Bytes),
+        /// The routes, by prefix; the first of them when there are very many.
+        pub routes: Vec<RouteRow>,
+    }
+    also &[Family::gauges(("routes", Plain), "Routes that packets follow.", |row| {
+        let of = |family: &str, routes: u64| (Labels::one("family", family), routes.into());
+        vec![of("ipv4", row.ipv4), of("ipv6", row.ipv6)]
+    })];
+
+    /// One neighbour.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct NeighbourRow {
+        /// The port, and the VLAN behind a dot.
+        pub port: String => left(0, "port"),
+        /// Its address.
+        pub address: String => left(1, "address"),
+        /// Its link-layer address, when it is known.
+        pub mac: Option<String> => left_of(2, "link-layer address", |row, _| {
+            row.mac.clone().unwrap_or_else(|| "-".to_owned())
+        }),
+        /// Owner of the entry: `kernel` or `polder`.
+        pub owner: String => left(3, "known to"),
+        /// Name of its state in the kernel's tools.
+        pub state: Option<String> => left_of(4, "state", state),
+        /// Time since it was heard, for one that Polder asks for itself.
+        pub heard_nanos: Option<u64>,
+        /// True if routes lead to it as a gateway.
+        pub gateway: bool,
+    }
 }
 
 /// One route.
@@ -66,25 +106,6 @@ pub struct HopRow {
     pub weight: u16,
     /// True if packets can be sent there.
     pub carries: bool,
-}
-
-/// One neighbour.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NeighbourRow {
-    /// The port, and the VLAN behind a dot.
-    pub port: String,
-    /// Its address.
-    pub address: String,
-    /// Its link-layer address, when it is known.
-    pub mac: Option<String>,
-    /// Owner of the entry: `kernel` or `polder`.
-    pub owner: String,
-    /// Name of its state in the kernel's tools.
-    pub state: Option<String>,
-    /// Time since it was heard, for one that Polder asks for itself.
-    pub heard_nanos: Option<u64>,
-    /// True if routes lead to it as a gateway.
-    pub gateway: bool,
 }
 
 /// Most routes that are shown.
@@ -175,27 +196,16 @@ pub(super) fn draw_neighbours(rows: &[NeighbourRow], look: Look) -> String {
     if rows.is_empty() {
         return "there is no neighbour\n".to_owned();
     }
-    let columns = [
-        ("port", Align::Left),
-        ("address", Align::Left),
-        ("link-layer address", Align::Left),
-        ("known to", Align::Left),
-        ("state", Align::Left),
-    ];
-    let mut table = Table::new(look, columns);
-    for row in rows {
-        let heard = row.heard_nanos.map(|nanos| format!("heard {} ago", duration(nanos)));
-        let mut state = row.state.clone().or(heard).unwrap_or_default();
-        if row.gateway {
-            state.push_str(if state.is_empty() { "gateway" } else { ", gateway" });
-        }
-        table.row([
-            row.port.clone(),
-            row.address.clone(),
-            row.mac.clone().unwrap_or_else(|| "-".to_owned()),
-            row.owner.clone(),
-            state,
-        ]);
-    }
+    let mut table = Table::of::<NeighbourRow>(look);
+    rows.iter().for_each(|row| table.add(row));
     table.draw()
+}
+
+fn state(row: &NeighbourRow, _look: Look) -> String {
+    let heard = row.heard_nanos.map(|nanos| format!("heard {} ago", duration(nanos)));
+    let mut state = row.state.clone().or(heard).unwrap_or_default();
+    if row.gateway {
+        state.push_str(if state.is_empty() { "gateway" } else { ", gateway" });
+    }
+    state
 }

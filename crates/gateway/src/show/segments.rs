@@ -1,31 +1,27 @@
 //! Packets merged and cut for a port.
 
+use super::family::Unit::Packets;
 use super::look::Look;
+use super::row::rows;
 use serde::{Deserialize, Serialize};
 
-/// Segments that were merged on their way to a port, and packets that were cut because it, or the tunnel
-/// over it, takes no longer ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentRow {
-    /// Packets that became part of longer ones.
-    pub merged: u64,
-    /// The longer ones.
-    pub merged_into: u64,
-    /// Packets that were cut.
-    pub cut: u64,
-    /// Segments that they were cut into.
-    pub segments: u64,
+rows! {
+    /// Segments that were merged on their way to a port, and packets that were cut because it, or the tunnel
+    /// over it, takes no longer ones.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct SegmentRow {
+        /// Packets that became part of longer ones on their way to the port.
+        pub merged: u64 => counter("port_merged", Packets),
+        /// Longer packets that were merged.
+        pub merged_into: u64 => counter("port_merged_into", Packets),
+        /// Packets that were cut for the port.
+        pub cut: u64 => counter("port_cut", Packets),
+        /// Segments that packets were cut into.
+        pub segments: u64 => counter("port_cut_segments", Packets),
+    }
 }
 
 impl SegmentRow {
-    /// Subtracts the counters of an earlier view.
-    pub(super) fn subtract(&mut self, earlier: &Self) {
-        self.merged = self.merged.saturating_sub(earlier.merged);
-        self.merged_into = self.merged_into.saturating_sub(earlier.merged_into);
-        self.cut = self.cut.saturating_sub(earlier.cut);
-        self.segments = self.segments.saturating_sub(earlier.segments);
-    }
-
     /// In words, if there is anything to say.
     pub(super) fn sentence(&self, look: Look) -> Option<String> {
         let part = |verb: &str, from: u64, into: u64, parts: u64, wholes: u64| {
@@ -43,6 +39,7 @@ impl SegmentRow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row as _;
     use super::*;
 
     #[test]
@@ -52,7 +49,7 @@ mod tests {
         assert_eq!(told, "merged 450 packets into 20: 22.5 each; cut 2 packets into 90: 45.0 each");
         assert_eq!(SegmentRow::default().sentence(Look::PLAIN), None);
         let mut later = SegmentRow { merged: 500, ..row };
-        later.subtract(&row);
+        later.difference(&row);
         assert_eq!(later, SegmentRow { merged: 50, ..SegmentRow::default() });
     }
 }

@@ -1,20 +1,98 @@
 //! `polder show steering`: which worker does what for whom.
 
-use super::look::{Look, duration};
-use super::table::{Align, Table};
+use super::family::Unit::{Batches, Nanos, Packets, Permille, Plain};
+use super::look::Look;
+use super::row::{Read, rows};
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// Distribution of packets among workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steering {
-    /// Ports whose packets are steered, with their order.
-    pub ports: Vec<SteeredPort>,
-    /// All workers.
-    pub workers: Vec<SteeringRow>,
-    /// Buckets that packets have come for, by the worker that received them.
-    pub buckets: Vec<BucketRow>,
-    /// The heaviest flows of the last seconds, the heaviest first.
-    pub flows: Vec<FlowRow>,
+rows! {
+    /// Distribution of packets among workers.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Steering {
+        /// Ports whose packets are steered, with their order.
+        pub ports: Vec<SteeredPort>,
+        /// All workers.
+        pub workers: Vec<SteeringRow> => rows(),
+        /// Buckets that packets have come for, by the worker that received them.
+        pub buckets: Vec<BucketRow> => rows(),
+        /// The heaviest flows of the last seconds, the heaviest first.
+        pub flows: Vec<FlowRow>,
+    }
+
+    /// One worker.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct SteeringRow {
+        /// Its number.
+        pub number: usize => key() label("worker") right(0, "worker"),
+        /// Part of the last interval in which the worker had work.
+        pub busy_permille: u32 => gauge("steering_busy", Permille) right(1, "busy"),
+        /// Part of the batches that left more where they came from.
+        pub pressed_permille: u32 => gauge("steering_pressed", Permille) right(2, "backlog"),
+        /// Part of the last interval that packets took in the stages.
+        pub worked_permille: u32 => gauge("steering_worked", Permille) right(3, "in the stages"),
+        /// Mean time of a packet in the last interval.
+        pub packet_nanos: u32 => gauge("steering_packet_time", Nanos) right(4, "a packet"),
+        /// Packets handed to the workers that their flows belong to.
+        pub steered: u64 => counter("steering_steered", Packets) right(5, "steered away"),
+        /// Packets that other workers handed to this one.
+        pub steered_here: u64 => counter("steering_steered_here", Packets) right(6, "steered here"),
+        /// Packets received and offered to idle workers.
+        pub offered: u64 => counter("steering_offered", Packets) right(7, "offered"),
+        /// Offered packets that the worker worked on.
+        pub pulled: u64 => counter("steering_pulled", Packets) right(8, "worked on"),
+        /// Work batches of other workers that the worker worked on.
+        pub helped: u64 => counter("steering_helped", Batches),
+        /// Packets whose order the worker restored.
+        pub restored: u64 => counter("steering_restored", Packets) right(9, "restored"),
+        /// Tickets that the worker gave up waiting for.
+        pub expired: u64 => counter("steering_expired_tickets", Plain),
+        /// Times that a bucket became spread, or hashed again.
+        pub changes: u64 => counter("steering_bucket_changes", Plain) right(10, "changes"),
+        /// Packets dropped because there was no ticket or no room in a ring.
+        pub no_core: u64 => counter("steering_no_core", Packets) right(11, "no core"),
+        /// Packets dropped because they came after their turn.
+        pub late: u64 => counter("steering_late", Packets) right(12, "late"),
+    }
+
+    /// One bucket of one receiving worker.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct BucketRow {
+        /// The worker that receives it.
+        pub receiver: usize => key() right(2, "received by"),
+        /// Its number.
+        pub bucket: usize => key() right(0, "bucket"),
+        /// The order of the ports whose packets it has; `pinned` for packets that stay with their worker whatever
+        /// the order.
+        pub order: String => left(1, "order"),
+        /// Its home.
+        pub home: usize => right(3, "home"),
+        /// True if it is spread.
+        pub spread: bool => left_of(4, "", |row, _| if row.spread { "spread" } else { "" }.to_owned()),
+        /// Packets.
+        pub packets: u64 => counted(Packets) right(5, "packets"),
+        /// The part of a worker's time that it took in the last interval, in thousandths.
+        pub load_permille: u32 => state(Permille) right(6, "of a worker"),
+    }
+
+    /// One of the heaviest flows.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct FlowRow {
+        /// Addresses and ports of the flow.
+        pub flow: String => left_of(0, "heaviest flow", |row, _| {
+            format!("{}{}", row.flow, if row.inside { ", in a tunnel" } else { "" })
+        }) top_of(0, "flow", |row| Read::Text(row.flow.replace('→', ">"))),
+        /// The port that it comes in by.
+        pub port: String => left(1, "port") top(1, "port"),
+        /// True if it was found inside tunnel packets.
+        pub inside: bool,
+        /// Its hash.
+        pub hash: u32,
+        /// Its part of all the time that was measured lately, in thousandths; an estimate from above.
+        pub share_permille: u64 => state(Permille) right(2, "of the time") top(4, "of time") trend(),
+        /// The estimate is not more than this too high.
+        pub error_permille: u64 => state(Permille) right(3, "±"),
+    }
 }
 
 /// A port whose packets are steered.
@@ -24,104 +102,6 @@ pub struct SteeredPort {
     pub port: String,
     /// `hash`, `spread` or `auto`.
     pub order: String,
-}
-
-/// One worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SteeringRow {
-    /// Its number.
-    pub number: usize,
-    /// Time of the last interval in which it had work, in thousandths.
-    pub busy_permille: u32,
-    /// Of the batches that came, those that left more where they came from, in thousandths.
-    pub pressed_permille: u32,
-    /// Time of the last interval that its packets took in the stages, in thousandths.
-    pub worked_permille: u32,
-    /// Mean time of a packet.
-    pub packet_nanos: u32,
-    /// Packets that it handed to the workers that their flows belong to.
-    pub steered: u64,
-    /// Packets that others handed to it.
-    pub steered_here: u64,
-    /// Packets that it received and offered to idle workers.
-    pub offered: u64,
-    /// Packets of those and of others' that it worked on.
-    pub pulled: u64,
-    /// Work batches of others that it worked on.
-    pub helped: u64,
-    /// Packets whose order it restored.
-    pub restored: u64,
-    /// Tickets that it gave up waiting for.
-    pub expired: u64,
-    /// Times that one of its buckets became spread, or hashed again.
-    pub changes: u64,
-    /// Packets dropped because there was no ticket or no room in a ring.
-    pub no_core: u64,
-    /// Packets dropped because they came after their turn.
-    pub late: u64,
-}
-
-/// One bucket of one receiving worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketRow {
-    /// The worker that receives it.
-    pub receiver: usize,
-    /// Its number.
-    pub bucket: usize,
-    /// The order of the ports whose packets it has; `pinned` for packets that stay with their worker whatever
-    /// the order.
-    pub order: String,
-    /// Its home.
-    pub home: usize,
-    /// True if it is spread.
-    pub spread: bool,
-    /// Packets.
-    pub packets: u64,
-    /// The part of a worker's time that it took in the last interval, in thousandths.
-    pub load_permille: u32,
-}
-
-/// One of the heaviest flows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowRow {
-    /// Addresses and ports of the flow.
-    pub flow: String,
-    /// The port that it comes in by.
-    pub port: String,
-    /// True if it was found inside tunnel packets.
-    pub inside: bool,
-    /// Its hash.
-    pub hash: u32,
-    /// Its part of all the time that was measured lately, in thousandths; an estimate from above.
-    pub share_permille: u64,
-    /// The estimate is not more than this too high.
-    pub error_permille: u64,
-}
-
-/// Subtracts the counters of an earlier view. Loads and flows are of the last moments anyway.
-pub(super) fn subtract(now: &mut Steering, earlier: &Steering) {
-    for row in &mut now.workers {
-        let Some(then) = earlier.workers.iter().find(|then| then.number == row.number) else { continue };
-        let counters = [
-            (&mut row.steered, then.steered),
-            (&mut row.steered_here, then.steered_here),
-            (&mut row.offered, then.offered),
-            (&mut row.pulled, then.pulled),
-            (&mut row.helped, then.helped),
-            (&mut row.restored, then.restored),
-            (&mut row.expired, then.expired),
-            (&mut row.changes, then.changes),
-            (&mut row.no_core, then.no_core),
-            (&mut row.late, then.late),
-        ];
-        counters.into_iter().for_each(|(now, then)| *now = now.saturating_sub(then));
-    }
-    for row in &mut now.buckets {
-        let same = |then: &&BucketRow| (then.receiver, then.bucket) == (row.receiver, row.bucket);
-        if let Some(then) = earlier.buckets.iter().find(same) {
-            row.packets = row.packets.saturating_sub(then.packets);
-        }
-    }
 }
 
 /// Buckets and flows that are drawn; the rows have all.
@@ -143,38 +123,9 @@ pub(super) fn draw(steering: &Steering, look: Look) -> String {
 }
 
 fn workers(rows: &[SteeringRow], look: Look) -> String {
-    let columns = [
-        ("worker", Align::Right),
-        ("busy", Align::Right),
-        ("backlog", Align::Right),
-        ("in the stages", Align::Right),
-        ("a packet", Align::Right),
-        ("steered away", Align::Right),
-        ("steered here", Align::Right),
-        ("offered", Align::Right),
-        ("worked on", Align::Right),
-        ("restored", Align::Right),
-        ("changes", Align::Right),
-        ("no core", Align::Right),
-        ("late", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
+    let mut table = Table::of::<SteeringRow>(look);
     for row in rows {
-        table.row([
-            row.number.to_string(),
-            permille(row.busy_permille.into()),
-            permille(row.pressed_permille.into()),
-            permille(row.worked_permille.into()),
-            duration(row.packet_nanos.into()),
-            look.count(row.steered),
-            look.count(row.steered_here),
-            look.count(row.offered),
-            look.count(row.pulled),
-            look.count(row.restored),
-            look.count(row.changes),
-            look.count(row.no_core),
-            look.count(row.late),
-        ]);
+        table.add(row);
         if row.expired > 0 {
             let text = format!("{} tickets were given up: a worker stood still", look.count(row.expired));
             table.note(format!("{} {text}", look.odd("!")));
@@ -186,27 +137,8 @@ fn workers(rows: &[SteeringRow], look: Look) -> String {
 fn buckets(rows: &[BucketRow], look: Look) -> String {
     let mut rows = rows.iter().filter(|row| row.packets > 0).collect::<Vec<_>>();
     rows.sort_by_key(|row| core::cmp::Reverse((row.load_permille, row.packets)));
-    let columns = [
-        ("bucket", Align::Right),
-        ("order", Align::Left),
-        ("received by", Align::Right),
-        ("home", Align::Right),
-        ("", Align::Left),
-        ("packets", Align::Right),
-        ("of a worker", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
-    for row in rows.iter().take(MOST) {
-        table.row([
-            row.bucket.to_string(),
-            row.order.clone(),
-            row.receiver.to_string(),
-            row.home.to_string(),
-            if row.spread { "spread" } else { "" }.to_owned(),
-            look.count(row.packets),
-            permille(row.load_permille.into()),
-        ]);
-    }
+    let mut table = Table::of::<BucketRow>(look);
+    rows.iter().take(MOST).for_each(|row| table.add(*row));
     if rows.len() > MOST {
         table.note(look.dim(&format!("and {} lighter ones; --json has all", rows.len() - MOST)));
     }
@@ -214,27 +146,9 @@ fn buckets(rows: &[BucketRow], look: Look) -> String {
 }
 
 fn flows(rows: &[FlowRow], look: Look) -> String {
-    let columns = [
-        ("heaviest flow", Align::Left),
-        ("port", Align::Left),
-        ("of the time", Align::Right),
-        ("±", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
-    for row in rows.iter().take(MOST) {
-        let inside = if row.inside { ", in a tunnel" } else { "" };
-        table.row([
-            format!("{}{inside}", row.flow),
-            row.port.clone(),
-            permille(row.share_permille),
-            permille(row.error_permille),
-        ]);
-    }
+    let mut table = Table::of::<FlowRow>(look);
+    rows.iter().take(MOST).for_each(|row| table.add(row));
     table.draw()
-}
-
-fn permille(value: u64) -> String {
-    format!("{}.{} %", value / 10, value % 10)
 }
 
 #[cfg(test)]

@@ -1,13 +1,8 @@
 //! Rows in columns.
 
+pub(super) use super::look::Align;
 use super::look::{Look, width, wrap};
-
-/// Side on which a column is even.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
-    Left,
-    Right,
-}
+use super::row::Row;
 
 /// A table that grows line by line.
 ///
@@ -37,6 +32,18 @@ impl Table {
     /// A table without lines.
     pub(super) fn new(look: Look, columns: impl Into<Vec<(&'static str, Align)>>) -> Self {
         Self { look, columns: columns.into(), folding: Vec::new(), lines: Vec::new() }
+    }
+
+    /// A table of rows, with their columns.
+    pub(super) fn of<R: Row>(look: Look) -> Self {
+        let columns = R::columns().into_iter().map(|(_, column)| (column.title, column.align));
+        Self::new(look, columns.collect::<Vec<_>>())
+    }
+
+    /// Adds the columns of a row.
+    pub(super) fn add<R: Row>(&mut self, row: &R) {
+        let cells = R::columns().into_iter().map(|(field, column)| column.text(field, row, self.look));
+        self.row(cells.collect::<Vec<_>>());
     }
 
     /// The same with columns that move below first, by title; untitled ones go with those before them.

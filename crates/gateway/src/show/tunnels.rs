@@ -1,7 +1,9 @@
 //! `polder show tunnels`.
 
-use super::counters::subtract_all;
+use super::family::Unit::{self, Bytes, Packets, Plain};
+use super::family::{Family, Labels};
 use super::look::{Look, duration};
+use super::row::rows;
 use super::table::{Align, Table, pad};
 use crate::bfd::Diagnostic;
 use polder_datapath::tunnel::TunnelCounters;
@@ -9,126 +11,197 @@ use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One tunnel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TunnelRow {
-    /// Its name.
-    pub name: String,
-    /// Kind, as in the file: `gretap` and `vxlan` carry Ethernet frames, `gre`, `ipip` and `sit` IP packets.
-    pub kind: String,
-    /// Its addresses, where it carries packets.
-    pub addresses: Vec<String>,
-    /// Outer address of this end.
-    pub local: String,
-    /// Outer address of the other end.
-    pub remote: String,
-    /// The underlay port.
-    pub port: String,
-    /// True if that is open.
-    pub port_open: bool,
-    /// Next hop of outer packets.
-    pub next_hop: String,
-    /// Its link-layer address, when it is known.
-    pub next_hop_mac: Option<String>,
-    /// GRE key.
-    pub key: Option<u32>,
-    /// VXLAN network identifier.
-    #[serde(default)]
-    pub vni: Option<u32>,
-    /// UDP destination port.
-    #[serde(default)]
-    pub udp_port: Option<u16>,
-    /// Longest network packet that crosses it, in bytes, inner Ethernet header excluded.
-    pub mtu: Option<u16>,
-    /// Longest outer packet that the path carries, in bytes, when the kernel has learnt that it is less than
-    /// the underlay's MTU.
-    pub path_mtu: Option<u16>,
-    /// Bytes that encapsulation adds.
-    pub overhead_bytes: u16,
-    /// Time since a packet of the other end was accepted; `null` when none ever was.
-    pub silent_nanos: Option<u64>,
-    /// BFD with the other end, if the tunnel has it.
-    #[serde(default)]
-    pub bfd: Option<BfdRow>,
-    /// Keepalives of the tunnel, if it has them.
-    #[serde(default)]
-    pub keepalive: Option<KeepaliveRow>,
-    /// Counters of the tunnel.
-    pub counters: BTreeMap<String, u64>,
+rows! {
+    /// One tunnel.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct TunnelRow {
+        /// Its name.
+        pub name: String => key() label("tunnel") left(0, "tunnel"),
+        /// Kind, as in the file: `gretap` and `vxlan` carry Ethernet frames, `gre`, `ipip` and `sit` IP packets.
+        pub kind: String => left(1, "kind"),
+        /// Its addresses, where it carries packets.
+        pub addresses: Vec<String>,
+        /// Outer address of this end.
+        pub local: String => left_of(2, "ends", ends),
+        /// Outer address of the other end.
+        pub remote: String,
+        /// The underlay port.
+        pub port: String => left(3, "over"),
+        /// True if the tunnel's underlay port is open.
+        pub port_open: bool => gauge("tunnel_underlay_open", Plain)
+            left_of(4, "state", |row, _| row.state().0.to_owned()),
+        /// Next hop of outer packets.
+        pub next_hop: String,
+        /// Its link-layer address, when it is known.
+        pub next_hop_mac: Option<String>,
+        /// GRE key.
+        pub key: Option<u32>,
+        /// VXLAN network identifier.
+        #[serde(default)]
+        pub vni: Option<u32>,
+        /// UDP destination port.
+        #[serde(default)]
+        pub udp_port: Option<u16>,
+        /// Longest network packet that crosses the tunnel.
+        ///
+        /// In bytes, inner Ethernet header excluded.
+        pub mtu: Option<u16> => gauge("tunnel_mtu", Bytes) right(6, "MTU"),
+        /// Longest outer packet of the path, where it is less than the underlay's.
+        ///
+        /// In bytes, when the kernel has learnt it.
+        pub path_mtu: Option<u16> => gauge("tunnel_path_mtu", Bytes),
+        /// Bytes that encapsulation adds.
+        pub overhead_bytes: u16 => gauge("tunnel_overhead", Bytes),
+        /// Time since a packet of the other end was accepted.
+        ///
+        /// `null` when none ever was.
+        pub silent_nanos: Option<u64> => gauge("tunnel_silent", Unit::Nanos) right_of(5, "heard", |row, _| {
+            row.silent_nanos.map_or_else(|| "never".to_owned(), |silent| format!("{} ago", duration(silent)))
+        }),
+        /// BFD with the other end, if the tunnel has it.
+        #[serde(default)]
+        pub bfd: Option<BfdRow> => rows(),
+        /// Keepalives of the tunnel, if it has them.
+        #[serde(default)]
+        pub keepalive: Option<KeepaliveRow> => rows(),
+        /// Counters of the tunnel.
+        pub counters: BTreeMap<String, u64> => counted(Packets)
+            right_of(7, "received", |row, look| look.count(row.counter("received")))
+            right_of(8, "", |row, look| look.bytes(row.counter("received_bytes")))
+            right_of(9, "sent", |row, look| look.count(row.counter("sent")))
+            right_of(10, "", |row, look| look.bytes(row.counter("sent_bytes"))),
+    }
+    also &[
+        Family::info("tunnel", "A tunnel, its ends and its underlay.", |row| {
+            Labels::one("kind", &row.kind)
+                .and("local", &row.local)
+                .and("remote", &row.remote)
+                .and("port", &row.port)
+        }),
+        Family::gauge("tunnel_next_hop_known", "1 if the next hop's link-layer address is known.", |row| {
+            row.next_hop_mac.is_some().into()
+        }),
+        Family::gauge(
+            "tunnel_up",
+            "1 unless something is known that keeps the tunnel from carrying.",
+            |row| row.state().1.into(),
+        ),
+        Family::counters(("tunnel_received", Packets), "Packets taken out of the tunnel.", |row| {
+            row.carried("received")
+        }),
+        Family::counters(("tunnel_received", Bytes), "Bytes of packets taken out of the tunnel.", |row| {
+            row.carried("received_bytes")
+        }),
+        Family::counters(("tunnel_sent", Packets), "Packets put into the tunnel.", |row| row.carried("sent")),
+        Family::counters(("tunnel_sent", Bytes), "Bytes of packets put into the tunnel.", |row| {
+            row.carried("sent_bytes")
+        }),
+        Family::counters(("tunnel_events", Plain), "Other counters of the tunnel, by name.", |row| {
+            let others = row.counters.iter().filter(|(name, _)| !CARRIED.contains(&name.as_str()));
+            others.map(|(name, &number)| (Labels::one("event", name), number.into())).collect()
+        }),
+    ];
+
+    /// The BFD session of a tunnel.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct BfdRow {
+        /// True if the tunnel is used: the session is up, begins, or was switched off at the other end.
+        pub carries: bool,
+        /// State of this end: `up`, `init`, `down` or `admin down`.
+        pub state: String,
+        /// Time since the last change of the session's state.
+        pub since_nanos: u64 => gauge("tunnel_bfd_since", Unit::Nanos),
+        /// Reason of that change.
+        pub diagnostic: String,
+        /// State of the other end, as that says.
+        pub remote_state: String,
+        /// Its reason.
+        pub remote_diagnostic: String,
+        /// Time since a control packet was accepted.
+        ///
+        /// `null` when none ever was.
+        pub heard_nanos: Option<u64> => gauge("tunnel_bfd_heard", Unit::Nanos),
+        /// Silence after which the session is down.
+        ///
+        /// `null` before the first packet.
+        pub detection_nanos: Option<u64> => gauge("tunnel_bfd_detection", Unit::Nanos),
+        /// True if routers may lie between the ends.
+        pub multihop: bool,
+        /// Discriminator of this end.
+        pub local_discriminator: u32,
+        /// That of the other end; 0 while it is not known.
+        pub remote_discriminator: u32,
+        /// Control packets sent.
+        pub sent: u64 => total("tunnel_bfd_sent", Packets),
+        /// Control packets accepted.
+        pub received: u64 => total("tunnel_bfd_received", Packets),
+        /// Control packets over more hops than they may.
+        pub far: u64 => total("tunnel_bfd_far", Packets),
+        /// TTL of the last of those; 0 for none.
+        #[serde(default)]
+        pub far_ttl: u32 => gauge("tunnel_bfd_far_ttl", Plain),
+        /// Control packets by another interface.
+        ///
+        /// Another one than that of the tunnel's port.
+        #[serde(default)]
+        pub elsewhere: u64 => total("tunnel_bfd_elsewhere", Packets),
+        /// Control packets whose authentication failed.
+        #[serde(default)]
+        pub not_authentic: u64 => total("tunnel_bfd_not_authentic", Packets),
+        /// Control packets that were refused.
+        ///
+        /// They were malformed, or for another session.
+        pub refused: u64 => total("tunnel_bfd_refused", Packets),
+        /// Reason why the session cannot work.
+        pub trouble: Option<String>,
+    }
+    also &[Family::gauge("tunnel_bfd_up", "1 if the BFD session with the tunnel's other end is up.", |row| {
+        (row.state == "up").into()
+    })];
+
+    /// The keepalives of a tunnel.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct KeepaliveRow {
+        /// True if the tunnel is used: keepalives are answered, or begin.
+        pub carries: bool,
+        /// State of the other end: `up`, `down`, or `init` before it is known.
+        pub state: String,
+        /// Time since the other end's last change.
+        pub since_nanos: u64 => gauge("tunnel_keepalive_since", Unit::Nanos),
+        /// Time since a keepalive was answered.
+        ///
+        /// `null` when none ever was.
+        pub heard_nanos: Option<u64> => gauge("tunnel_keepalive_heard", Unit::Nanos),
+        /// Interval at which keepalives are sent.
+        pub interval_nanos: u64 => gauge("tunnel_keepalive_interval", Unit::Nanos),
+        /// Keepalives without an answer that are down.
+        ///
+        /// So many in a row.
+        pub retries: u32 => gauge("tunnel_keepalive_retries", Plain),
+        /// Keepalives in a row without an answer.
+        pub unanswered: u32 => gauge("tunnel_keepalive_unanswered", Plain),
+        /// Address inside that is asked for, in a tunnel of frames.
+        pub address: Option<String>,
+        /// Keepalives sent.
+        pub sent: u64 => total("tunnel_keepalive_sent", Packets),
+        /// Reason why none can be sent.
+        pub trouble: Option<String>,
+    }
+    also &[Family::gauge("tunnel_keepalive_up", "1 if the tunnel's keepalives are answered.", |row| {
+        (row.state == "up").into()
+    })];
 }
 
-/// The BFD session of a tunnel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BfdRow {
-    /// True if the tunnel is used: the session is up, begins, or was switched off at the other end.
-    pub carries: bool,
-    /// State of this end: `up`, `init`, `down` or `admin down`.
-    pub state: String,
-    /// Time since the last change of the state.
-    pub since_nanos: u64,
-    /// Reason of that change.
-    pub diagnostic: String,
-    /// State of the other end, as that says.
-    pub remote_state: String,
-    /// Its reason.
-    pub remote_diagnostic: String,
-    /// Time since a control packet was accepted; `null` when none ever was.
-    pub heard_nanos: Option<u64>,
-    /// Silence after which the other end is taken to be gone; `null` before the first packet.
-    pub detection_nanos: Option<u64>,
-    /// True if routers may lie between the ends.
-    pub multihop: bool,
-    /// Discriminator of this end.
-    pub local_discriminator: u32,
-    /// That of the other end; 0 while it is not known.
-    pub remote_discriminator: u32,
-    /// Control packets sent.
-    pub sent: u64,
-    /// Control packets accepted.
-    pub received: u64,
-    /// Control packets that came over more hops than they may.
-    pub far: u64,
-    /// TTL of the last of those.
-    #[serde(default)]
-    pub far_ttl: u32,
-    /// Control packets that came in by another interface than that of the tunnel's port.
-    #[serde(default)]
-    pub elsewhere: u64,
-    /// Control packets whose authentication failed.
-    #[serde(default)]
-    pub not_authentic: u64,
-    /// Control packets that were malformed or for another session.
-    pub refused: u64,
-    /// Reason why the session cannot work.
-    pub trouble: Option<String>,
-}
-
-/// The keepalives of a tunnel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeepaliveRow {
-    /// True if the tunnel is used: keepalives are answered, or begin.
-    pub carries: bool,
-    /// State of the other end: `up`, `down`, or `init` before it is known.
-    pub state: String,
-    /// Time since the last change of the state.
-    pub since_nanos: u64,
-    /// Time since a keepalive was answered; `null` when none ever was.
-    pub heard_nanos: Option<u64>,
-    /// Interval at which keepalives are sent.
-    pub interval_nanos: u64,
-    /// Keepalives in a row without an answer after which the other end is down.
-    pub retries: u32,
-    /// Keepalives in a row that were not answered.
-    pub unanswered: u32,
-    /// Address inside that is asked for, in a tunnel of frames.
-    pub address: Option<String>,
-    /// Keepalives sent.
-    pub sent: u64,
-    /// Reason why none can be sent.
-    pub trouble: Option<String>,
-}
+/// Counters of a tunnel that are families of their own.
+const CARRIED: [&str; 4] = ["received", "received_bytes", "sent", "sent_bytes"];
 
 impl TunnelRow {
+    /// One of the counters of [`CARRIED`] as a family of its own.
+    fn carried(&self, name: &str) -> Vec<(Labels, i128)> {
+        let number = self.counters.get(name);
+        number.map(|&number| (Labels::default(), number.into())).into_iter().collect()
+    }
+
     fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
@@ -206,53 +279,22 @@ impl KeepaliveRow {
     }
 }
 
-/// Subtracts the counters of an earlier view.
-pub(super) fn subtract(rows: &mut [TunnelRow], earlier: &[TunnelRow]) {
-    for row in rows {
-        if let Some(then) = earlier.iter().find(|then| then.name == row.name) {
-            subtract_all(&mut row.counters, &then.counters);
-        }
-    }
-}
-
 pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
     if rows.is_empty() {
         return "there is no tunnel\n".to_owned();
     }
-    let columns = [
-        ("tunnel", Align::Left),
-        ("kind", Align::Left),
-        ("ends", Align::Left),
-        ("over", Align::Left),
-        ("state", Align::Left),
-        ("heard", Align::Right),
-        ("MTU", Align::Right),
-        ("received", Align::Right),
-        ("", Align::Right),
-        ("sent", Align::Right),
-        ("", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
+    let mut table = Table::of::<TunnelRow>(look);
     for row in rows {
-        let key = row.key.map(|key| format!(" key {key}"));
-        let vni = row.vni.map(|vni| format!(" VNI {vni}"));
-        let key = key.or(vni).unwrap_or_default();
-        table.row([
-            row.name.clone(),
-            row.kind.clone(),
-            format!("{} → {}{key}", row.local, row.remote),
-            row.port.clone(),
-            row.state().0.to_owned(),
-            row.silent_nanos.map_or_else(|| "never".to_owned(), |silent| format!("{} ago", duration(silent))),
-            row.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
-            look.count(row.counter("received")),
-            look.bytes(row.counter("received_bytes")),
-            look.count(row.counter("sent")),
-            look.bytes(row.counter("sent_bytes")),
-        ]);
+        table.add(row);
         remarks(&mut table, row, look);
     }
     table.draw()
+}
+
+fn ends(row: &TunnelRow, _look: Look) -> String {
+    let key = row.key.map(|key| format!(" key {key}"));
+    let vni = row.vni.map(|vni| format!(" VNI {vni}"));
+    format!("{} → {}{}", row.local, row.remote, key.or(vni).unwrap_or_default())
 }
 
 fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {

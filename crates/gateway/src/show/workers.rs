@@ -1,62 +1,84 @@
 //! `polder show workers`.
 
+use super::family::Unit::{Batches, Frames, Nanos, Packets, Plain};
+use super::family::{Family, Labels};
 use super::look::{Look, mean, percent, ratio, width};
+use super::row::rows;
 use super::table::{Align, pad};
+use polder_datapath::scheduler::Mode;
 use serde::{Deserialize, Serialize};
 use std::iter::once;
 
-/// One worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerRow {
-    /// Its number.
-    pub number: usize,
-    /// The CPU that it is pinned to.
-    pub cpu: Option<u16>,
-    /// Time since the start of the gateway, or since the view before.
-    pub elapsed_nanos: u64,
-    /// Time asleep, pauses for its share included.
-    pub slept_nanos: u64,
-    /// Time on a CPU, by the scheduler's account.
-    pub cpu_nanos: Option<u64>,
-    /// Time ready to run while another thread had the CPU, by the scheduler's account.
-    pub waited_nanos: Option<u64>,
-    /// Packets received.
-    pub received: u64,
-    /// Batches of those.
-    pub batches: u64,
-    /// Rounds over all queues.
-    pub polls: u64,
-    /// Rounds in which nothing was found.
-    pub empty_polls: u64,
-    /// Times that it went to sleep.
-    pub sleeps: u64,
-    /// Times that an event woke it.
-    pub wakeups: u64,
-    /// Mode of waiting for packets: by interrupts, by throttled ones, or by polling.
-    #[serde(default)]
-    pub mode: String,
-    /// Packets that a turn may take at most, now.
-    #[serde(default)]
-    pub budget: u64,
-    /// Time for which devices that adapt put off the next wake-up, now.
-    #[serde(default)]
-    pub moderation_nanos: u64,
-    /// Time that it stayed away from its core because its share was used up.
-    #[serde(default)]
-    pub share_nanos: u64,
-    /// Packets handed to other workers for sending.
-    pub handed_over: u64,
-    /// Packets taken from other workers for sending.
-    pub taken_over: u64,
-    /// Packets that its stages dropped.
-    pub dropped: u64,
-    /// Free frames in its cache.
-    pub cached_frames: u64,
-    /// Times that a frame was wanted and none was free.
-    pub pool_exhausted: u64,
-    /// Confinement of its thread.
-    #[serde(default)]
-    pub confined: ConfinedRow,
+rows! {
+    /// One worker.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct WorkerRow {
+        /// Its number.
+        pub number: usize => key() label("worker"),
+        /// The CPU that it is pinned to.
+        pub cpu: Option<u16>,
+        /// Time since the start of the gateway, or since the view before.
+        pub elapsed_nanos: u64 => counted(Nanos),
+        /// Time asleep, pauses for its share included.
+        pub slept_nanos: u64 => counter("worker_slept", Nanos),
+        /// Time on a CPU, by the scheduler's account.
+        pub cpu_nanos: Option<u64> => counter("worker_cpu", Nanos),
+        /// Time ready to run while another thread had the CPU.
+        ///
+        /// By the scheduler's account.
+        pub waited_nanos: Option<u64> => counter("worker_waited", Nanos),
+        /// Packets received.
+        pub received: u64 => counter("worker_received", Packets),
+        /// Batches of received packets.
+        pub batches: u64 => counter("worker_received", Batches),
+        /// Rounds over all queues.
+        pub polls: u64 => counter("worker_polls", Plain),
+        /// Rounds in which nothing was found.
+        pub empty_polls: u64 => counter("worker_empty_polls", Plain),
+        /// Times that the worker went to sleep.
+        pub sleeps: u64 => counter("worker_sleeps", Plain),
+        /// Times that an event woke the worker.
+        pub wakeups: u64 => counter("worker_wakeups", Plain),
+        /// Mode of waiting for packets: by interrupts, by throttled ones, or by polling.
+        #[serde(default)]
+        pub mode: String,
+        /// Packets that a turn may take at most.
+        #[serde(default)]
+        pub budget: u64 => gauge("worker_budget", Packets),
+        /// Time for which devices that adapt put off a wake-up.
+        #[serde(default)]
+        pub moderation_nanos: u64 => gauge("worker_moderation", Nanos),
+        /// Time away from the core because its share was used up.
+        #[serde(default)]
+        pub share_nanos: u64 => counter("worker_share_pause", Nanos),
+        /// Packets handed to other workers for sending.
+        pub handed_over: u64 => counter("worker_handed_over", Packets),
+        /// Packets taken from other workers for sending.
+        pub taken_over: u64 => counter("worker_taken_over", Packets),
+        /// Packets that the worker's stages dropped.
+        pub dropped: u64 => counter("worker_dropped", Packets),
+        /// Free frames in the worker's cache.
+        pub cached_frames: u64 => gauge("worker_cached", Frames),
+        /// Times that a frame was wanted and none was free.
+        pub pool_exhausted: u64 => counter("worker_pool_exhausted", Plain),
+        /// Confinement of its thread.
+        #[serde(default)]
+        pub confined: ConfinedRow,
+    }
+    also &[
+        Family::info("worker", "A worker, its CPU and the confinement of its thread.", |row| {
+            let confined = row.confined.calls && row.confined.files;
+            Labels::one("cpu", row.pinned()).and("confined", confined)
+        }),
+        Family::gauges(
+            ("worker_mode", Plain),
+            "1 for the mode in which the worker waits for packets.",
+            |row| {
+                let is = |mode: Mode| (Labels::one("mode", mode.name()), (row.mode == mode.name()).into());
+                [Mode::Interrupts, Mode::Throttled, Mode::Polled].map(is).to_vec()
+            },
+        ),
+    ];
 }
 
 /// Confinement of a thread.
@@ -77,38 +99,6 @@ impl ConfinedRow {
             (true, false) | (false, true) => "partly",
             (false, false) => "no",
         }
-    }
-}
-
-/// Subtracts the counters of an earlier view.
-pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
-    for row in rows {
-        let Some(then) = earlier.iter().find(|then| then.number == row.number) else { continue };
-        let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
-        *row = WorkerRow {
-            number: row.number,
-            cpu: row.cpu,
-            elapsed_nanos: row.elapsed_nanos.saturating_sub(then.elapsed_nanos),
-            slept_nanos: row.slept_nanos.saturating_sub(then.slept_nanos),
-            cpu_nanos: less(row.cpu_nanos, then.cpu_nanos),
-            waited_nanos: less(row.waited_nanos, then.waited_nanos),
-            received: row.received.saturating_sub(then.received),
-            batches: row.batches.saturating_sub(then.batches),
-            polls: row.polls.saturating_sub(then.polls),
-            empty_polls: row.empty_polls.saturating_sub(then.empty_polls),
-            sleeps: row.sleeps.saturating_sub(then.sleeps),
-            wakeups: row.wakeups.saturating_sub(then.wakeups),
-            mode: core::mem::take(&mut row.mode),
-            budget: row.budget,
-            moderation_nanos: row.moderation_nanos,
-            share_nanos: row.share_nanos.saturating_sub(then.share_nanos),
-            handed_over: row.handed_over.saturating_sub(then.handed_over),
-            taken_over: row.taken_over.saturating_sub(then.taken_over),
-            dropped: row.dropped.saturating_sub(then.dropped),
-            cached_frames: row.cached_frames,
-            pool_exhausted: row.pool_exhausted.saturating_sub(then.pool_exhausted),
-            confined: core::mem::take(&mut row.confined),
-        };
     }
 }
 
@@ -147,7 +137,7 @@ type Say = fn(&WorkerRow, Look) -> String;
 fn lines() -> [(&'static str, Say); 20] {
     [
         ("worker", |row, _| row.number.to_string()),
-        ("CPU", |row, _| row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
+        ("CPU", |row, _| row.pinned()),
         ("mode", |row, _| row.mode.clone()),
         ("on CPU", |row, _| row.share(row.cpu_nanos)),
         ("waiting for it", |row, _| row.share(row.waited_nanos)),
@@ -177,6 +167,11 @@ fn nothing() -> String {
 }
 
 impl WorkerRow {
+    /// The CPU that it is pinned to, in words.
+    fn pinned(&self) -> String {
+        self.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())
+    }
+
     /// A part of the time that passed.
     fn share(&self, nanos: Option<u64>) -> String {
         nanos.and_then(|nanos| percent(nanos, self.elapsed_nanos)).unwrap_or_else(nothing)

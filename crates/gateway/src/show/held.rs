@@ -1,0 +1,185 @@
+//! Values of fields: how each kind is read, subtracted and exposed.
+
+use super::family::{self, Labels, Metric, Unit};
+use super::look::{Look, duration};
+use prometheus_client::encoding::DescriptorEncoder;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Help and metric of a field, and how its number is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub(super) help: &'static str,
+    pub(super) metric: Option<Metric>,
+    /// Label of the names of numbers in a map.
+    pub(super) part: &'static str,
+    pub(super) unit: Unit,
+    /// True for a number that grows: it has a rate.
+    pub(super) grows: bool,
+}
+
+impl Told {
+    /// The documentation in the words of a metric, whose truth is 1.
+    fn help(&self) -> String {
+        let help = self.help.trim_start();
+        help.strip_prefix("True if").map_or_else(|| help.to_owned(), |rest| format!("1 if{rest}"))
+    }
+}
+
+/// Value of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Read {
+    /// A name or a state.
+    Text(String),
+    /// A number.
+    Whole(i128),
+    /// A quotient.
+    Part(f64),
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => formatter.write_str(text),
+            Self::Whole(number) => number.fmt(formatter),
+            Self::Part(part) => part.fmt(formatter),
+        }
+    }
+}
+
+impl Read {
+    /// As a table has it: a counter with its rate, a time with its unit, another number as it is.
+    pub(super) fn text(&self, told: Told, look: Look) -> String {
+        let Self::Whole(number) = self else { return self.to_string() };
+        let number = u64::try_from(*number).unwrap_or(0);
+        match (told.unit, told.grows) {
+            (Unit::Bytes, true) => look.bytes(number),
+            (_, true) => look.count(number),
+            (Unit::Nanos, false) => duration(number),
+            (Unit::Permille, false) => format!("{}.{} %", number / 10, number % 10),
+            (_, false) => number.to_string(),
+        }
+    }
+}
+
+/// Types of values of a field.
+pub(crate) trait Held {
+    /// The value; none where there is none, and of nested rows.
+    fn read(&self) -> Option<Read>;
+
+    /// Subtracts an earlier value.
+    fn subtract(&mut self, _earlier: &Self)
+    where
+        Self: Sized,
+    {
+    }
+
+    /// Encodes the family of the field for all rows that have a number in it.
+    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result
+    where
+        Self: Sized,
+    {
+        let Some(metric) = told.metric else { return Ok(()) };
+        let number = |(labels, held): (Labels, &Self)| match held.read()? {
+            Read::Whole(number) => Some((labels, number)),
+            Read::Text(_) | Read::Part(_) => None,
+        };
+        family::encode(metric, &told.help(), rows.into_iter().filter_map(number), out)
+    }
+}
+
+macro_rules! held {
+    ($($number:ty),+) => {$(
+        impl Held for $number {
+            fn read(&self) -> Option<Read> {
+                Some(Read::Whole(*self as i128))
+            }
+
+            fn subtract(&mut self, earlier: &Self) {
+                *self = self.saturating_sub(*earlier);
+            }
+        }
+    )+};
+}
+held!(u16, u32, u64, usize, i64);
+
+impl Held for bool {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Whole((*self).into()))
+    }
+}
+
+impl Held for f64 {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Part(*self))
+    }
+}
+
+impl Held for String {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Text(self.clone()))
+    }
+}
+
+/// A number of texts.
+impl Held for Vec<String> {
+    fn read(&self) -> Option<Read> {
+        self.len().read()
+    }
+}
+
+impl Held for Vec<u64> {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Whole(self.iter().map(|&number| i128::from(number)).sum()))
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        self.iter_mut().zip(earlier).for_each(|(now, then)| now.subtract(then));
+    }
+}
+
+/// Conditions of a rule, which are a part of its key.
+impl Held for BTreeMap<String, String> {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Text(format!("{self:?}")))
+    }
+}
+
+/// Counters by name.
+impl Held for BTreeMap<String, u64> {
+    fn read(&self) -> Option<Read> {
+        Some(Read::Whole(self.values().map(|&number| i128::from(number)).sum()))
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        for (name, count) in self {
+            *count = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
+        }
+    }
+
+    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(metric) = told.metric else { return Ok(()) };
+        let parts = rows.iter().flat_map(|(labels, held)| {
+            held.iter().map(|(name, &number)| (labels.clone().and(told.part, name), number.into()))
+        });
+        family::encode(metric, &told.help(), parts, out)
+    }
+}
+
+/// A value that is missing now, or was missing then, stays as it is.
+impl<H: Held> Held for Option<H> {
+    fn read(&self) -> Option<Read> {
+        self.as_ref()?.read()
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        if let (Some(now), Some(then)) = (self, earlier) {
+            now.subtract(then);
+        }
+    }
+
+    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let held = rows.into_iter().filter_map(|(labels, held)| Some((labels, held.as_ref()?)));
+        H::expose(held.collect(), told, out)
+    }
+}

@@ -1,0 +1,365 @@
+//! One declaration for each number of a gateway.
+//!
+//! A row is a structure that [`rows!`] declares. The declaration of a field has all that is said of it anywhere:
+//!
+//! ```text
+//!  /// Packets handed to the device.                               documentation, whose first line is the metric's help
+//!  pub transmitted: u64                                            key in JSON
+//!      => counter("port_transmitted", Packets)                     kind, name and unit of the metric
+//!         right(9, "transmitted") top(3, "out/s") trend(),         columns of `polder show` and of `polder top`
+//! ```
+//!
+//! From it come the fields that serde reads and writes, the families of a scrape ([`expose`]), the columns of a
+//! [`Table`](super::table::Table), those of [`top`](super::top), and the difference between two views ([`subtract_rows`]):
+//! a `counter` is subtracted, a `gauge` and a `total` stay as they are. `counted` has no metric.
+//!
+//! Clauses are methods of [`Field`]: a new kind of statement about numbers is a method. A field holds whatever is
+//! [`Held`], rows among them. Families that are no single field's
+//! (texts as labels, counters of several fields under one name) stand behind the structure: `also`.
+
+use super::family::{Family, Kind, Labels, Metric, Unit};
+use super::held::Told;
+pub(crate) use super::held::{Held, Read};
+use super::look::{Align, Look};
+use prometheus_client::encoding::DescriptorEncoder;
+use std::collections::HashMap;
+use std::fmt;
+
+/// Declares a row: its fields, and what each of them is called wherever it is shown.
+macro_rules! rows {
+    ($(
+        $(#[$about:meta])*
+        pub struct $row:ident {
+            $(
+                #[doc = $help:literal]
+                $(#[$more:meta])*
+                pub $field:ident: $type:ty $(=> $($clause:ident ($($argument:tt)*))+)?,
+            )*
+        }
+        $(also $families:expr;)?
+    )+) => {$(
+        $(#[$about])*
+        pub struct $row {
+            $(#[doc = $help] $(#[$more])* pub $field: $type,)*
+        }
+
+        impl $crate::show::row::Row for $row {
+            const FIELDS: &'static [$crate::show::row::Field<Self>] = &[$($(
+                $crate::show::row::Field::<Self>::new(
+                    $help,
+                    |row| &row.$field,
+                    |now, then| $crate::show::row::Held::subtract(&mut now.$field, &then.$field),
+                    |rows, told, out| {
+                        let held = rows.iter().map(|(labels, row)| (labels.clone(), &row.$field));
+                        $crate::show::row::Held::expose(held.collect::<Vec<_>>(), told, out)
+                    },
+                )$(.$clause($($argument)*))+,
+            )?)*];
+            $(const FAMILIES: &'static [$crate::show::family::Family<Self>] = $families;)?
+        }
+    )+};
+}
+pub(crate) use rows;
+
+/// A row with its declaration.
+pub(crate) trait Row: Sized + 'static {
+    /// Fields of which something is said.
+    const FIELDS: &'static [Field<Self>];
+    /// Families that are no single field's.
+    const FAMILIES: &'static [Family<Self>] = &[];
+
+    /// Values that tell a row from others of its kind.
+    fn key(&self) -> Vec<String> {
+        let of = |field: &Field<Self>| (field.get)(self).read().map(|read| read.to_string());
+        Self::FIELDS.iter().filter(|field| field.is_key).map(|field| of(field).unwrap_or_default()).collect()
+    }
+
+    /// Labels of the row's metrics.
+    fn labels(&self) -> Labels {
+        let of = |field: &Field<Self>| {
+            let read = (field.get)(self).read();
+            Some((field.label?, read.map(|read| read.to_string()).unwrap_or_default()))
+        };
+        Labels(Self::FIELDS.iter().filter_map(of).collect())
+    }
+
+    /// Subtracts the counters of `then`.
+    fn difference(&mut self, then: &Self) {
+        Self::FIELDS.iter().filter(|field| field.differs).for_each(|field| (field.subtract)(self, then));
+        Self::FIELDS.iter().filter_map(|field| field.derive).for_each(|derive| derive(self));
+    }
+
+    /// Columns of a table of such rows, in their order.
+    fn columns() -> Vec<(&'static Field<Self>, &'static Column<Self>)> {
+        let of =
+            |field: &'static Field<Self>| field.columns.iter().flatten().map(move |column| (field, column));
+        let mut columns = Self::FIELDS.iter().flat_map(of).collect::<Vec<_>>();
+        columns.sort_by_key(|(_, column)| column.place);
+        columns
+    }
+}
+
+/// Subtracts the counters of earlier rows from those of the same key; of several, from that at the same place.
+pub(crate) fn subtract_rows<R: Row>(now: &mut [R], earlier: &[R]) {
+    let keys = earlier.iter().map(Row::key).collect::<Vec<_>>();
+    let by_key = keys.iter().zip(earlier).rev().collect::<HashMap<_, _>>();
+    for (place, row) in now.iter_mut().enumerate() {
+        let key = row.key();
+        let at_place = earlier.get(place).filter(|_| keys[place] == key);
+        if let Some(then) = at_place.or_else(|| by_key.get(&key).copied()) {
+            row.difference(then);
+        }
+    }
+}
+
+/// Encodes the families of `rows`, each with its labels.
+pub(crate) fn expose<R: Row>(rows: &[(Labels, &R)], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    R::FAMILIES.iter().try_for_each(|family| family.encode(rows, out))?;
+    let mut exposed = R::FIELDS.iter().filter(|field| field.told.metric.is_some() || field.is_nested);
+    exposed.try_for_each(|field| (field.expose)(rows, &field.told, out))
+}
+
+/// All that is said of a field.
+pub(crate) struct Field<T: 'static> {
+    told: Told,
+    get: fn(&T) -> &dyn Held,
+    subtract: fn(&mut T, &T),
+    expose: Expose<T>,
+    label: Option<&'static str>,
+    is_key: bool,
+    is_nested: bool,
+    differs: bool,
+    /// Fills in a quotient after a subtraction.
+    derive: Option<fn(&mut T)>,
+    columns: [Option<Column<T>>; 4],
+    pub(super) top: Option<Top<T>>,
+    /// True if the sparkline of `polder top` shows it.
+    pub(super) is_trend: bool,
+}
+
+type Expose<T> = for<'r> fn(&[(Labels, &'r T)], &Told, &mut DescriptorEncoder<'_>) -> fmt::Result;
+
+/// A column of a table.
+pub(crate) struct Column<T> {
+    place: usize,
+    /// The title; empty for a column that goes with the one before it.
+    pub(super) title: &'static str,
+    pub(super) align: Align,
+    cell: Option<Cell<T>>,
+}
+
+/// Text of a column about a row.
+type Cell<T> = fn(&T, Look) -> String;
+
+/// A column of `polder top`.
+pub(super) struct Top<T> {
+    pub(super) place: usize,
+    pub(super) title: &'static str,
+    pub(super) value: TopValue<T>,
+}
+
+/// Value of a column of `polder top`.
+pub(super) enum TopValue<T> {
+    /// That of the field.
+    Own,
+    /// Another one, written as the field's.
+    Of(fn(&T) -> Read),
+    /// A part of what all rows have.
+    PartOfAll(fn(&T) -> f64),
+}
+
+impl<T> Field<T> {
+    /// A field of which nothing is said yet.
+    pub(crate) const fn new(
+        help: &'static str,
+        get: fn(&T) -> &dyn Held,
+        subtract: fn(&mut T, &T),
+        expose: Expose<T>,
+    ) -> Self {
+        let told = Told { help, metric: None, part: "", unit: Unit::Plain, grows: false };
+        Self {
+            told,
+            get,
+            subtract,
+            expose,
+            label: None,
+            is_key: false,
+            is_nested: false,
+            differs: false,
+            derive: None,
+            columns: [const { None }; 4],
+            top: None,
+            is_trend: false,
+        }
+    }
+
+    const fn metric(mut self, kind: Kind, name: &'static str, unit: Unit) -> Self {
+        self.told.metric = Some(Metric { name, unit, kind });
+        (self.told.unit, self.told.grows) = (unit, matches!(kind, Kind::Counter));
+        self
+    }
+
+    /// A counter with a metric.
+    pub(crate) const fn counter(self, name: &'static str, unit: Unit) -> Self {
+        self.counted(unit).metric(Kind::Counter, name, unit)
+    }
+
+    /// Counters by name, with a metric that has the name as the label `part`.
+    pub(crate) const fn counters(mut self, name: &'static str, unit: Unit, part: &'static str) -> Self {
+        self.told.part = part;
+        self.counter(name, unit)
+    }
+
+    /// A counter without a metric of its own.
+    pub(crate) const fn counted(mut self, unit: Unit) -> Self {
+        (self.told.unit, self.told.grows, self.differs) = (unit, true, true);
+        self
+    }
+
+    /// A counter that is shown since the start in views of a period too.
+    pub(crate) const fn total(self, name: &'static str, unit: Unit) -> Self {
+        self.metric(Kind::Counter, name, unit)
+    }
+
+    /// A state with a metric.
+    pub(crate) const fn gauge(self, name: &'static str, unit: Unit) -> Self {
+        self.metric(Kind::Gauge, name, unit)
+    }
+
+    /// A state without a metric.
+    pub(crate) const fn state(mut self, unit: Unit) -> Self {
+        self.told.unit = unit;
+        self
+    }
+
+    /// A quotient, filled in after a subtraction.
+    pub(crate) const fn derived(mut self, derive: fn(&mut T)) -> Self {
+        self.derive = Some(derive);
+        self
+    }
+
+    /// A part of what tells a row from others.
+    pub(crate) const fn key(mut self) -> Self {
+        self.is_key = true;
+        self
+    }
+
+    /// A label of the row's metrics.
+    pub(crate) const fn label(mut self, name: &'static str) -> Self {
+        self.label = Some(name);
+        self
+    }
+
+    /// Rows with declarations of their own.
+    pub(crate) const fn rows(mut self) -> Self {
+        (self.is_nested, self.differs) = (true, true);
+        self
+    }
+
+    /// A column of a table, even at its left side.
+    pub(crate) const fn left(self, place: usize, title: &'static str) -> Self {
+        self.with(Column { place, title, align: Align::Left, cell: None })
+    }
+
+    /// A column of a table, even at its right side.
+    pub(crate) const fn right(self, place: usize, title: &'static str) -> Self {
+        self.with(Column { place, title, align: Align::Right, cell: None })
+    }
+
+    /// A column at the left side of which stands another text than the field's.
+    pub(crate) const fn left_of(self, place: usize, title: &'static str, cell: Cell<T>) -> Self {
+        self.with(Column { place, title, align: Align::Left, cell: Some(cell) })
+    }
+
+    /// A column at the right side of which stands another text than the field's.
+    pub(crate) const fn right_of(self, place: usize, title: &'static str, cell: Cell<T>) -> Self {
+        self.with(Column { place, title, align: Align::Right, cell: Some(cell) })
+    }
+
+    const fn with(mut self, column: Column<T>) -> Self {
+        let mut place = 0;
+        while self.columns[place].is_some() {
+            place += 1;
+        }
+        self.columns[place] = Some(column);
+        self
+    }
+
+    /// A column of `polder top`.
+    pub(crate) const fn top(self, place: usize, title: &'static str) -> Self {
+        self.tops(place, title, TopValue::Own)
+    }
+
+    /// A column of `polder top` with another value than the field's.
+    pub(crate) const fn top_of(self, place: usize, title: &'static str, value: fn(&T) -> Read) -> Self {
+        self.tops(place, title, TopValue::Of(value))
+    }
+
+    /// A column of `polder top` with the row's part of what all rows have.
+    pub(crate) const fn top_part(self, place: usize, title: &'static str, value: fn(&T) -> f64) -> Self {
+        self.tops(place, title, TopValue::PartOfAll(value))
+    }
+
+    const fn tops(mut self, place: usize, title: &'static str, value: TopValue<T>) -> Self {
+        self.top = Some(Top { place, title, value });
+        self
+    }
+
+    /// A number that the sparkline of `polder top` shows, alone or with those of other fields.
+    pub(crate) const fn trend(mut self) -> Self {
+        self.is_trend = true;
+        self
+    }
+
+    /// The value of the field in `row`.
+    pub(super) fn read(&self, row: &T) -> Option<Read> {
+        (self.get)(row).read()
+    }
+
+    /// Unit of the field, and true if it grows.
+    pub(super) fn unit(&self) -> (Unit, bool) {
+        (self.told.unit, self.told.grows)
+    }
+}
+
+impl<T> Column<T> {
+    /// Text of the column about `row`.
+    pub(super) fn text(&self, field: &Field<T>, row: &T, look: Look) -> String {
+        let own = || field.read(row).map(|read| read.text(field.told, look));
+        self.cell.map(|cell| cell(row, look)).or_else(own).unwrap_or_default()
+    }
+}
+
+impl<R: Row> Held for R {
+    fn read(&self) -> Option<Read> {
+        None
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        if self.key() == earlier.key() {
+            self.difference(earlier);
+        }
+    }
+
+    fn expose(rows: Vec<(Labels, &Self)>, _told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        expose(&rows, out)
+    }
+}
+
+/// Rows that have labels of their own beside those of the row that holds them.
+impl<R: Row> Held for Vec<R> {
+    fn read(&self) -> Option<Read> {
+        None
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        subtract_rows(self, earlier);
+    }
+
+    fn expose(rows: Vec<(Labels, &Self)>, _told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = rows
+            .iter()
+            .flat_map(|(labels, held)| held.iter().map(|row| (labels.clone().with(row.labels()), row)));
+        expose(&all.collect::<Vec<_>>(), out)
+    }
+}
