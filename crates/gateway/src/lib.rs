@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod ends;
 pub mod journal;
+mod secret;
 pub mod supervise;
 
 pub mod bfd;

@@ -10,7 +10,7 @@ use crate::ends::ends;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use crate::show::modem::{ModemRow, SessionRow};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Longest file with a password or a PIN, in bytes.
-const LONGEST_SECRET: usize = 512;
+const LONGEST_SECRET: u64 = 512;
 /// Smallest MTU that is taken from a network (RFC 791).
 const SMALLEST_MTU: u32 = 576;
 
@@ -90,10 +90,7 @@ fn wanted(modem: &Modem) -> Result<Wanted> {
 /// The first line of a file.
 fn secret(path: Option<&str>) -> Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
-    let text = std::fs::read_to_string(path).with_context(|| {
-        format!("cannot read {path}; it has to be in or below the directory of the configuration")
-    })?;
-    ensure!(text.len() <= LONGEST_SECRET, "{path} is longer than any password or PIN");
+    let text = crate::secret::read(path, LONGEST_SECRET, "a password or a PIN")?;
     Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
 }
 

@@ -2,10 +2,9 @@
 
 use crate::bfd::{AuthenticationType, Key};
 use crate::config::model::{Configuration, Tunnel};
+use crate::secret;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read as _;
 
 /// Octets of the longest file.
 const LONGEST: u64 = 16 << 10;
@@ -49,13 +48,7 @@ pub fn check_keys(configuration: &Configuration) -> Result<()> {
 }
 
 fn read(path: &str) -> Result<Vec<Key>> {
-    let mut text = String::new();
-    // What has no end is not read to it.
-    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text));
-    let length = read.with_context(|| {
-        format!("cannot read {path}; it has to be in or below the directory of the configuration")
-    })?;
-    ensure!(length as u64 <= LONGEST, "{path} is longer than {LONGEST} octets, too long for keys of BFD");
+    let text = secret::read(path, LONGEST, "keys of BFD")?;
     let keys = parse(&text).with_context(|| format!("{path} has no keys of BFD"))?;
     ensure!(!keys.is_empty(), "{path} has no keys of BFD: write a line such as `1 secret` into it");
     Ok(keys)
