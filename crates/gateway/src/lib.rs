@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod ends;
+mod hash;
 pub mod journal;
 mod secret;
 pub mod supervise;

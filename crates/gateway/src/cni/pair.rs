@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::error::{ATTACHED, CniError, KERNEL};
 use super::network::{Attachment, Network};
+use crate::hash::fnv1a;
 use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, put, text};
@@ -24,11 +25,9 @@ pub(super) const NOT_AT_ALL: u8 = 1;
 
 /// Name of the port and of the machine's end, by network, container and interface.
 ///
-/// Source: FNV-1a, 64 bits (draft-eastlake-fnv), folded to 48.
+/// A hash of them, folded to 48 bits.
 pub(super) fn name_of(network: &str, container: &str, interface: &str) -> String {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let bytes = [network, container, interface].map(|word| word.bytes().chain([0]));
-    let hash = bytes.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = fnv1a([network, container, interface].into_iter().flat_map(|word| word.bytes().chain([0])));
     format!("cni{:012x}", (hash >> 48 ^ hash) & 0xffff_ffff_ffff)
 }
 

@@ -3,6 +3,7 @@
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
 use crate::config::model::{Configuration, Port, Queues, Role};
 use crate::config::router::InterfaceAddress;
+use crate::hash::fnv1a;
 use anyhow::{Context as _, Result};
 use polder_buffers::Region;
 use polder_datapath::offload::Takes;
@@ -137,9 +138,7 @@ fn lasting_address(name: &str) -> Option<[u8; 6]> {
     }
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
     let of = [MACHINE.as_bytes(), &namespace.to_le_bytes(), name.as_bytes()].concat();
-    // FNV-1a, 64 bits.
-    let mixed = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    let [_, _, first, rest @ ..] = of.iter().fold(0xcbf2_9ce4_8422_2325, mixed).to_be_bytes();
+    let [_, _, first, rest @ ..] = fnv1a(of).to_be_bytes();
     let [a, b, c, d, e] = rest;
     Some([first & 0xfc | 0x02, a, b, c, d, e])
 }

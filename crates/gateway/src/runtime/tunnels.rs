@@ -4,6 +4,7 @@ use super::routing::{AttachedPort, Ports};
 use super::tables::{Lasting, tunnel_options};
 use crate::config::model::{Configuration, Tunnel};
 use crate::device::Facts;
+use crate::hash::fnv1a;
 use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::{Carries, Stations, TunnelState};
 use polder_datapath::wire::{IpProtocol, MacAddress};
@@ -37,15 +38,13 @@ pub(super) fn keepalive_station(tunnel: &Tunnel, secret: u64) -> MacAddress {
     MacAddress([0x0e, b, c, d, e, f])
 }
 
-/// A locally administered address made of the ends of a tunnel and its numbers (FNV-1a).
+/// A locally administered address made of the ends of a tunnel and its numbers.
 fn station(ends: [IpAddr; 2], numbers: impl Iterator<Item = u8>) -> [u8; 6] {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
     let octets = ends.into_iter().flat_map(|end| match end {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     });
-    let hash = octets.chain(numbers).fold(BASIS, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(PRIME));
+    let hash = fnv1a(octets.chain(numbers));
     let [.., b, c, d, e, f] = (hash ^ hash >> 32).to_be_bytes();
     [2, b, c, d, e, f]
 }
