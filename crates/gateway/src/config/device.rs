@@ -114,15 +114,7 @@ const TAP: Capabilities = Capabilities {
 const LAN78XX: Capabilities = Capabilities {
     word: "lan78xx",
     noun: "adapter",
-    has_kernel_peer: false,
-    registers_memory: false,
-    takes_segments: false,
-    follows_mtu: false,
-    header_bytes: 0,
-    has_queues: false,
-    max_mtu: LARGEST_MTU,
     no_underlay: Some(("a USB adapter", ROUTER_INSTEAD)),
-    may_be_modem: false,
     absent: &[
         ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
@@ -132,6 +124,8 @@ const LAN78XX: Capabilities = Capabilities {
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
         ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
     ],
+    may_be_modem: false,
+    ..USB
 };
 
 const USB: Capabilities = Capabilities {
@@ -161,12 +155,7 @@ const USBIP: Capabilities = Capabilities { word: "usbip", ..USB };
 const PCI: Capabilities = Capabilities {
     word: "pci",
     noun: "Ethernet controller",
-    has_kernel_peer: false,
     registers_memory: true,
-    takes_segments: false,
-    follows_mtu: false,
-    header_bytes: 0,
-    has_queues: false,
     max_mtu: MAX_MTU,
     no_underlay: Some(("a PCI device", ROUTER_INSTEAD)),
     may_be_modem: false,
@@ -178,6 +167,7 @@ const PCI: Capabilities = Capabilities {
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
         ("queues", "the device has one", "remove `queues`; `order` shares the work among workers"),
     ],
+    ..USB
 };
 
 const KERNEL: Capabilities = Capabilities {
