@@ -1,5 +1,6 @@
 //! Models of USB devices, and a device whose wire is a port of the datapath, so that real traffic flows.
 
+pub(crate) use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, SET_INTERFACE};
 use super::transport::{Completion, Speed, Urb};
 use crate::AnyQueue;
 use polder_buffers::{BATCH, Batch, Packet, Pool};
@@ -9,6 +10,27 @@ use polder_datapath::units::Nanos;
 /// Maximum lag of a frame behind the clock on a paced wire. Time beyond it was lost to the thread, not
 /// to the link, and is not made up for.
 const SLACK: Nanos = Nanos(50_000);
+
+/// Standard requests of hosts (USB 2.0, 9.4), beside those that drivers make.
+pub(crate) const GET_STATUS: u8 = 0;
+pub(crate) const SET_FEATURE: u8 = 3;
+pub(crate) const SET_ADDRESS: u8 = 5;
+pub(crate) const GET_CONFIGURATION: u8 = 8;
+pub(crate) const GET_INTERFACE: u8 = 10;
+pub(crate) const SET_SEL: u8 = 48;
+pub(crate) const SET_ISOCH_DELAY: u8 = 49;
+
+/// Puts the answer to a control request into its buffer, as far as there is room; its number of bytes.
+pub(crate) fn answer(urb: &mut Urb, answer: &[u8]) -> usize {
+    if !urb.setup.is_in() {
+        return urb.length;
+    }
+    let limit = urb.length.min(usize::from(urb.setup.length));
+    let bytes = urb.buffer.bytes_mut();
+    let count = answer.len().min(limit).min(bytes.len());
+    bytes[..count].copy_from_slice(&answer[..count]);
+    count
+}
 
 /// Identity of a device, for a server that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

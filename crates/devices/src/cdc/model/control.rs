@@ -8,23 +8,15 @@ use crate::cdc::request::{
     SET_NET_ADDRESS, SET_NTB_FORMAT, SET_NTB_INPUT_SIZE, SET_PACKET_FILTER, SMALLEST_BLOCK,
 };
 use crate::usb::descriptor::{BOS, CONFIGURATION, DEVICE, STRING, bos};
+use crate::usb::model::{
+    CLEAR_FEATURE, GET_CONFIGURATION, GET_DESCRIPTOR, GET_INTERFACE, GET_STATUS, SET_ADDRESS,
+    SET_CONFIGURATION, SET_FEATURE, SET_INTERFACE, SET_ISOCH_DELAY, SET_SEL, answer,
+};
 use crate::usb::{Setup, Status, Urb};
 
 /// Requests that a host need not make (NCM 1.0, table 6-2).
 const GET_NTB_FORMAT: u8 = 0x83;
 const GET_NTB_INPUT_SIZE: u8 = 0x85;
-/// Standard requests (USB 2.0, 9.4).
-const GET_STATUS: u8 = 0;
-const CLEAR_FEATURE: u8 = 1;
-const SET_FEATURE: u8 = 3;
-const SET_ADDRESS: u8 = 5;
-const GET_DESCRIPTOR: u8 = 6;
-const GET_CONFIGURATION: u8 = 8;
-const SET_CONFIGURATION: u8 = 9;
-const GET_INTERFACE: u8 = 10;
-const SET_INTERFACE: u8 = 11;
-const SET_SEL: u8 = 48;
-const SET_ISOCH_DELAY: u8 = 49;
 
 impl Device {
     /// Answers a control request at once.
@@ -32,21 +24,13 @@ impl Device {
         if self.take_fault(|fault| *fault == Fault::StallControl).is_some() {
             return self.finish(urb, Status::Stall, 0);
         }
-        let answer = if urb.setup.kind & Setup::CLASS != 0 {
+        let found = if urb.setup.kind & Setup::CLASS != 0 {
             self.class(urb.setup, urb.buffer.bytes())
         } else {
             self.standard(urb.setup)
         };
-        let Some(answer) = answer else { return self.finish(urb, Status::Stall, 0) };
-        let actual = if urb.setup.is_in() {
-            let limit = urb.length.min(usize::from(urb.setup.length));
-            let bytes = urb.buffer.bytes_mut();
-            let count = answer.len().min(limit).min(bytes.len());
-            bytes[..count].copy_from_slice(&answer[..count]);
-            count
-        } else {
-            urb.length
-        };
+        let Some(bytes) = found else { return self.finish(urb, Status::Stall, 0) };
+        let actual = answer(&mut urb, &bytes);
         self.finish(urb, Status::Done, actual);
     }
 

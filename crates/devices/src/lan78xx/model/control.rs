@@ -6,27 +6,16 @@ use crate::lan78xx::regs::{
     GET_STATISTICS, INT_EP_CTL, INT_STS, READ_REGISTER, STATISTICS_BYTES, WRITE_REGISTER, int_sts,
 };
 use crate::usb::descriptor::{BOS, CONFIGURATION, DEVICE, STRING, bos, string};
+use crate::usb::model::{
+    CLEAR_FEATURE, GET_CONFIGURATION, GET_DESCRIPTOR, GET_INTERFACE, GET_STATUS, SET_ADDRESS,
+    SET_CONFIGURATION, SET_FEATURE, SET_INTERFACE, SET_ISOCH_DELAY, SET_SEL, answer,
+};
 use crate::usb::{Setup, Status, Urb};
-
-/// Standard requests (USB 2.0, 9.4).
-const GET_STATUS: u8 = 0;
-const CLEAR_FEATURE: u8 = 1;
-const SET_FEATURE: u8 = 3;
-const SET_ADDRESS: u8 = 5;
-const GET_DESCRIPTOR: u8 = 6;
-const GET_CONFIGURATION: u8 = 8;
-const SET_CONFIGURATION: u8 = 9;
-const GET_INTERFACE: u8 = 10;
-const SET_INTERFACE: u8 = 11;
-const SET_SEL: u8 = 48;
-const SET_ISOCH_DELAY: u8 = 49;
-/// A standard request to an endpoint.
-const TO_ENDPOINT: u8 = 2;
 
 impl Adapter {
     /// Answers a control request at once.
     pub(super) fn control(&mut self, mut urb: Urb) {
-        let answer = if urb.setup.kind & Setup::VENDOR != 0 {
+        let found = if urb.setup.kind & Setup::VENDOR != 0 {
             self.vendor(urb.setup, urb.buffer.bytes())
         } else {
             self.standard(urb.setup)
@@ -36,16 +25,8 @@ impl Adapter {
         if self.take_fault(|fault| matches!(fault, Fault::StallControl)).is_some() {
             return self.finish(urb, Status::Stall, 0);
         }
-        let Some(answer) = answer else { return self.finish(urb, Status::Stall, 0) };
-        let actual = if urb.setup.is_in() {
-            let limit = urb.length.min(usize::from(urb.setup.length));
-            let bytes = urb.buffer.bytes_mut();
-            let count = answer.len().min(limit).min(bytes.len());
-            bytes[..count].copy_from_slice(&answer[..count]);
-            count
-        } else {
-            urb.length
-        };
+        let Some(bytes) = found else { return self.finish(urb, Status::Stall, 0) };
+        let actual = answer(&mut urb, &bytes);
         self.finish(urb, Status::Done, actual);
     }
 
@@ -77,7 +58,7 @@ impl Adapter {
                 Some(Vec::new())
             }
             SET_INTERFACE if setup.value == 0 => Some(Vec::new()),
-            CLEAR_FEATURE if setup.kind == TO_ENDPOINT => {
+            CLEAR_FEATURE if setup.kind == Setup::TO_ENDPOINT => {
                 self.clear_halt(setup.index);
                 Some(Vec::new())
             }
