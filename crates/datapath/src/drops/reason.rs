@@ -144,8 +144,8 @@ reasons! {
         "If it grows, an address of a tunnel has changed while packets were on their way.";
     NoTunnel, "decapsulate", "no-tunnel", "Encapsulated between addresses, with a key or with a VNI that no tunnel has.",
         "Compare addresses and key of both ends: `polder show tunnels`, and `ip -d link show` on a Linux peer.";
-    TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "GRE payload is not transparent Ethernet.",
-        "The other end sends IP without Ethernet: make it `gretap`, not `gre`.";
+    TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "Payload that the tunnel does not carry.",
+        "Give both ends one kind: `gretap` and `vxlan` carry Ethernet frames, `gre` IP, `ipip` IPv4 and `sit` IPv6.";
     KeepaliveLimit, "decapsulate", "keepalive-limit", "A keepalive of a tunnel's other end came faster than they are answered.",
         "Twenty a second are answered: raise the interval at the other end; `polder capture PORT --drops` shows \
             if somebody forges them.";
