@@ -11,6 +11,10 @@ pub(crate) mod endpoints;
 mod failures;
 pub(crate) mod flows;
 pub(crate) mod locals;
+/// Maps.
+mod maps {
+    pub(crate) mod sys;
+}
 pub(crate) mod port_frames;
 pub(crate) mod sys;
 mod take;
