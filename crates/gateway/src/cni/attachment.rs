@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::error::{ATTACHED, CHANGED, CONFIGURATION, CniError, REFUSED};
 use super::network::{Attachment, Network};
-use super::pair::{alias_of, attachment_of, name_of};
+use super::pair::{alias_of, attachment_of, await_carrier, name_of, refused};
 use super::result::Cidr;
 use crate::config::added::{changed, tables_of};
 use crate::config::directory_of;
@@ -11,14 +11,13 @@ use crate::control::client::{Client, ClientError};
 use crate::control::port_file::{self, file_of};
 use crate::control::{Answer, Ask, PortOrder, PortRequest, ReadFile};
 use crate::show::{View, What};
+use polder_datapath::units::Nanos;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
 use toml::{Table, Value};
 
-/// Number of looks at a port without a carrier, and time between two.
-const LOOKS: u32 = 20;
-const BETWEEN: Duration = Duration::from_millis(100);
+/// Time for which an interface may be without a carrier.
+const PATIENCE: Nanos = Nanos::from_seconds(2);
 
 /// The port of an attachment.
 #[derive(Debug)]
@@ -139,20 +138,19 @@ impl<'a> Port<'a> {
             }
             Err(error) => return Err(error.into()),
         }
-        let mut state = self.state(client)?;
-        // The gateway hears of a carrier that has come back within a second.
-        for _ in 0..LOOKS {
-            if state.as_deref() != Some("no-carrier") {
-                break;
-            }
-            std::thread::sleep(BETWEEN);
-            state = self.state(client)?;
-        }
-        match state.as_deref() {
+        match self.state(client)?.as_deref() {
             Some("open") => Ok(()),
+            // The gateway hears of a carrier that has come back within a second.
+            Some("no-carrier") if self.has_carrier()? => Ok(()),
             Some(state) => Err(broken(format!("the port {} is {state}", self.name))),
             None => Err(broken(format!("the gateway has no port {}", self.name))),
         }
+    }
+
+    /// True if the port's interface has a carrier, or gets one in time.
+    fn has_carrier(&self) -> Result<bool, CniError> {
+        await_carrier(&self.name, PATIENCE)
+            .map_err(|error| refused(&format!("wait for a carrier of {}", self.name), error))
     }
 
     /// State of the gateway's port, as `polder show ports` has it; `None` if there is none.

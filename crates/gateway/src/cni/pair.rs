@@ -3,7 +3,10 @@
 use super::call::Call;
 use super::error::{ATTACHED, CniError, KERNEL};
 use super::network::{Attachment, Network};
+use crate::clock::Clock;
 use crate::hash::fnv1a;
+use crate::kernel::notices::Notices;
+use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, put, text};
@@ -40,6 +43,21 @@ pub(super) fn look(client: &mut Client, name: &str) -> Result<Option<Link>, Errn
         Err(Errno::NODEV) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Waits for a carrier of an interface, for `patience` at most; true if it has one.
+pub(super) fn await_carrier(name: &str, patience: Nanos) -> Result<bool, Errno> {
+    // Notices first: none of a change behind the look is missed.
+    let (notices, mut client, clock) = (Notices::new()?, Client::open(None)?, Clock::start());
+    let end = clock.now() + patience;
+    while !look(&mut client, name)?.is_some_and(|link| link.carrier) {
+        let left = end.since(clock.now());
+        if left == Nanos(0) {
+            return Ok(false);
+        }
+        notices.wait(left);
+    }
+    Ok(true)
 }
 
 /// Makes the pair: this machine's end is up, the container's is down.
@@ -191,6 +209,14 @@ mod tests {
         {
             assert_ne!(name, name_of(other.0, other.1, other.2));
         }
+    }
+
+    #[test]
+    fn a_carrier_is_waited_for_and_no_longer_than_told() {
+        let (clock, patience) = (Clock::start(), Nanos::from_millis(30));
+        let start = clock.now();
+        assert_eq!(await_carrier("polder-none", patience), Ok(false));
+        assert!(clock.now().since(start) >= patience);
     }
 
     #[test]

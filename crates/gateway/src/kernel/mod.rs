@@ -18,6 +18,7 @@ pub mod hooks;
 pub mod message;
 pub mod mirror;
 pub mod namespaces;
+pub(crate) mod notices;
 pub mod request;
 pub mod socket;
 pub mod sockets;

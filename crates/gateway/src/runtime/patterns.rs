@@ -6,11 +6,7 @@ use super::silence::{Machine, is_of_link};
 use crate::config::model::Configuration;
 use crate::config::patterns::Pattern;
 use polder_devices::netlink::link::Link;
-use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 /// An interface of a pattern that becomes no port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,35 +108,6 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     };
     configuration.patterns.iter().map(finding).collect()
 }
-
-/// Notices of the kernel that interfaces or addresses have changed.
-#[derive(Debug)]
-pub(super) struct Notices(OwnedFd);
-
-impl Notices {
-    pub(super) fn new() -> Result<Self, Errno> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
-        Ok(Self(socket))
-    }
-
-    /// True if there were any since the last time.
-    pub(super) fn take(&self) -> bool {
-        let (mut buffer, mut any) = ([0; 64], false);
-        loop {
-            match rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
-                Ok(_) | Err(Errno::INTR) => any = true,
-                Err(Errno::AGAIN) => return any,
-                // Some were lost.
-                Err(_) => return true,
-            }
-        }
-    }
-}
-
-/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR` of linux/rtnetlink.h.
-const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
 #[cfg(test)]
 mod tests {

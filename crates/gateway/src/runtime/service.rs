@@ -4,7 +4,7 @@ use super::capture::Captures;
 use super::confirmation::{self, Confirmation, Pending};
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
-use super::patterns::{Notices, Skipped};
+use super::patterns::Skipped;
 use super::shared::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
@@ -16,6 +16,7 @@ use crate::control::{
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
+use crate::kernel::notices::Notices;
 use crate::show::look::duration;
 use crate::show::modem::ModemRow;
 use polder_datapath::units::Nanos;
