@@ -7,8 +7,8 @@ use anyhow::{Context as _, ensure};
 
 /// Packets of a check of congestion.
 const MARKED: u64 = 3;
-/// File with the counter of packets that have met congestion.
-const NETSTAT: &str = "/proc/net/netstat";
+/// Files with counters of packets that have met congestion.
+const COUNTERS: [&str; 2] = ["/proc/net/netstat", "/proc/net/snmp6"];
 
 pub(super) fn some_pings<E: Encapsulation>(judge: &mut Judge<E>, tunnel: &E::Tunnel) -> anyhow::Result<()> {
     judge.far(&format!("ping -q -c 3 -i 0.02 -W 1 -s 333 {}", tunnel.near())).map(drop)
@@ -23,12 +23,27 @@ pub(super) fn too_long<E: Encapsulation>(judge: &Judge<E>, size: u16, to: &str) 
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Packets that a counter of `/proc/net/netstat` has: its names and its values are two lines.
-fn congested(text: &str) -> Option<u64> {
-    let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
+/// Packets that a counter of `/proc/net/netstat` has, whose names and values are two lines, and IPv6's of
+/// `/proc/net/snmp6`, a line each.
+fn congested(netstat: &str, snmp6: &str) -> Option<u64> {
+    let mut lines = netstat.lines().filter(|line| line.starts_with("IpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
     let at = names.split_whitespace().position(|name| name == "InCEPkts")?;
-    values.split_whitespace().nth(at)?.parse().ok()
+    let v4 = values.split_whitespace().nth(at)?.parse::<u64>().ok()?;
+    let v6 = snmp6.lines().find_map(|line| line.strip_prefix("Ip6InCEPkts"));
+    Some(v4 + v6.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0))
+}
+
+/// Packets that have met congestion, as the kernel counts them.
+fn congested_far<E: Encapsulation>(judge: &mut Judge<E>) -> anyhow::Result<u64> {
+    let [netstat, snmp6] = COUNTERS.map(|file| judge.kernel.read(file));
+    congested(&netstat?, &snmp6?).context("the kernel counts no marks")
+}
+
+/// The same, as the host counts them.
+fn congested_near<E: Encapsulation>(judge: &Judge<E>) -> anyhow::Result<u64> {
+    let [netstat, snmp6] = COUNTERS.map(|file| judge.near(&format!("cat {file}")));
+    congested(&netstat?, &snmp6?).context("the namespace counts no marks")
 }
 
 /// Polder's packets meet congestion; the kernel has to see it inside.
@@ -36,12 +51,12 @@ pub(super) fn congestion_in<E: Encapsulation>(
     judge: &mut Judge<E>,
     tunnel: &E::Tunnel,
 ) -> anyhow::Result<()> {
-    let before = congested(&judge.kernel.read(NETSTAT)?).context("the kernel counts no marks")?;
+    let before = congested_far(judge)?;
     judge.wire.ways().congested = Some(From::Polder);
     let result = capable(judge, tunnel);
     judge.wire.ways().congested = None;
     result?;
-    let seen = congested(&judge.kernel.read(NETSTAT)?).context("the kernel counts no marks")? - before;
+    let seen = congested_far(judge)? - before;
     let expected = E::marks(tunnel) * MARKED;
     ensure!(seen >= expected, "{MARKED} packets were marked, the kernel saw {seen} instead of {expected}");
     Ok(())
@@ -65,10 +80,7 @@ pub(super) fn congestion_out<E: Encapsulation>(
     judge: &mut Judge<E>,
     tunnel: &E::Tunnel,
 ) -> anyhow::Result<()> {
-    let read = |judge: &Judge<E>| {
-        congested(&judge.near(&format!("cat {NETSTAT}"))?).context("the namespace counts no marks")
-    };
-    let before = read(judge)?;
+    let before = congested_near(judge)?;
     let refused = judge.gateway.dropped("ecn-not-capable")?;
     judge.wire.ways().congested = Some(From::Kernel);
     let able = judge.far(&format!("ping -q -c {MARKED} -i 0.02 -W 2 -Q 2 {}", tunnel.near()));
@@ -76,7 +88,7 @@ pub(super) fn congestion_out<E: Encapsulation>(
     judge.wire.ways().congested = None;
     able.context("marked packets that are capable of ECN")?;
     ensure!(other.is_err(), "a marked packet that is not capable of ECN came through");
-    let seen = read(judge)? - before;
+    let seen = congested_near(judge)? - before;
     ensure!(seen >= MARKED, "{MARKED} packets were marked, the host saw {seen}");
     ensure!(judge.gateway.dropped("ecn-not-capable")? > refused, "nothing was dropped as ecn-not-capable");
     Ok(())
@@ -89,7 +101,8 @@ mod tests {
     #[test]
     fn marks_are_read_by_their_name() {
         let text = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InOctets InCEPkts X\nIpExt: 9 17 3\n";
-        assert_eq!(congested(text), Some(17));
-        assert_eq!(congested("IpExt: InOctets\nIpExt: 9\n"), None);
+        assert_eq!(congested(text, ""), Some(17));
+        assert_eq!(congested(text, "Ip6InECT0Pkts   \t2\nIp6InCEPkts     \t4\n"), Some(21));
+        assert_eq!(congested("IpExt: InOctets\nIpExt: 9\n", ""), None);
     }
 }

@@ -1,8 +1,10 @@
-//! A Linux kernel's own tunnels as judge of Polder's: GRE in a guest (`gre`), VXLAN in a namespace (`vxlan`).
+//! A Linux kernel's own tunnels as judge of Polder's: GRE in a guest (`gre`), VXLAN in a namespace (`vxlan`), IP in IP in a
+//! guest (`ip_in_ip`).
 //!
 //! ```text
 //!  a namespace                                     a guest, or another namespace
-//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── gretap, ip6gretap, gre, ip6gre, or vxlan
+//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── gretap, ip6gretap, gre, ip6gre, ipip,
+//!                                                 sit, or vxlan
 //! ```
 //!
 //! Several tunnels run at once. What an honest encapsulator must pass, a broken one must fail: the wire spoils what
@@ -12,11 +14,14 @@
 mod checks;
 mod drops;
 mod gre;
+mod guest;
+mod ip_in_ip;
 mod outer;
 mod vxlan;
 mod wire;
 
 use crate::examination::{Fault, Verdict, finding};
+use guest::InGuest;
 use outer::Outer;
 use polder_testbed::command;
 use polder_testbed::peers::gateway::Gateway;
@@ -31,6 +36,10 @@ pub enum Kind {
     Gre,
     /// VXLAN, judged by this machine's kernel.
     Vxlan,
+    /// IPv4 in IPv4 (RFC 2003), judged by Debian's kernel in a guest.
+    Ipip,
+    /// IPv6 in IPv4 (RFC 4213), judged by Debian's kernel in a guest.
+    Sit,
 }
 
 impl Kind {
@@ -40,8 +49,10 @@ impl Kind {
     /// The missing program or privilege, and how to get it.
     pub fn available(self) -> anyhow::Result<()> {
         match self {
-            Self::Gre => gre::available().map(drop),
+            Self::Gre => guest::available(gre::Kernel::MODULES).map(drop),
             Self::Vxlan => vxlan::available(),
+            Self::Ipip => guest::available(ip_in_ip::Ipip::MODULES).map(drop),
+            Self::Sit => guest::available(ip_in_ip::Sit::MODULES).map(drop),
         }
     }
 
@@ -52,13 +63,17 @@ impl Kind {
     pub fn examine(self, program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         self.available()?;
         match self {
-            Self::Gre => {
-                let verdict = Verdict::begin(gre::available()?.version());
-                examine(verdict, says, |topology| gre::Kernel::begin(topology, program))
-            }
+            Self::Gre => in_guest::<gre::Kernel>(program, says),
             Self::Vxlan => examine(Verdict::begin(""), says, vxlan::Kernel::begin),
+            Self::Ipip => in_guest::<ip_in_ip::Ipip>(program, says),
+            Self::Sit => in_guest::<ip_in_ip::Sit>(program, says),
         }
     }
+}
+
+fn in_guest<E: InGuest>(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+    let verdict = Verdict::begin(guest::available(E::MODULES)?.version());
+    examine(verdict, says, |topology| guest::begin::<E>(topology, program))
 }
 
 /// Encapsulation, with the kernel that has the other ends of its tunnels.
@@ -69,7 +84,7 @@ trait Encapsulation: Sized + 'static {
     type Fault: Faulty;
 
     /// Every fault.
-    const FAULTS: &'static [Self::Fault];
+    fn faults() -> Vec<Self::Fault>;
 
     /// Every tunnel.
     fn tunnels() -> Vec<&'static Self::Tunnel>;
@@ -80,8 +95,14 @@ trait Encapsulation: Sized + 'static {
     /// Tunnels in each of which a fault has to be found.
     fn tunnels_of(fault: Self::Fault) -> Vec<&'static Self::Tunnel>;
 
-    /// Checks that find a broken encapsulator, those with the kernel's verdict first.
-    fn telling(tunnel: &Self::Tunnel) -> &'static [Check<Self>];
+    /// Checks one of which has to find a fault, those with the kernel's verdict first.
+    fn telling(fault: Self::Fault, tunnel: &Self::Tunnel) -> Vec<Check<Self>>;
+
+    /// Gives Polder a fault, or takes it away.
+    fn set_fault(judge: &mut Judge<Self>, fault: Option<Self::Fault>) -> anyhow::Result<()> {
+        judge.wire.ways().fault = fault;
+        Ok(())
+    }
 
     /// Pings until the first answer: both ends have to find their neighbours.
     fn reaches(judge: &mut Judge<Self>, tunnel: &Self::Tunnel) -> anyhow::Result<()>;
@@ -152,8 +173,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
     }
 
     fn apply(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
-        judge.wire.ways().fault = Some(self.0);
-        Ok(())
+        E::set_fault(judge, Some(self.0))
     }
 
     /// In each of the tunnels one check that fails is enough.
@@ -161,7 +181,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
         let mut found = Vec::new();
         for tunnel in E::tunnels_of(self.0) {
             judge.wire.forget();
-            found.push(finding(E::telling(tunnel), |check| check(judge, tunnel))?);
+            found.push(finding(&E::telling(self.0, tunnel), |check| check(judge, tunnel))?);
         }
         let found = found.into_iter().collect::<Option<Vec<_>>>();
         Ok(found.map(|found| found.join(", ")))
@@ -169,7 +189,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
 
     /// Takes the fault from the wire, and waits until the tunnels carry again.
     fn remove(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
-        judge.wire.ways().fault = None;
+        E::set_fault(judge, None)?;
         E::tunnels_of(self.0).into_iter().try_for_each(|tunnel| E::reaches(judge, tunnel))
     }
 }
@@ -190,7 +210,7 @@ fn examine<E: Encapsulation>(
     }
     says("packets that are to be dropped");
     E::refusals(&mut judge, &mut verdict)?;
-    let faults = E::FAULTS.iter().copied().map(Broken::<E>).collect::<Vec<_>>();
+    let faults = E::faults().into_iter().map(Broken::<E>).collect::<Vec<_>>();
     verdict.look_for(&faults, &mut judge, says)?;
     let conserved = judge.gateway.balances();
     verdict.note("every packet is accounted for", conserved);

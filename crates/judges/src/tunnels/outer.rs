@@ -142,6 +142,18 @@ impl Outer {
         frame.get(at..at + length).is_some_and(|source| source == octets)
     }
 
+    /// Lets a later fragment begin eight bytes too late.
+    pub(super) fn delay_fragment(&self, frame: &mut [u8]) {
+        if self.offset == 0 {
+            return;
+        }
+        let place = self.fragment_header.map_or(20, |header| header + 2);
+        let step = if self.v6 { 8 } else { 1 };
+        let word = u16::from_be_bytes([frame[place], frame[place + 1]]).wrapping_add(step);
+        frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
+        self.repair(frame);
+    }
+
     /// A whole IPv6 packet in two fragments, as its sender would cut it behind `room` bytes of
     /// payload; `None` when it is not long enough.
     pub(super) fn cut(&self, frame: &[u8], room: usize) -> Option<[Vec<u8>; 2]> {
@@ -173,6 +185,46 @@ pub(super) fn ecn(frame: &[u8], inner: (u16, usize)) -> Option<u8> {
         (0x0800, start) => Some(frame.get(start + 1)? & 3),
         (0x86dd, start) => Some(frame.get(start + 1)? >> 4 & 3),
         _ => None,
+    }
+}
+
+/// Time to live or hop limit inside, if it is IP.
+pub(super) fn ttl_inside(frame: &[u8], inner: Option<(u16, usize)>) -> Option<u8> {
+    match inner? {
+        (0x0800, start) => frame.get(start + 8).copied(),
+        (0x86dd, start) => frame.get(start + 7).copied(),
+        _ => None,
+    }
+}
+
+/// True if the packet inside is a fragment.
+pub(super) fn is_cut(frame: &[u8], inner: Option<(u16, usize)>) -> bool {
+    match inner {
+        Some((0x0800, start)) => u16_at(frame, start + 6).is_some_and(|word| word & 0x3fff != 0),
+        Some((0x86dd, start)) => frame.get(start + 6) == Some(&FRAGMENT),
+        Some(_) | None => false,
+    }
+}
+
+/// True if the packet inside is an echo of either family, whole.
+pub(super) fn is_echo(frame: &[u8], inner: Option<(u16, usize)>) -> bool {
+    let (protocol, kinds) = match inner {
+        Some((0x0800, start)) => (frame.get(start + 9) == Some(&1), (start + 20, [0, 8])),
+        Some((0x86dd, start)) => (frame.get(start + 6) == Some(&58), (start + 40, [128, 129])),
+        Some(_) | None => return false,
+    };
+    protocol && !is_cut(frame, inner) && frame.get(kinds.0).is_some_and(|kind| kinds.1.contains(kind))
+}
+
+/// Takes back one hop that the packet inside has been counted.
+pub(super) fn give_hop_back(frame: &mut [u8], (protocol, start): (u16, usize)) {
+    if protocol == 0x0800 && frame.len() >= start + 20 {
+        frame[start + 8] = frame[start + 8].wrapping_add(1);
+        frame[start + 10..start + 12].fill(0);
+        let checksum = !sum(&frame[start..start + 20]);
+        frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+    } else if let Some(hops) = frame.get_mut(start + 7) {
+        *hops = hops.wrapping_add(1);
     }
 }
 

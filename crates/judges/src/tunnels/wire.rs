@@ -46,6 +46,11 @@ pub(super) trait Faulty: Copy + Send + 'static {
         vec![frame]
     }
 
+    /// Frame of the kernel's end as a broken Polder hears it; `None` if it does not.
+    fn heard(self, frame: Vec<u8>, _outer: Option<&Outer>) -> Option<Vec<u8>> {
+        Some(frame)
+    }
+
     /// Packet of the kernel as a relaying replicator sends it on, if this is that fault.
     fn relayed(self, _frame: &[u8], _outer: &Outer, _stations: &Stations) -> Option<Vec<u8>> {
         None
@@ -152,7 +157,8 @@ impl<F: Faulty> Wire<F> {
 
     /// Sends a frame to Polder as if the kernel had.
     pub(super) fn inject(&self, frame: &[u8]) -> anyhow::Result<()> {
-        self.shared.polder.send(frame).context("cannot send by the wire")
+        let fault = self.ways().fault;
+        self.shared.hears(fault, frame.to_vec()).context("cannot send by the wire")
     }
 }
 
@@ -192,9 +198,18 @@ impl<F: Faulty> Shared<F> {
         ways.note(From::Kernel, &frame);
         let parts = outer.filter(|_| ways.cuts).and_then(|outer| outer.cut(&frame, CUT_BEHIND));
         for part in parts.iter().flatten().chain(parts.is_none().then_some(&frame)) {
-            let _ = self.polder.send(part);
+            let _ = self.hears(ways.fault, part.clone());
         }
         relayed.iter().for_each(|relayed| self.arrives(&mut ways, relayed));
+    }
+
+    /// Lets a frame arrive at Polder.
+    fn hears(&self, fault: Option<F>, frame: Vec<u8>) -> rustix::io::Result<()> {
+        let heard = match fault {
+            Some(fault) => fault.heard(frame.clone(), F::read(&frame).as_ref()),
+            None => Some(frame),
+        };
+        heard.map_or(Ok(()), |frame| self.polder.send(&frame))
     }
 
     fn pass_polders(&self, mut frame: Vec<u8>) {
@@ -223,6 +238,11 @@ impl<F: Faulty> Shared<F> {
 }
 
 impl<F> Ways<F> {
+    /// True if Polder has a fault at present.
+    pub(super) fn is_broken(&self) -> bool {
+        self.fault.is_some()
+    }
+
     fn note(&mut self, from: From, frame: &[u8]) {
         if self.seen.len() < MOST_SEEN {
             self.seen.push((from, frame.to_vec()));

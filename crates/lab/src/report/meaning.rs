@@ -23,6 +23,7 @@ const PAGES: &[(&str, &str)] = &[
     ("lan78xx-kernel", include_str!("../../../../docs/measurements/lan78xx-kernel.md")),
     ("judge-gre", include_str!("../../../../docs/measurements/judge-gre.md")),
     ("judge-vxlan", include_str!("../../../../docs/measurements/judge-vxlan.md")),
+    ("judge-tunnels", include_str!("../../../../docs/measurements/judge-tunnels.md")),
     ("e1000", include_str!("../../../../docs/measurements/e1000.md")),
     ("differential", include_str!("../../../../docs/measurements/differential.md")),
     ("selftests", include_str!("../../../../docs/measurements/selftests.md")),

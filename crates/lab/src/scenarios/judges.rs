@@ -84,6 +84,66 @@ static SINGLE: [Single; 3] = [
     },
 ];
 
+/// Row of the faults of all kinds of tunnels.
+const TUNNEL_FAULTS: &str = "judge_tunnels.mutants_caught";
+
+/// Judge of one kind of tunnel, with the place of the kernel that judges.
+macro_rules! tunnel {
+    ($word:literal, $kind:expr, $place:expr) => {
+        Judge {
+            rows: [
+                concat!("judge_tunnels.", $word, ".checks_passed"),
+                concat!("judge_tunnels.", $word, ".checks_failed"),
+                TUNNEL_FAULTS,
+            ],
+            places: &[("the gateway", "process in a namespace"), $place],
+            available: || $kind.available(),
+            examine: |program, says| $kind.examine(program, says),
+        }
+    };
+}
+
+/// Every kind of tunnel.
+const TUNNELS_OF_KINDS: [Judge; 4] = [
+    tunnel!("gre", Kind::Gre, ("the guest", "emulated processor")),
+    tunnel!("vxlan", Kind::Vxlan, ("the kernel's end", "this machine's kernel in a namespace")),
+    tunnel!("ipip", Kind::Ipip, ("the guest", "emulated processor")),
+    tunnel!("sit", Kind::Sit, ("the guest", "emulated processor")),
+];
+
+const TUNNEL_PROMISES: &[Promise] = &{
+    let mut all = [promises(TUNNELS_OF_KINDS[0].rows, [Goal::None, Goal::Value(84.0)])[2]; 9];
+    let mut at = 0;
+    while at < 8 {
+        all[at] = promises(TUNNELS_OF_KINDS[at / 2].rows, [Goal::None, Goal::None])[at % 2];
+        at += 1;
+    }
+    all
+};
+
+/// Judges of all kinds of tunnels, and the number of faults that they find together.
+pub(super) const TUNNELS: Scenario = Scenario {
+    name: "judge-tunnels",
+    about: "a Linux kernel's GRE, VXLAN, IPIP and SIT judge Polder's",
+    needs_root: true,
+    promises: TUNNEL_PROMISES,
+    measure: |run| {
+        let mut verdicts = Vec::new();
+        for judge in &TUNNELS_OF_KINDS {
+            let [passed, failed, _] = judge.rows;
+            let verdict = judge.verdict(run, &[passed, failed])?;
+            verdict.iter().for_each(|verdict| record(run, passed, failed, verdict));
+            verdicts.extend(verdict);
+        }
+        if verdicts.len() == TUNNELS_OF_KINDS.len() {
+            record_faults(run, TUNNEL_FAULTS, &verdicts);
+        } else {
+            run.skip(&[TUNNEL_FAULTS], "not every kind of tunnel was judged");
+        }
+        Ok(())
+    },
+};
+
 /// Scenarios of the judges of the table.
 pub(super) const LAN78XX: Scenario = scenario::<0>();
 pub(super) const GRE: Scenario = scenario::<1>();

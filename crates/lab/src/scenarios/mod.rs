@@ -75,6 +75,7 @@ pub const ALL: &[Scenario] = &[
     judges::LAN78XX,
     judges::GRE,
     judges::VXLAN,
+    judges::TUNNELS,
     e1000::SCENARIO,
     differential::SCENARIO,
     selftests::SCENARIO,

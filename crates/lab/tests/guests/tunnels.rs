@@ -1,5 +1,5 @@
-//! A kernel's own tunnels examine Polder's: an honest one passes, broken ones do not. GRE is judged in a guest, VXLAN by this
-//! machine's kernel.
+//! A kernel's own tunnels examine Polder's: an honest one passes, broken ones do not. GRE and IP in IP are judged in a guest,
+//! VXLAN by this machine's kernel.
 
 use crate::{judged, program};
 use polder_judges::tunnels::Kind;
@@ -14,4 +14,16 @@ fn the_kernel_judges_tunnels() {
 fn the_kernel_judges_vxlan() {
     let examine = |says: &dyn Fn(&str)| Kind::Vxlan.examine(program(), says);
     judged("the_kernel_judges_vxlan", Kind::Vxlan.available(), examine, [80, 13]);
+}
+
+#[test]
+fn the_kernel_judges_ipip() {
+    let examine = |says: &dyn Fn(&str)| Kind::Ipip.examine(program(), says);
+    judged("the_kernel_judges_ipip", Kind::Ipip.available(), examine, [61, 30]);
+}
+
+#[test]
+fn the_kernel_judges_sit() {
+    let examine = |says: &dyn Fn(&str)| Kind::Sit.examine(program(), says);
+    judged("the_kernel_judges_sit", Kind::Sit.available(), examine, [58, 29]);
 }

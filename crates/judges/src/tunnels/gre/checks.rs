@@ -2,32 +2,23 @@
 
 use super::header::{CHECKSUM, ETHERNET_INSIDE, KEY, SEQUENCE};
 use super::{Check, Judge, Tunnel};
+use crate::tunnels::Tunnel as _;
 use crate::tunnels::checks::{capable, congestion_in, congestion_out, some_pings, too_long};
-use crate::tunnels::outer::{Outer, ecn};
+use crate::tunnels::guest::{Linked as _, counter, no_errors, reaches, tcp, time_exceeded};
+use crate::tunnels::outer::{Outer, ecn, is_cut, is_echo, ttl_inside};
 use crate::tunnels::wire::From;
-use crate::tunnels::{Encapsulation as _, Tunnel as _};
 use anyhow::{Context as _, ensure};
-use polder_testbed::guest::agent::Request;
-use polder_testbed::{clock, interrupt};
-use std::time::Duration;
 
 /// Payloads of pings: the shortest, odd ones, the longest that fit whole, and those that have to be cut
 /// inside or outside.
 const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 1434, 1472, 4001];
-/// Bytes of one TCP connection.
-const TCP_BYTES: &str = "1M";
-/// Time for which the first packet may take to get through.
-const REACH: Duration = Duration::from_secs(15);
-/// Time limit for an operation of the guest that has to fail.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Every check, in the order in which they are made.
 pub(super) const ALL: [Check; 9] = [
     ("the other end answers", reaches),
     ("pings of all sizes", ping_sizes),
     ("long packets into the tunnel", long_packets),
     ("outer fragments out of the tunnel", fragments),
-    ("TCP in both directions", tcp),
+    ("TCP in both directions", |judge, tunnel| tcp(judge, &tunnel.near())),
     ("congestion on the way in", congestion_in),
     ("congestion on the way out", congestion_out),
     ("headers on the wire", headers),
@@ -37,8 +28,8 @@ pub(super) const ALL: [Check; 9] = [
 /// Further checks of tunnels that carry packets.
 pub(super) const ROUTED: [Check; 5] = [
     ("pings of IPv6", pings_v6),
-    ("TCP over IPv6 in both directions", tcp_v6),
-    ("who is too long on the way hears of it", time_exceeded),
+    ("TCP over IPv6 in both directions", |judge, tunnel| tcp(judge, &tunnel.near_v6())),
+    ("who is too long on the way hears of it", too_long_on_the_way),
     ("who is too big hears of it", too_big),
     ("headers of IPv6 on the wire", headers),
 ];
@@ -51,20 +42,6 @@ pub(super) const TELLING: [Check; 5] = [
     ("the kernel counts no error", no_errors),
     ("headers on the wire", headers),
 ];
-
-/// Pings until the first answer: both ends have to find their neighbours.
-pub(super) fn reaches(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let end = clock::now() + REACH;
-    while let Err(error) = judge.far(&format!("ping -q -c 1 -W 1 {}", tunnel.near())) {
-        ensure!(clock::now() < end, "no answer to any ping: {error:#}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
-    // What came before that is nobody's fault.
-    judge.wire.forget();
-    let before = errors(judge, tunnel)?;
-    judge.kernel.baseline.insert(tunnel.number, before);
-    Ok(())
-}
 
 fn ping_sizes(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for size in PING_SIZES {
@@ -79,7 +56,7 @@ fn long_packets(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     // A router cuts what is inside, unless it has promised to carry it.
     let inside = tunnel.routed && !tunnel.promises;
     let is_cut = |(frame, outer): &(Vec<u8>, Outer)| match inside {
-        true => outer.inner_is_cut(frame),
+        true => is_cut(frame, outer.inner(frame)),
         false => !outer.is_whole(),
     };
     ensure!(judge.packets(From::Polder).iter().any(is_cut), "nothing was cut");
@@ -88,35 +65,15 @@ fn long_packets(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
 
 /// The guest fragments packets over IPv4; over IPv6, where it does not, the wire fragments in its place.
 fn fragments(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let before = reassembled(judge, tunnel)?;
+    let before = counter(judge, tunnel, "reassembled")?;
     judge.wire.ways().cuts = tunnel.v6;
     let size = if tunnel.v6 { 1000 } else { 1472 };
     let result = judge.far(&format!("ping -q -c 3 -i 0.02 -W 2 -M dont -s {size} {}", tunnel.near()));
     judge.wire.ways().cuts = false;
     result?;
-    let after = reassembled(judge, tunnel)?;
+    let after = counter(judge, tunnel, "reassembled")?;
     let is_cut = tunnel.v6 || tunnel.cuts;
     ensure!(!is_cut || after >= before + 3, "{before} packets were put together, then {after}");
-    Ok(())
-}
-
-/// Number of packets that the tunnel has put together.
-fn reassembled(judge: &Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
-    let shown = judge.gateway.show("tunnels")?;
-    let name = tunnel.interface();
-    let rows =
-        polder_testbed::peers::polder::find(&shown, "tunnels").and_then(|rows| rows.as_array()).cloned();
-    let rows = rows.context("`polder show tunnels` has no rows")?;
-    let row = rows.iter().find(|row| row.get("name").and_then(|own| own.as_str()) == Some(&name));
-    let count = row.and_then(|row| row.pointer("/counters/reassembled")).and_then(|count| count.as_u64());
-    count.context("`polder show tunnels` does not say what was put together")
-}
-
-fn tcp(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    for direction in ["", " -R"] {
-        let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.near());
-        judge.far(&line).with_context(|| format!("iperf3{direction}"))?;
-    }
     Ok(())
 }
 
@@ -133,20 +90,10 @@ fn pings_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     judge.near(&outside).map(drop)
 }
 
-fn tcp_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    for direction in ["", " -R"] {
-        let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.near_v6());
-        judge.far(&line).with_context(|| format!("iperf3{direction}"))?;
-    }
-    Ok(())
-}
-
 /// Both families, with the router's address inside as the sender.
-fn time_exceeded(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+fn too_long_on_the_way(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for (to, router) in [tunnel.near(), tunnel.near_v6()].iter().zip(tunnel.routers()) {
-        let said =
-            judge.kernel.guest.try_ask(&Request::run(&format!("ping -c 1 -W 2 -t 1 {to}")), PATIENCE)?.text;
-        ensure!(said.contains("xceeded") && said.contains(&router), "no word of {router}: {said}");
+        time_exceeded(judge, (to, &router))?;
     }
     Ok(())
 }
@@ -157,23 +104,6 @@ fn too_big(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
         let said = too_long(judge, size, &to)?;
         ensure!(said.contains("mtu") != tunnel.promises, "of {size} bytes it is said: {said}");
     }
-    Ok(())
-}
-
-/// The interface's own counters of refused packets.
-fn errors(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
-    let mut sum = 0;
-    for counter in ["rx_errors", "rx_crc_errors", "rx_fifo_errors", "rx_frame_errors", "rx_length_errors"] {
-        let path = format!("/sys/class/net/{}/statistics/{counter}", tunnel.interface());
-        sum += judge.kernel.read(&path)?.trim().parse::<u64>()?;
-    }
-    Ok(sum)
-}
-
-fn no_errors(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-    let before = judge.kernel.baseline.get(&tunnel.number).copied().unwrap_or(0);
-    let now = errors(judge, tunnel)?;
-    ensure!(now == before, "{} errors of {}", now - before, tunnel.interface());
     Ok(())
 }
 
@@ -194,7 +124,7 @@ fn headers(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
         if gre.key != tunnel.key || !outer.is_from(&frame, tunnel.ends()[0]) {
             continue;
         }
-        let inner_ttl = outer.inner_ttl(&frame).filter(|_| tunnel.inherits);
+        let inner_ttl = ttl_inside(&frame, outer.inner(&frame)).filter(|_| tunnel.inherits);
         ensure!(ttl == inner_ttl.unwrap_or(64), "a time to live of {ttl}");
         let flags = [(CHECKSUM, tunnel.checksum), (KEY, tunnel.key.is_some()), (SEQUENCE, tunnel.sequence)];
         let expected = flags.iter().filter(|(_, has)| *has).fold(0, |flags, (flag, _)| flags | flag);
@@ -207,9 +137,9 @@ fn headers(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
         };
         ensure!(gre.protocol == protocol, "the protocol type {:#06x}", gre.protocol);
         // The host's packets have met one router; what that says itself has met none.
-        let hops = outer.inner_ttl(&frame).filter(|_| tunnel.routed);
+        let hops = ttl_inside(&frame, outer.inner(&frame)).filter(|_| tunnel.routed);
         ensure!(hops.is_none_or(|hops| matches!(hops, 63 | 64 | 254 | 255)), "{hops:?} hops left inside");
-        if outer.inner_is_echo(&frame) && tunnel.routed {
+        if is_echo(&frame, outer.inner(&frame)) && tunnel.routed {
             ensure!(hops == Some(63), "an echo with {hops:?} hops left");
         }
         ensure!(outer.has_right_checksum(&frame), "a wrong GRE checksum");

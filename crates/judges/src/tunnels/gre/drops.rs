@@ -1,13 +1,14 @@
 //! Packets that Polder has to drop, and the expected drop reasons.
 
+use super::Judge;
 use super::header::{CHECKSUM, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
-use super::{Judge, checks};
 use crate::examination::Verdict;
 use crate::tunnels::Tunnel as _;
+use crate::tunnels::guest::{Linked as _, reaches, router_mac};
 use crate::tunnels::outer::{Outer, sum};
 use crate::tunnels::wire::From;
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use polder_testbed::traffic::raw::PacketSocket;
 use std::net::Ipv4Addr;
 
@@ -148,7 +149,7 @@ impl Judge {
 
     /// A packet of the guest's that came through the tunnel.
     fn packet_of(&mut self, tunnel: &Tunnel) -> anyhow::Result<(Vec<u8>, Outer)> {
-        checks::reaches(self, tunnel)?;
+        reaches(self, tunnel)?;
         self.far(&format!("ping -q -c 1 -W 2 -s 200 {}", tunnel.near()))?;
         let is_own = |(frame, outer): &(Vec<u8>, Outer)| {
             outer.v6 == tunnel.v6
@@ -160,20 +161,14 @@ impl Judge {
         found.context("no packet of the tunnel was seen")
     }
 
-    /// The router's link-layer address on the TAP of a tunnel of packets.
-    fn station(&self, tunnel: &Tunnel) -> anyhow::Result<Vec<u8>> {
-        let said = self.near(&format!("ip neighbour show 10.79.{}.1 dev {}", tunnel.number, tunnel.tap()))?;
-        let word = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1);
-        let octets = word.into_iter().flat_map(|word| word.split(':'));
-        let octets = octets.map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<Vec<_>, _>>()?;
-        ensure!(octets.len() == 6, "the host does not know the router: {said}");
-        Ok(octets)
-    }
-
     /// An outer packet of the tunnel, in a frame that the host sends into the tunnel.
     fn send_round(&self, tunnel: &Tunnel) -> anyhow::Result<()> {
         let socket = self.near.inside(|| PacketSocket::open(&tunnel.tap()))??;
-        let mut frame = if tunnel.routed { self.station(tunnel)? } else { vec![0xff; 6] };
+        let mut frame = if tunnel.routed {
+            router_mac(self, &format!("10.79.{}.1", tunnel.number))?
+        } else {
+            vec![0xff; 6]
+        };
         frame.extend([2, 0x70, 0x6f, 0, 0, 9]);
         let gre = if tunnel.routed { [0, 0, 0x08, 0x00] } else { [0, 0, 0x65, 0x58] };
         let [local, remote] = tunnel.ends();

@@ -2,7 +2,7 @@
 
 use super::header::{CHECKSUM, ETHERNET_INSIDE, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, Tunnel};
-use crate::tunnels::outer::{Outer, sum};
+use crate::tunnels::outer::{Outer, give_hop_back};
 use crate::tunnels::wire::Faulty;
 
 /// Change of an outer packet, where it applies to the packet.
@@ -54,7 +54,7 @@ pub(super) const FAULTS: &[Fault] = &[
         frame[field..field + 4].copy_from_slice(&[0, 0, 0, 1]);
         outer.seal_gre(frame);
     }),
-    fault("fragment-offset-wrong", |frame, outer| later_offset(frame, outer)),
+    fault("fragment-offset-wrong", |frame, outer| outer.delay_fragment(frame)),
     fault("missing-field", |frame, outer| {
         let Some(whole) = outer.without(frame, SEQUENCE).filter(|_| outer.offset == 0) else { return };
         let flags = frame[outer.payload];
@@ -68,14 +68,7 @@ pub(super) const FAULTS: &[Fault] = &[
     of_packets("link-header-inside", link_header),
     of_packets("time-to-live-not-counted", |frame, outer| {
         let Some((protocol, start)) = packet(frame, outer) else { return };
-        if protocol == 0x0800 && frame.len() >= start + 20 {
-            frame[start + 8] = frame[start + 8].wrapping_add(1);
-            frame[start + 10..start + 12].fill(0);
-            let checksum = !sum(&frame[start..start + 20]);
-            frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-        } else if let Some(hops) = frame.get_mut(start + 7) {
-            *hops = hops.wrapping_add(1);
-        }
+        give_hop_back(frame, (protocol, start));
         outer.seal_gre(frame);
     }),
 ];
@@ -123,16 +116,4 @@ fn link_header(frame: &mut Vec<u8>, outer: &Outer) {
     if let Some(longer) = Outer::read(frame, GRE) {
         longer.seal_gre(frame);
     }
-}
-
-/// Lets a later fragment begin eight bytes too late.
-fn later_offset(frame: &mut [u8], outer: &Outer) {
-    if outer.offset == 0 {
-        return;
-    }
-    let place = outer.fragment_header.map_or(20, |header| header + 2);
-    let step = if outer.v6 { 8 } else { 1 };
-    let word = u16::from_be_bytes([frame[place], frame[place + 1]]).wrapping_add(step);
-    frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
-    outer.set_end(frame, outer.end);
 }

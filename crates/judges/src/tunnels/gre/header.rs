@@ -88,39 +88,6 @@ impl Outer {
         }
         Some((gre.protocol, start))
     }
-
-    /// Time to live or hop limit inside, if it is IP.
-    pub(super) fn inner_ttl(&self, frame: &[u8]) -> Option<u8> {
-        match self.inner(frame)? {
-            (0x0800, start) => frame.get(start + 8).copied(),
-            (0x86dd, start) => frame.get(start + 7).copied(),
-            _ => None,
-        }
-    }
-
-    /// True if the payload is an echo of either family, whole.
-    pub(super) fn inner_is_echo(&self, frame: &[u8]) -> bool {
-        match self.inner(frame) {
-            Some((0x0800, start)) => {
-                frame.get(start + 9) == Some(&1)
-                    && !self.inner_is_cut(frame)
-                    && matches!(frame.get(start + 20), Some(0 | 8))
-            }
-            Some((0x86dd, start)) => {
-                frame.get(start + 6) == Some(&58) && matches!(frame.get(start + 40), Some(128 | 129))
-            }
-            Some(_) | None => false,
-        }
-    }
-
-    /// True if the payload is a fragment of IPv4.
-    pub(super) fn inner_is_cut(&self, frame: &[u8]) -> bool {
-        let word = match self.inner(frame) {
-            Some((0x0800, start)) => u16_at(frame, start + 6),
-            Some(_) | None => None,
-        };
-        word.is_some_and(|word| word & 0x3fff != 0)
-    }
 }
 
 #[cfg(test)]

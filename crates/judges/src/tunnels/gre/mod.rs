@@ -16,37 +16,11 @@ mod faults;
 mod header;
 mod tunnel;
 
-use super::wire::{Far, Wire};
-use super::{Encapsulation, lay};
-use crate::examination::{Need, Verdict, require};
-use anyhow::{Context as _, bail};
+use super::Encapsulation;
+use super::guest::{self, GuestEnd, InGuest};
+use crate::examination::Verdict;
 use faults::{FAULTS, Fault};
-use polder_testbed::command::{self, Running};
-use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel as GuestKernel, Model, Options};
-use polder_testbed::peers::gateway::Gateway;
-use polder_testbed::topology::Topology;
-use polder_testbed::traffic::raw::PacketSocket;
-use std::collections::BTreeMap;
-use std::net::UdpSocket;
-use std::path::Path;
-use std::time::Duration;
-use tunnel::{ENDS, PACKET_ENDS, TUNNELS, Tunnel};
-
-/// Modules of the guest.
-const MODULES: &[&str] = &["ip_gre", "ip6_gre"];
-/// Programs of the guest.
-const PROGRAMS: &[&str] = &["ip", "ping", "iperf3"];
-/// The guest's card.
-const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
-
-/// Fails where the examination cannot run.
-pub(super) fn available() -> anyhow::Result<GuestKernel> {
-    require(&[Need::Root, Need::Tap, Need::Ipv6, Need::Polder], &["ping", "iperf3", "ethtool", "ip", "ldd"])?;
-    let kernel = Guest::available()?;
-    kernel.with_dependencies(MODULES)?;
-    Ok(kernel)
-}
+use tunnel::{TUNNELS, Tunnel};
 
 /// Polder and a guest.
 type Judge = super::Judge<Kernel>;
@@ -54,65 +28,19 @@ type Judge = super::Judge<Kernel>;
 type Check = super::Check<Kernel>;
 
 /// The guest, whose kernel judges.
-pub(super) struct Kernel {
-    guest: Guest,
-    server: Running,
-    /// Errors of the guest's interfaces before they were examined, by the number of the tunnel.
-    baseline: BTreeMap<u8, u64>,
-}
+pub(super) struct Kernel(GuestEnd);
 
-impl Kernel {
-    pub(super) fn begin(topology: &mut Topology, program: &Path) -> anyhow::Result<Judge> {
-        let (near, air) = lay(topology)?;
-        for [v4, v6] in [ENDS, PACKET_ENDS] {
-            near.ip(&["address", "add", &format!("{}/24", v4[0]), "dev", "radio0"])?;
-            near.ip(&["address", "add", &format!("{}/64", v6[0]), "dev", "radio0", "nodad"])?;
-        }
-        let card = UdpSocket::bind(("127.0.0.1", 0)).context("no port for the guest's card")?;
-        // A port that is free now, and in all likelihood still is when the emulator asks for it.
-        let emulator = UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        card.connect(("127.0.0.1", emulator))?;
-        card.set_nonblocking(true)?;
-        let ours = card.local_addr()?.port();
-        let wire = Wire::lay(Far::Card(card), air.inside(|| PacketSocket::open("near"))??)?;
-        let options = Options {
-            program,
-            modules: MODULES,
-            spare_modules: &[],
-            programs: PROGRAMS,
-            memory_mib: 384,
-            processors: 1,
-            cards: &[Card { model: Model::E1000, mac: CARD, far_end: FarEnd::Datagrams { emulator, ours } }],
-            iommu: Iommu::None,
-        };
-        let guest = Guest::boot(&available()?, &options)?;
-        let gateway = Gateway::start(&near, topology.directory(), &configuration())?;
-        let server = Running::start("iperf3", near.command("iperf3").arg("-s"))?;
-        let kernel = Self { guest, server, baseline: BTreeMap::new() };
-        let mut judge = Judge { wire, near, gateway, kernel };
-        judge.settle()?;
-        Ok(judge)
+impl From<GuestEnd> for Kernel {
+    fn from(end: GuestEnd) -> Self {
+        Self(end)
     }
 }
 
-impl Judge {
-    /// Addresses and tunnels at both ends.
-    fn settle(&mut self) -> anyhow::Result<()> {
-        let guest = &mut self.kernel.guest;
-        for [v4, v6] in [ENDS, PACKET_ENDS] {
-            guest.run(&format!("ip address add {}/24 dev eth1", v4[1]))?;
-            guest.run(&format!("ip address add {}/64 dev eth1 nodad", v6[1]))?;
-        }
-        guest.run("ip link set eth1 up")?;
-        for tunnel in &TUNNELS {
-            for line in tunnel.host_commands() {
-                self.near(&line)?;
-            }
-            for line in tunnel.guest_commands() {
-                self.kernel.guest.run(&line)?;
-            }
-        }
-        Ok(())
+impl InGuest for Kernel {
+    const MODULES: &'static [&'static str] = &["ip_gre", "ip6_gre"];
+
+    fn guest(&mut self) -> &mut GuestEnd {
+        &mut self.0
     }
 }
 
@@ -120,7 +48,9 @@ impl Encapsulation for Kernel {
     type Tunnel = Tunnel;
     type Fault = Fault;
 
-    const FAULTS: &'static [Fault] = FAULTS;
+    fn faults() -> Vec<Fault> {
+        FAULTS.to_vec()
+    }
 
     fn tunnels() -> Vec<&'static Tunnel> {
         TUNNELS.iter().collect()
@@ -136,12 +66,12 @@ impl Encapsulation for Kernel {
         fault.tunnels.to_vec()
     }
 
-    fn telling(_: &Tunnel) -> &'static [Check] {
-        &checks::TELLING
+    fn telling(_: Fault, _: &Tunnel) -> Vec<Check> {
+        checks::TELLING.to_vec()
     }
 
     fn reaches(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
-        checks::reaches(judge, tunnel)
+        guest::reaches(judge, tunnel)
     }
 
     fn marks(_: &Tunnel) -> u64 {
@@ -153,26 +83,14 @@ impl Encapsulation for Kernel {
     }
 
     fn run(&mut self, line: &str) -> anyhow::Result<String> {
-        match self.guest.try_ask(&Request::run(line), Duration::from_secs(30))? {
-            Answer { ok: true, text } => Ok(text),
-            Answer { ok: false, text } => bail!("{}", command::last_lines(&text, 4)),
-        }
+        self.0.run(line)
     }
 
     fn read(&mut self, path: &str) -> anyhow::Result<String> {
-        self.guest.ask(&Request::Read(path.to_owned()))
+        self.0.read(path)
     }
 
-    fn end(mut self) -> anyhow::Result<()> {
-        self.server.stop()?;
-        self.guest.power_off()
+    fn end(self) -> anyhow::Result<()> {
+        self.0.end()
     }
-}
-
-/// The configuration: an underlay, and all tunnels.
-fn configuration() -> String {
-    let head =
-        "[router]\nroutes = \"static\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n"
-            .to_owned();
-    TUNNELS.iter().fold(head, |text, tunnel| text + &tunnel.configuration())
 }

@@ -1,6 +1,7 @@
 //! The tunnels of the examination: what they are at both ends.
 
 use crate::tunnels::Tunnel as _;
+use crate::tunnels::guest::Linked;
 use std::fmt::Write as _;
 
 /// The ends of tunnels of frames: Polder's, and the guest's.
@@ -110,40 +111,17 @@ impl crate::tunnels::Tunnel for Tunnel {
     }
 }
 
-impl Tunnel {
-    /// Its ends: Polder's, and the guest's.
-    pub(super) fn ends(&self) -> [&'static str; 2] {
+impl Linked for Tunnel {
+    fn ends(&self) -> [&'static str; 2] {
         let ends = if self.routed { PACKET_ENDS } else { ENDS };
         ends[usize::from(self.v6)]
     }
 
-    /// Addresses of IPv6, where packets are carried: the host's.
-    pub(super) fn near_v6(&self) -> String {
-        format!("fd79:{}::2", self.number)
-    }
-
-    /// The guest's.
-    pub(super) fn far_v6(&self) -> String {
-        format!("fd78:{}::2", self.number)
-    }
-
-    /// Polder's own addresses inside, where packets are carried.
-    pub(super) fn routers(&self) -> [String; 2] {
-        [format!("10.78.{}.3", self.number), format!("fd78:{}::3", self.number)]
-    }
-
-    /// The TAP in the namespace.
-    pub(super) fn tap(&self) -> String {
-        format!("h{}", self.number)
-    }
-
-    /// The guest's interface.
-    pub(super) fn interface(&self) -> String {
+    fn interface(&self) -> String {
         format!("t{}", self.number)
     }
 
-    /// Its part of Polder's configuration.
-    pub(super) fn configuration(&self) -> String {
+    fn configuration(&self) -> String {
         let Self { number, checksum, sequence, .. } = self;
         let [local, remote] = self.ends();
         let kind = if self.routed { "gre" } else { "gretap" };
@@ -180,8 +158,7 @@ impl Tunnel {
         text
     }
 
-    /// Commands for the host's end of the tunnel.
-    pub(super) fn host_commands(&self) -> Vec<String> {
+    fn host_commands(&self) -> Vec<String> {
         let (number, tap) = (self.number, self.tap());
         let mut lines = vec![format!("ip address add {}/24 dev {tap}", self.near())];
         if self.routed {
@@ -195,8 +172,7 @@ impl Tunnel {
         lines
     }
 
-    /// Commands for the guest's end of the tunnel.
-    pub(super) fn guest_commands(&self) -> Vec<String> {
+    fn guest_commands(&self) -> Vec<String> {
         let (number, interface) = (self.number, self.interface());
         let bits = if self.routed { 31 } else { 24 };
         let mut lines = vec![self.link(), format!("ip address add {}/{bits} dev {interface}", self.far())];
@@ -210,6 +186,28 @@ impl Tunnel {
             lines.push(format!("ip -6 route add fd79:{number}::/64 dev {interface}"));
         }
         lines
+    }
+}
+
+impl Tunnel {
+    /// Addresses of IPv6, where packets are carried: the host's.
+    pub(super) fn near_v6(&self) -> String {
+        format!("fd79:{}::2", self.number)
+    }
+
+    /// The guest's.
+    pub(super) fn far_v6(&self) -> String {
+        format!("fd78:{}::2", self.number)
+    }
+
+    /// Polder's own addresses inside, where packets are carried.
+    pub(super) fn routers(&self) -> [String; 2] {
+        [format!("10.78.{}.3", self.number), format!("fd78:{}::3", self.number)]
+    }
+
+    /// The TAP in the namespace.
+    pub(super) fn tap(&self) -> String {
+        format!("h{}", self.number)
     }
 
     /// Command that makes the guest's tunnel interface.

@@ -89,7 +89,9 @@ impl Encapsulation for Kernel {
     type Tunnel = Tunnel;
     type Fault = Fault;
 
-    const FAULTS: &'static [Fault] = FAULTS;
+    fn faults() -> Vec<Fault> {
+        FAULTS.to_vec()
+    }
 
     fn tunnels() -> Vec<&'static Tunnel> {
         TUNNELS.iter().chain([&SEVERAL]).collect()
@@ -103,8 +105,8 @@ impl Encapsulation for Kernel {
         vec![fault.tunnel]
     }
 
-    fn telling(tunnel: &Tunnel) -> &'static [Check] {
-        if tunnel.is_several() { &remotes::TELLING } else { &checks::TELLING }
+    fn telling(_: Fault, tunnel: &Tunnel) -> Vec<Check> {
+        if tunnel.is_several() { remotes::TELLING.to_vec() } else { checks::TELLING.to_vec() }
     }
 
     fn reaches(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
