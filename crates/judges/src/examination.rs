@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, ensure};
 use polder_testbed::peers::polder;
+use polder_testbed::skip::skip;
 use polder_testbed::topology::is_root;
 use polder_testbed::{clock, command, interrupt};
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,52 @@ use std::time::Duration;
 /// Check on a testbed: a name, and a question that fails.
 pub(crate) type Check<B> = (&'static str, fn(&mut B) -> anyhow::Result<()>);
 
+/// Names of the checks and faults of an examination, made of the tables that it goes by.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    checks: Vec<String>,
+    faults: Vec<String>,
+}
+
+impl Plan {
+    /// Checks of a subject besides.
+    pub(crate) fn checks<'c, Q: 'c>(
+        mut self,
+        subject: &str,
+        checks: impl IntoIterator<Item = &'c (&'static str, Q)>,
+    ) -> Self {
+        self.checks.extend(checks.into_iter().map(|(name, _)| full_name(subject, name)));
+        self
+    }
+
+    /// Checks of these names besides.
+    pub(crate) fn named<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.checks.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Faults besides.
+    pub(crate) fn faults<'f, B, F: Fault<B> + 'f>(self, faults: impl IntoIterator<Item = &'f F>) -> Self {
+        self.faults_named(faults.into_iter().map(Fault::name))
+    }
+
+    /// Faults of these names besides.
+    pub(crate) fn faults_named<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.faults.extend(names.into_iter().map(Into::into));
+        self
+    }
+}
+
+/// Name of a check of a subject.
+pub(crate) fn full_name(subject: &str, check: &str) -> String {
+    if subject.is_empty() { check.to_owned() } else { format!("{subject}: {check}") }
+}
+
 /// Result of an examination.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
+    /// Names that have to be in the lists below.
+    plan: Plan,
     /// Checks that the honest subject passed.
     pub passed: Vec<String>,
     /// Checks that it failed, with the reasons.
@@ -25,6 +69,8 @@ pub struct Verdict {
     pub caught: Vec<String>,
     /// Faults that no check found.
     pub missed: Vec<String>,
+    /// Numbers that passed checks have measured, in words.
+    pub measured: Vec<String>,
     /// Measured throughput in Mbit/s, by direction.
     pub mbit: Vec<(String, f64)>,
     /// Duration of each part, the start of the testbed included.
@@ -37,8 +83,8 @@ pub struct Verdict {
 
 impl Verdict {
     /// Begins an examination by a kernel of that version.
-    pub(crate) fn begin(kernel: &str) -> Self {
-        Self { kernel: kernel.to_owned(), since: clock::now(), ..Self::default() }
+    pub(crate) fn begin(kernel: &str, plan: Plan) -> Self {
+        Self { kernel: kernel.to_owned(), since: clock::now(), plan, ..Self::default() }
     }
 
     /// Duration of the whole examination.
@@ -46,17 +92,27 @@ impl Verdict {
         self.took.iter().map(|(_, time)| *time).sum()
     }
 
-    /// Fails unless every check was passed and every fault found, at least so many of each.
+    /// Fails unless every check of the tables was passed, or skipped, and every fault of the tables was found. Skipped checks
+    /// are logged as skipped.
     ///
     /// # Errors
-    /// Failed checks, missed faults, and the numbers.
-    pub fn require(&self, passed: usize, caught: usize) -> anyhow::Result<()> {
+    /// Failed checks, missed faults, and names that were not met or that no table has.
+    pub fn require(&self) -> anyhow::Result<()> {
+        for line in &self.skipped {
+            let (name, reason) = line.split_once(": ").unwrap_or((line, ""));
+            skip(name, reason);
+        }
+        self.is_complete()
+    }
+
+    fn is_complete(&self) -> anyhow::Result<()> {
         ensure!(self.failed.is_empty(), "failed: {:#?}", self.failed);
         ensure!(self.missed.is_empty(), "faults that no check found: {:#?}", self.missed);
-        let found = (self.passed.len(), self.caught.len());
-        let is_enough = found.0 >= passed && found.1 >= caught;
-        ensure!(is_enough, "{found:?} checks passed and faults found; {passed} and {caught} wanted");
-        Ok(())
+        let Plan { checks, faults } = &self.plan;
+        ensure!(!checks.is_empty() || !faults.is_empty(), "the examination has neither checks nor faults");
+        let met = [&self.passed, &self.skipped].into_iter().flatten().collect::<Vec<_>>();
+        differs("checks", checks, &met)?;
+        differs("faults", faults, &self.caught.iter().collect::<Vec<_>>())
     }
 
     /// Notes the end of a part.
@@ -106,8 +162,7 @@ impl Verdict {
     ) -> anyhow::Result<()> {
         for &(name, question) in checks {
             says(name);
-            let name = if subject.is_empty() { name.to_owned() } else { format!("{subject}: {name}") };
-            self.check(&name, || ask(question))?;
+            self.check(&full_name(subject, name), || ask(question))?;
         }
         Ok(())
     }
@@ -130,6 +185,20 @@ impl Verdict {
         }
         Ok(())
     }
+}
+
+/// Fails unless each name begins an entry, alone or in front of a colon, and each entry begins with a name.
+fn differs(what: &str, names: &[String], entries: &[&String]) -> anyhow::Result<()> {
+    let is_of = |entry: &str, name: &String| {
+        entry.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    };
+    let absent = names.iter().filter(|name| !entries.iter().any(|entry| is_of(entry, name)));
+    let absent = absent.collect::<Vec<_>>();
+    ensure!(absent.is_empty(), "{what} of which nothing is known: {absent:#?}");
+    let strange = entries.iter().filter(|entry| !names.iter().any(|name| is_of(entry, name)));
+    let strange = strange.collect::<Vec<_>>();
+    ensure!(strange.is_empty(), "{what} that no table has: {strange:#?}");
+    Ok(())
 }
 
 /// Fault of the subject on a testbed.
@@ -276,19 +345,42 @@ mod tests {
         }
     }
 
+    const MUTANTS: [Mutant<()>; 2] = [Mutant("is silent", "answers", ()), Mutant("is quiet", "exists", ())];
+
+    fn examine(mutants: &[Mutant<()>], checks: usize) -> Verdict {
+        let mut bed = Bed(None);
+        let plan = Plan::default().checks("honest", &bed.checks()).faults::<Bed, _>(&MUTANTS[..1]);
+        let mut verdict = Verdict::begin("6.1", plan);
+        verdict.hold("honest", &bed.checks()[..checks], &|_| {}, |ask| ask(&mut bed)).unwrap();
+        verdict.look_for(mutants, &mut bed, &|_| {}).unwrap();
+        assert!(bed.0.is_none());
+        verdict
+    }
+
     #[test]
     fn a_fault_is_found_by_its_check_alone() {
-        let (mut bed, mut verdict) = (Bed(None), Verdict::begin("6.1"));
-        verdict.hold("honest", &bed.checks(), &|_| {}, |ask| ask(&mut bed)).unwrap();
+        let verdict = examine(&MUTANTS, 2);
         assert_eq!(verdict.passed, ["honest: exists", "honest: answers"]);
-        let mutants = [Mutant("is silent", "answers", ()), Mutant("is quiet", "exists", ())];
-        verdict.look_for(&mutants, &mut bed, &|_| {}).unwrap();
         assert_eq!(verdict.caught, ["a subject that is silent: answers (silence)"]);
         assert_eq!(verdict.missed, ["a subject that is quiet"]);
-        assert!(bed.0.is_none() && verdict.took.len() == 4);
-        assert!(verdict.require(2, 1).is_err());
-        verdict.missed.clear();
-        verdict.require(2, 1).unwrap();
-        assert!(verdict.require(3, 1).is_err());
+        assert!(verdict.took.len() == 4 && verdict.is_complete().is_err());
+    }
+
+    #[test]
+    fn every_name_of_the_tables_is_wanted_and_no_other() {
+        examine(&MUTANTS[..1], 2).is_complete().unwrap();
+        let without = [examine(&MUTANTS[..1], 1), examine(&[], 2)];
+        let told = without.map(|verdict| verdict.is_complete().unwrap_err().to_string());
+        assert!(
+            told[0].contains("honest: answers") && told[1].contains("a subject that is silent"),
+            "{told:?}"
+        );
+        let mut other = examine(&MUTANTS[..1], 2);
+        other.passed.push("honest: existsn't".to_owned());
+        assert!(other.is_complete().unwrap_err().to_string().contains("that no table has"));
+        let mut other = examine(&MUTANTS[..1], 1);
+        other.skipped.push("honest: answers: no reason".to_owned());
+        other.is_complete().unwrap();
+        assert!(Verdict::begin("", Plan::default()).is_complete().is_err());
     }
 }

@@ -7,7 +7,7 @@ mod bench;
 mod checks;
 mod mutants;
 
-use crate::examination::{Mutant, Verdict, finding};
+use crate::examination::{Mutant, Plan, Verdict, finding};
 use anyhow::Context as _;
 use bench::Bench;
 use checks::CHECKS;
@@ -33,21 +33,20 @@ pub fn available() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes every check with the program `polder`. Names of passed checks are followed by their numbers, if they have any.
+/// Makes every check with the program `polder`.
 ///
 /// # Errors
 /// When there are no tools.
 pub fn examine(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let tools = available()?;
-    let mut verdict = Verdict::begin("");
+    let mut verdict = Verdict::begin("", Plan::default().checks("", CHECKS));
     for (name, ask) in CHECKS {
         says(name);
         let outcome = Bench::lay(polder, &tools, None, is_quick).and_then(|mut bench| ask(&mut bench));
-        let passed = match outcome.as_deref() {
-            Ok("") | Err(_) => (*name).to_owned(),
-            Ok(numbers) => format!("{name}: {numbers}"),
-        };
-        verdict.note(&passed, outcome.map(drop));
+        if let Some(numbers) = outcome.as_deref().ok().filter(|numbers| !numbers.is_empty()) {
+            verdict.measured.push(format!("{name}: {numbers}"));
+        }
+        verdict.note(name, outcome.map(drop));
     }
     Ok(verdict)
 }
@@ -58,7 +57,8 @@ pub fn examine(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Re
 /// When the namespaces cannot be made.
 pub fn look_for_mutants(polder: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let tools = available()?;
-    let mut verdict = Verdict::begin("");
+    let faults = MUTANTS.iter().map(|mutant| mutant.0);
+    let mut verdict = Verdict::begin("", Plan::default().faults_named(faults));
     for Mutant(name, wanted, script) in MUTANTS {
         says(name);
         let check = CHECKS.iter().find(|(name, _)| name == wanted);

@@ -14,7 +14,7 @@ mod twin;
 mod view;
 mod watch;
 
-use crate::examination::{Need, Verdict, require};
+use crate::examination::{Need, Plan, Verdict, require};
 use cases::Case;
 use compare::Judgement;
 use polder_testbed::topology::Topology;
@@ -71,7 +71,9 @@ pub fn available() -> anyhow::Result<()> {
 /// When the comparison itself cannot be made; differences are in the verdict.
 pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Comparison> {
     available()?;
-    let mut faults = Verdict::begin("");
+    let plan = Plan::default().faults_named(mutants::FAULTS.iter().map(|fault| fault.name));
+    let plan = plan.faults_named(mutants::DEFECTS.iter().map(|defect| defect.name));
+    let mut faults = Verdict::begin("", plan);
     let mut topology = Topology::new()?;
     says("laying two networks");
     let kernel = Twin::lay(&mut topology, "kernel")?;

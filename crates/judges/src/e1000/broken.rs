@@ -124,6 +124,15 @@ const MUTANTS: &[Mutant<Deed>] = &[
     Mutant("claims the last release", "release gives them back to e1000", Deed::Claims("release", BACK)),
 ];
 
+fn fault_name(misdeed: &str) -> String {
+    format!("one that {misdeed}")
+}
+
+/// Names of all broken gateways.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    MUTANTS.iter().map(|mutant| fault_name(mutant.0))
+}
+
 /// Gives each broken gateway the check that has to find it, once a stand-in without a fault has passed.
 pub(super) fn look_for_all(
     judge: &mut Judge,
@@ -140,9 +149,7 @@ pub(super) fn look_for_all(
             let found = look_for(judge, number, mutant);
             interrupt::check()?;
             match found {
-                Ok(error) => {
-                    verdict.conclude(&format!("one that {name}"), Some(format!("{check}: {error:#}")))
-                }
+                Ok(error) => verdict.conclude(&fault_name(name), Some(format!("{check}: {error:#}"))),
                 Err(error) => verdict.conclude(&format!("{name}: {error:#}"), None),
             }
         }

@@ -7,7 +7,7 @@ use super::broken;
 use super::kernel;
 use super::pair::{FAR, FILE, MACS, POLDER, Pair, START};
 use super::refused::MACHINES;
-use crate::examination::Verdict;
+use crate::examination::{Plan, Verdict};
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::command::{self, Running};
 use polder_testbed::guest::Iommu;
@@ -47,7 +47,9 @@ const EEPROM: &str = "an EEPROM with a wrong checksum";
 /// # Errors
 /// When the examination itself cannot be held; what the gateway does wrong is in the verdict.
 pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
-    let mut verdict = Verdict::begin("");
+    let names = CHECKS.iter().map(|check| check.name).chain(MACHINES.iter().map(|machine| machine.name));
+    let plan = Plan::default().named(names.chain([EEPROM])).faults_named(broken::names());
+    let mut verdict = Verdict::begin("", plan);
     says("starting the guest");
     let pair = Pair::boot(program, Iommu::Translating)?;
     for (far, address) in pair.far.iter().zip([WAN, LAN]) {
@@ -63,7 +65,7 @@ pub fn examine_in_guest(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<V
             break;
         }
     }
-    verdict.passed.append(&mut judge.rates);
+    verdict.measured.append(&mut judge.rates);
     if verdict.failed.is_empty() {
         broken::look_for_all(&mut judge, &mut verdict, says)?;
     }

@@ -4,7 +4,7 @@ use super::bench::Bench;
 use super::checks::CHECKS;
 use super::machine::{Chip, GUARD, QEMU};
 use super::mutants::{Fault, MUTANTS};
-use crate::examination::{Check, Testbed, Verdict, require};
+use crate::examination::{Check, Plan, Testbed, Verdict, require};
 
 /// Fails where the examination cannot run.
 ///
@@ -37,8 +37,10 @@ impl Testbed for Bench {
 /// When the examination itself cannot be held; what a driver does wrong is in the verdict.
 pub fn examine(says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     available()?;
-    let mut verdict = Verdict::begin("");
-    for chip in [Chip::I82540em, Chip::I82545em] {
+    let chips = [Chip::I82540em, Chip::I82545em];
+    let plan = chips.iter().fold(Plan::default(), |plan, chip| plan.checks(chip.name(), CHECKS));
+    let mut verdict = Verdict::begin("", plan.faults::<Bench, _>(MUTANTS));
+    for chip in chips {
         says(chip.name());
         let mut bench = Bench::start(chip, None)?;
         verdict.hold(chip.name(), CHECKS, &|_| {}, |ask| ask(&mut bench))?;

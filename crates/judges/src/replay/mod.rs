@@ -14,7 +14,7 @@ mod mutants;
 
 pub use mutants::Check;
 
-use crate::examination::{Need, Verdict, require};
+use crate::examination::{Need, Plan, Verdict, require};
 use anyhow::ensure;
 use bed::{Bed, Left, Side};
 use captures::Capture;
@@ -78,8 +78,9 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Comparison> {
     available()?;
     let all = captures::all()?;
     let captures = all.iter().step_by(step).cloned().collect::<Vec<_>>();
-    let mut verdict =
-        Comparison { captures: captures.len(), faults: Verdict::begin(""), ..Comparison::default() };
+    let broken = FAULTS.iter().map(|fault| fault.name).chain(WIRES.iter().map(|wire| wire.name));
+    let faults = Verdict::begin("", Plan::default().faults_named(broken));
+    let mut verdict = Comparison { captures: captures.len(), faults, ..Comparison::default() };
     for mode in MODES {
         says(&format!("captures in mode {mode}"));
         let mut replay = Replay { bed: Bed::lay(mode)?, mode, sides: BTreeMap::new() };

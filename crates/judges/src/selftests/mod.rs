@@ -18,7 +18,7 @@ mod vlan;
 
 pub use inside::main as inside;
 
-use crate::examination::{Need, Verdict, require};
+use crate::examination::{Need, Plan, Verdict, require};
 use anyhow::Context as _;
 use net::{Fault, Forwarder, Net};
 use polder_testbed::guest::Guest;
@@ -134,16 +134,21 @@ impl Part {
         PARTS.into_iter().find(|part| part.name == name)
     }
 
+    fn plan(&self) -> Plan {
+        let checks = self.checks.iter().map(|check| check.name);
+        Plan::default().named(checks).faults_named(self.mutants.iter().map(|mutant| mutant.name))
+    }
+
     /// A verdict without a run.
     fn skipped(&self, reason: &str) -> Outcome {
-        let mut verdict = Verdict::begin("");
+        let mut verdict = Verdict::begin("", self.plan());
         verdict.skipped = self.checks.iter().map(|check| format!("{}: {reason}", check.name)).collect();
         (self.name.to_owned(), verdict)
     }
 
     /// Runs the checks with both forwarders, and with the broken ones.
     fn examine(&self) -> anyhow::Result<Outcome> {
-        let mut verdict = Verdict::begin("");
+        let mut verdict = Verdict::begin("", self.plan());
         let mut topology = Topology::new()?;
         let kernel = (self.lay)(&mut topology, Forwarder::Kernel)?;
         let control = self.checks.iter().map(|check| (check.run)(&kernel)).collect::<Vec<_>>();

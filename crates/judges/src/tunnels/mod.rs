@@ -20,7 +20,7 @@ mod outer;
 mod vxlan;
 mod wire;
 
-use crate::examination::{Fault, Verdict, finding};
+use crate::examination::{Fault, Plan, Verdict, finding};
 use guest::InGuest;
 use outer::Outer;
 use polder_testbed::command;
@@ -64,7 +64,7 @@ impl Kind {
         self.available()?;
         match self {
             Self::Gre => in_guest::<gre::Kernel>(program, says),
-            Self::Vxlan => examine(Verdict::begin(""), says, vxlan::Kernel::begin),
+            Self::Vxlan => examine("", says, vxlan::Kernel::begin),
             Self::Ipip => in_guest::<ip_in_ip::Ipip>(program, says),
             Self::Sit => in_guest::<ip_in_ip::Sit>(program, says),
         }
@@ -72,8 +72,7 @@ impl Kind {
 }
 
 fn in_guest<E: InGuest>(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
-    let verdict = Verdict::begin(guest::available(E::MODULES)?.version());
-    examine(verdict, says, |topology| guest::begin::<E>(topology, program))
+    examine(guest::available(E::MODULES)?.version(), says, |topology| guest::begin::<E>(topology, program))
 }
 
 /// Encapsulation, with the kernel that has the other ends of its tunnels.
@@ -110,8 +109,8 @@ trait Encapsulation: Sized + 'static {
     /// Number of times that the kernel counts a packet that has met congestion.
     fn marks(tunnel: &Self::Tunnel) -> u64;
 
-    /// Packets that Polder has to drop, and others that it must not drop.
-    fn refusals(judge: &mut Judge<Self>, verdict: &mut Verdict) -> anyhow::Result<()>;
+    /// Checks with packets that Polder has to drop, and others that it must not drop.
+    fn refusals() -> Vec<Refusal<Self>>;
 
     /// Runs a program at the kernel's end that has to succeed.
     fn run(&mut self, line: &str) -> anyhow::Result<String>;
@@ -137,6 +136,20 @@ trait Tunnel: 'static {
 
 /// Check of one tunnel: a name and the function.
 type Check<E> = (&'static str, fn(&mut Judge<E>, &<E as Encapsulation>::Tunnel) -> anyhow::Result<()>);
+
+/// Check with damaged packets: a name that says of which tunnel, and the function.
+type Refusal<E> = (String, Box<dyn Fn(&mut Judge<E>) -> anyhow::Result<()>>);
+
+/// Name of the check behind all others.
+const CONSERVED: &str = "every packet is accounted for";
+
+/// Names of all checks and faults.
+fn plan<E: Encapsulation>() -> Plan {
+    let each = |plan: Plan, tunnel: &&'static E::Tunnel| plan.checks(tunnel.name(), &E::checks(tunnel));
+    let tunnels = E::tunnels().iter().fold(Plan::default(), each);
+    let refusals = E::refusals().into_iter().map(|(name, _)| name);
+    tunnels.named(refusals).named([CONSERVED]).faults_named(E::faults().into_iter().map(Faulty::name))
+}
 
 /// Polder, the wire, and the kernel.
 struct Judge<E: Encapsulation> {
@@ -195,10 +208,11 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
 }
 
 fn examine<E: Encapsulation>(
-    mut verdict: Verdict,
+    kernel: &str,
     says: &dyn Fn(&str),
     begin: impl FnOnce(&mut Topology) -> anyhow::Result<Judge<E>>,
 ) -> anyhow::Result<Verdict> {
+    let mut verdict = Verdict::begin(kernel, plan::<E>());
     let mut topology = Topology::new()?;
     says("starting the kernel's end and the gateway");
     let mut judge = begin(&mut topology)?;
@@ -209,11 +223,13 @@ fn examine<E: Encapsulation>(
         verdict.hold(tunnel.name(), &E::checks(tunnel), &|_| {}, |check| check(&mut judge, tunnel))?;
     }
     says("packets that are to be dropped");
-    E::refusals(&mut judge, &mut verdict)?;
+    for (name, ask) in E::refusals() {
+        verdict.check(&name, || ask(&mut judge))?;
+    }
     let faults = E::faults().into_iter().map(Broken::<E>).collect::<Vec<_>>();
     verdict.look_for(&faults, &mut judge, says)?;
     let conserved = judge.gateway.balances();
-    verdict.note("every packet is accounted for", conserved);
+    verdict.note(CONSERVED, conserved);
     let Judge { wire, gateway, kernel, .. } = judge;
     drop(wire);
     gateway.stop()?;

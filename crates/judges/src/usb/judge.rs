@@ -3,7 +3,7 @@
 use super::checks;
 use super::mutants::{ECM, Fault, NCM};
 use super::testbed::{self, Testbed};
-use crate::examination::{self, Check, Need, Verdict, require};
+use crate::examination::{self, Check, Need, Plan, Verdict, require};
 use anyhow::bail;
 use polder_devices::cdc::Subclass;
 use polder_testbed::guest::{Guest, Kernel};
@@ -19,6 +19,9 @@ pub fn available() -> anyhow::Result<Kernel> {
     require(&[Need::Polder], &["ping"])?;
     Ok(kernel)
 }
+
+/// Check with a gateway in place of the driver alone.
+const GATEWAY: &str = "a gateway on usbfs: forwards";
 
 /// Number of examinations in which the judge may fall over, the last of which is an error.
 const ATTEMPTS: usize = 3;
@@ -43,20 +46,21 @@ pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyho
 /// `None` if the guest's kernel has crashed.
 fn examine_once(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Option<Verdict>> {
     let kernel = available()?;
-    let mut verdict = Verdict::begin(kernel.version());
+    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
+    let gateway = (subclass == Subclass::Ncm).then_some(GATEWAY);
+    let plan = Plan::default().checks(subclass.name(), &checks::of(subclass)).named(gateway);
+    let mut verdict = Verdict::begin(kernel.version(), plan.faults::<Testbed, _>(mutants));
     says(&format!("starting the guest with a gadget of {}", subclass.name()));
     let mut bed = testbed::boot(&kernel, program, subclass)?;
     verdict.ended("start of the guest");
     verdict.hold(subclass.name(), &checks::of(subclass), says, |ask| ask(&mut bed))?;
-    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
     verdict.look_for(mutants, &mut bed, says)?;
     if bed.guest.has_crashed() {
         return Ok(None);
     }
     bed.power_off()?;
-    if subclass == Subclass::Ncm {
+    if let Some(name) = gateway {
         says("a gateway in the guest, on usbfs");
-        let name = "a gateway on usbfs: forwards";
         verdict.check(name, || super::forwards::examine(&kernel, program))?;
     }
     Ok(Some(verdict))

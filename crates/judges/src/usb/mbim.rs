@@ -10,7 +10,7 @@
 
 use super::inside;
 use super::{Door, Served};
-use crate::examination::{Fault, Verdict, require};
+use crate::examination::{Fault, Plan, Verdict, full_name, require};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::cdc::Subclass;
@@ -93,6 +93,9 @@ const LIES: &[(Lie, &str)] = &[
     (Lie::TinyMtu, "MTU of both families"),
 ];
 
+/// Check behind all others of a modem.
+const UNDERSTOOD: &str = "the model understands the kernel and libmbim";
+
 /// Fails where the examination cannot run.
 ///
 /// # Errors
@@ -110,7 +113,11 @@ pub fn available() -> anyhow::Result<Kernel> {
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
 pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
-    let mut verdict = Verdict::begin(kernel.version());
+    let plan = honest().iter().fold(Plan::default(), |plan, (name, _, dialogue)| {
+        let checks = dialogue.iter().map(|(check, ..)| *check).chain([UNDERSTOOD]);
+        plan.named(checks.map(|check| full_name(name, check)))
+    });
+    let mut verdict = Verdict::begin(kernel.version(), plan.faults::<Judge, _>(LIES));
     says("starting the guest");
     let guest = inside::boot(&kernel, program, MODULES, &["ip", "mbimcli"])?;
     let mut judge = Judge { guest, shown: None, port: 0 };
@@ -204,7 +211,7 @@ impl Judge {
         let held = |why: Option<String>| why.map_or(Ok(()), |why| Err(anyhow!(why)));
         for (check, arguments, words) in dialogue {
             let why = self.ask(arguments, words)?;
-            verdict.note(&format!("{name}: {check}"), held(why));
+            verdict.note(&full_name(name, check), held(why));
         }
         let violations = {
             let mut bench = self.shown()?.served.bench();
@@ -214,7 +221,7 @@ impl Judge {
             wrong
         };
         let why = (!violations.is_empty()).then(|| format!("it refuses {violations:?}"));
-        verdict.note(&format!("{name}: the model understands the kernel and libmbim"), held(why));
+        verdict.note(&full_name(name, UNDERSTOOD), held(why));
         self.detach()
     }
 

@@ -2,7 +2,7 @@
 
 use super::checks::{self, CHECKS};
 use super::testbed::{Setup, Testbed};
-use crate::examination::{self, Check, Mutant, Verdict};
+use crate::examination::{self, Check, Mutant, Plan, Verdict};
 use polder_devices::e1000::model::Mutant as Deviation;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ impl examination::Testbed for Testbed {
 /// # Errors
 /// When the examination itself cannot be held; what the model does wrong is in the verdict.
 pub fn examine_model(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
-    let mut verdict = Verdict::begin("");
+    let mut verdict = Verdict::begin("", Plan::default().checks("", CHECKS).faults::<Testbed, _>(DEVIATIONS));
     says("starting the guest whose e1000 is the model");
     let mut bed = Testbed::boot(program, &Setup::of_the_kernel())?;
     verdict.ended("start of the guest");

@@ -4,7 +4,7 @@
 //! from the kernel's driver.
 
 use super::{Case, Check, Judge, PROBE};
-use crate::examination::Verdict;
+use crate::examination::{Plan, Verdict, full_name};
 use anyhow::{Context as _, ensure};
 use polder_devices::lan78xx::model::Options;
 use polder_testbed::guest::agent::Request;
@@ -17,6 +17,20 @@ const SOCKET: &str = "/tmp/gateway.sock";
 const TAP: &str = "ours";
 /// Time for which a gateway may take to start, and to see that an adapter is back: the guest is slow.
 const START: Duration = Duration::from_secs(60);
+
+/// Subject of the checks.
+const SUBJECT: &str = "a gateway on usbfs";
+/// Checks around those of a gateway that has the adapter.
+const TOLD: &str = "check";
+const TAKES: &str = "takes the adapter over";
+const GIVES_BACK: &str = "stop gives the adapter back";
+const DETACH: &str = "detach";
+
+/// Names of all checks besides.
+pub(super) fn plan(plan: Plan) -> Plan {
+    let around = [TOLD, TAKES, GIVES_BACK, DETACH].map(|name| (name, ()));
+    plan.checks(SUBJECT, &around).checks(SUBJECT, CHECKS)
+}
 
 /// Checks of a gateway that has the adapter.
 const CHECKS: &[Check] = &[
@@ -31,12 +45,11 @@ const CHECKS: &[Check] = &[
 impl Judge {
     /// A gateway takes the adapter from the kernel's driver, works, bears its absence, and gives it back.
     pub(super) fn gateway(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
-        let name = "a gateway on usbfs";
         let mut case = self.attach(Options::default())?;
         let kernels = case.interface.clone();
-        verdict.check(&format!("{name}: check"), || self.is_told_who_has_it(&case))?;
+        verdict.check(&full_name(SUBJECT, TOLD), || self.is_told_who_has_it(&case))?;
         let process = self.take_over(&mut case);
-        let taken = format!("{name}: takes the adapter over");
+        let taken = full_name(SUBJECT, TAKES);
         let process = match process {
             Ok(process) => process,
             Err(error) => {
@@ -45,11 +58,10 @@ impl Judge {
             }
         };
         verdict.note(&taken, Ok(()));
-        verdict.hold(name, CHECKS, &|_| {}, |check| check(self, &mut case))?;
-        let given_back = format!("{name}: stop gives the adapter back");
-        verdict.check(&given_back, || self.gives_back(process, &kernels))?;
+        verdict.hold(SUBJECT, CHECKS, &|_| {}, |check| check(self, &mut case))?;
+        verdict.check(&full_name(SUBJECT, GIVES_BACK), || self.gives_back(process, &kernels))?;
         case.interface = kernels;
-        verdict.check(&format!("{name}: detach"), || self.detach(&mut case))
+        verdict.check(&full_name(SUBJECT, DETACH), || self.detach(&mut case))
     }
 
     /// Writes the configuration and checks that the message names the obstacle.

@@ -8,7 +8,7 @@ mod checks;
 mod gateway;
 
 use super::{Door, Shown, Wire};
-use crate::examination::{Fault, Need, Verdict, finding, require};
+use crate::examination::{Fault, Need, Plan, Verdict, finding, full_name, require};
 use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::LARGEST_MTU;
@@ -48,7 +48,7 @@ pub fn available() -> anyhow::Result<Kernel> {
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
 pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
-    let mut verdict = Verdict::begin(kernel.version());
+    let mut verdict = Verdict::begin(kernel.version(), plan());
     let mut topology = Topology::new()?;
     let namespace = topology.namespace("judge")?;
     says("starting the guest");
@@ -92,6 +92,20 @@ enum Depth {
     Traffic,
     /// Everything.
     Full,
+}
+
+impl Depth {
+    fn checks(self) -> impl Iterator<Item = &'static Check> {
+        CHECKS.iter().filter(move |(needs, _)| *needs <= self).map(|(_, check)| check)
+    }
+}
+
+/// Names of all checks and faults.
+fn plan() -> Plan {
+    let honest = honest().into_iter().fold(Plan::default(), |plan, (name, _, depth)| {
+        plan.named([full_name(name, ADDRESS)]).checks(name, depth.checks())
+    });
+    gateway::plan(honest.checks(BOTH, JOINED)).faults::<Judge, _>(&broken())
 }
 
 fn honest() -> Vec<(&'static str, Options, Depth)> {
@@ -159,6 +173,11 @@ const JOINED: &[Check] = &[
     ("no complaints", Judge::no_complaints),
     ("detach", Judge::detach),
 ];
+
+/// Check of an adapter's address.
+const ADDRESS: &str = "address";
+/// Subject of the checks of two drivers.
+const BOTH: &str = "both drivers";
 
 /// Checks that find a broken adapter.
 const TELLING: &[Check] = &[
@@ -238,16 +257,15 @@ impl Judge {
         let source = options.address;
         let mut case = match self.attach(options) {
             Ok(case) => case,
-            Err(error) => return verdict.check(&format!("{name}: probe"), || Err(error)),
+            Err(error) => return verdict.check(&full_name(name, "probe"), || Err(error)),
         };
-        verdict.check(&format!("{name}: address"), || self.has_address(&case, source, mac))?;
-        let checks = CHECKS.iter().filter(|(needs, _)| *needs <= depth).map(|(_, check)| check);
-        verdict.hold(name, checks, &|_| {}, |check| check(self, &mut case))
+        verdict.check(&full_name(name, ADDRESS), || self.has_address(&case, source, mac))?;
+        verdict.hold(name, depth.checks(), &|_| {}, |check| check(self, &mut case))
     }
 
     /// The kernel's driver on one model and ours on another, with a cable in between.
     fn joined(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
-        let name = "both drivers";
+        let name = BOTH;
         let wire = |tap: &str| Wire::Joined {
             name: tap.to_owned(),
             tagged: format!("{tap}v"),
@@ -256,7 +274,7 @@ impl Judge {
         };
         match self.attach_to(Options::default(), wire) {
             Ok(mut case) => verdict.hold(name, JOINED, &|_| {}, |check| check(self, &mut case)),
-            Err(error) => verdict.check(&format!("{name}: probe"), || Err(error)),
+            Err(error) => verdict.check(&full_name(name, "probe"), || Err(error)),
         }
     }
 

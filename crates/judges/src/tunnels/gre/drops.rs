@@ -1,9 +1,8 @@
 //! Packets that Polder has to drop, and the expected drop reasons.
 
-use super::Judge;
 use super::header::{CHECKSUM, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
-use crate::examination::Verdict;
+use super::{Judge, Refusal};
 use crate::tunnels::Tunnel as _;
 use crate::tunnels::guest::{Linked as _, reaches, router_mac};
 use crate::tunnels::outer::{Outer, sum};
@@ -102,49 +101,51 @@ fn unknown_option(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-impl Judge {
-    /// Packets that have to be dropped, and the reasons.
-    pub(super) fn refusals(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
-        for tunnel in [&PACKETS, &PACKETS_V6] {
-            self.spoils(verdict, tunnel, &OF_PACKETS)?;
-        }
-        for tunnel in [&FULL, &FULL_V6, &FULL_PACKETS, &FULL_PACKETS_V6] {
-            let fits = |place: Where| match place {
-                Where::Everywhere => true,
-                Where::Frames => !tunnel.routed,
-                Where::OverIpv6 => tunnel.v6,
-            };
-            let fitting = REFUSALS.iter().filter(|refusal| fits(refusal.2));
-            let fitting = fitting.map(|&(reason, change, _)| (reason, change)).collect::<Vec<_>>();
-            self.spoils(verdict, tunnel, &fitting)?;
-            let (template, outer) = self.packet_of(tunnel)?;
-            for (reason, change) in LEFT {
-                let frame = change(&template, &outer).context("cannot be made of the guest's packet")?;
-                let name = format!("{}: not taken to be dropped as {reason}", tunnel.name);
-                verdict.check(&name, || self.leaves(tunnel, &frame, reason))?;
-            }
-            let name = format!("{}: dropped as tunnel-recursion", tunnel.name);
-            verdict
-                .check(&name, || self.refuses("tunnel-recursion", || self.send_round(tunnel)).map(drop))?;
-        }
-        Ok(())
+/// Packets that have to be dropped, and the reasons; and packets that are not to be taken.
+pub(super) fn refusals() -> Vec<Refusal> {
+    let mut all = Vec::<Refusal>::new();
+    let mut dropped = |tunnel: &'static Tunnel, reason: &'static str, change: Change| {
+        let ask = move |judge: &mut Judge| {
+            let frame = judge.changed(tunnel, change)?;
+            judge.refuses(reason, || judge.wire.inject(&frame)).map(drop)
+        };
+        all.push((format!("{}: dropped as {reason}", tunnel.name), Box::new(ask)));
+    };
+    for tunnel in [&PACKETS, &PACKETS_V6] {
+        OF_PACKETS.iter().for_each(|&(reason, change)| dropped(tunnel, reason, change));
     }
-
-    /// Makes packets of one of the guest's that Polder has to drop.
-    fn spoils(
-        &mut self,
-        verdict: &mut Verdict,
-        tunnel: &Tunnel,
-        changes: &[(&str, Change)],
-    ) -> anyhow::Result<()> {
-        let (template, outer) = self.packet_of(tunnel)?;
-        for &(reason, change) in changes {
-            verdict.check(&format!("{}: dropped as {reason}", tunnel.name), || {
-                let frame = change(&template, &outer).context("cannot be made of the guest's packet")?;
-                self.refuses(reason, || self.wire.inject(&frame)).map(drop)
-            })?;
+    const ALL_OPTIONS: [&Tunnel; 4] = [&FULL, &FULL_V6, &FULL_PACKETS, &FULL_PACKETS_V6];
+    for tunnel in ALL_OPTIONS {
+        let fits = |place: Where| match place {
+            Where::Everywhere => true,
+            Where::Frames => !tunnel.routed,
+            Where::OverIpv6 => tunnel.v6,
+        };
+        let fitting = REFUSALS.iter().filter(|refusal| fits(refusal.2));
+        fitting.for_each(|&(reason, change, _)| dropped(tunnel, reason, change));
+    }
+    for tunnel in ALL_OPTIONS {
+        for (reason, change) in LEFT {
+            let ask = move |judge: &mut Judge| {
+                let frame = judge.changed(tunnel, change)?;
+                judge.leaves(tunnel, &frame, reason)
+            };
+            all.push((format!("{}: not taken to be dropped as {reason}", tunnel.name), Box::new(ask)));
         }
-        Ok(())
+        let ask = move |judge: &mut Judge| {
+            reaches(judge, tunnel)?;
+            judge.refuses("tunnel-recursion", || judge.send_round(tunnel)).map(drop)
+        };
+        all.push((format!("{}: dropped as tunnel-recursion", tunnel.name), Box::new(ask)));
+    }
+    all
+}
+
+impl Judge {
+    /// A packet of the guest's with a change.
+    fn changed(&mut self, tunnel: &Tunnel, change: Change) -> anyhow::Result<Vec<u8>> {
+        let (template, outer) = self.packet_of(tunnel)?;
+        change(&template, &outer).context("cannot be made of the guest's packet")
     }
 
     /// A packet of the guest's that came through the tunnel.

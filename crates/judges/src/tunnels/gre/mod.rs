@@ -18,12 +18,13 @@ mod tunnel;
 
 use super::Encapsulation;
 use super::guest::{self, GuestEnd, InGuest};
-use crate::examination::Verdict;
 use faults::{FAULTS, Fault};
 use tunnel::{TUNNELS, Tunnel};
 
 /// Polder and a guest.
 type Judge = super::Judge<Kernel>;
+/// Check with damaged packets.
+type Refusal = super::Refusal<Kernel>;
 /// Check of one tunnel.
 type Check = super::Check<Kernel>;
 
@@ -78,8 +79,8 @@ impl Encapsulation for Kernel {
         1
     }
 
-    fn refusals(judge: &mut Judge, verdict: &mut Verdict) -> anyhow::Result<()> {
-        judge.refusals(verdict)
+    fn refusals() -> Vec<Refusal> {
+        drops::refusals()
     }
 
     fn run(&mut self, line: &str) -> anyhow::Result<String> {

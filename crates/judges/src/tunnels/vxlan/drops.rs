@@ -2,8 +2,7 @@
 
 use super::header::{VALID, read};
 use super::tunnel::{CHECKED, OVER_V6, PLAIN, Tunnel, ZERO_V6};
-use super::{Judge, checks};
-use crate::examination::Verdict;
+use super::{Judge, Refusal, checks};
 use crate::tunnels::Tunnel as _;
 use crate::tunnels::outer::Outer;
 use crate::tunnels::wire::From;
@@ -81,29 +80,37 @@ fn wrong_checksum(frame: &mut [u8], outer: &Outer) {
     frame[outer.payload + 6] ^= 0x40;
 }
 
-impl Judge {
-    /// Packets that have to be dropped, and the reasons; and what is odd and has to be taken.
-    pub(super) fn refusals(&mut self, verdict: &mut Verdict) -> anyhow::Result<()> {
-        for (tunnel, what, change, reason) in REFUSALS {
-            verdict.check(&format!("{}: {what} is dropped as {reason}", tunnel.name), || {
-                let frame = self.changed(tunnel, change)?;
-                let dropped = self.refuses(reason, || self.wire.inject(&frame))?;
-                ensure!(dropped == 1, "{dropped} packets were dropped");
-                checks::reaches(self, tunnel)
-            })?;
-        }
-        for (tunnel, what, change, reason) in LEFT {
-            verdict.check(&format!("{}: {what} is left to the kernel", tunnel.name), || {
-                let frame = self.changed(tunnel, change)?;
-                self.leaves(tunnel, &frame, reason)
-            })?;
-        }
-        for (tunnel, what, change) in TAKEN {
-            verdict.check(&format!("{}: {what}", tunnel.name), || self.takes(tunnel, change))?;
-        }
-        verdict.check("over IPv4: fragments stay with the kernel", || self.kernel_keeps_fragments())
+/// Packets that have to be dropped, and the reasons; and what is odd and has to be taken.
+pub(super) fn refusals() -> Vec<Refusal> {
+    let mut all = Vec::<Refusal>::new();
+    for (tunnel, what, change, reason) in REFUSALS {
+        let ask = move |judge: &mut Judge| {
+            let frame = judge.changed(tunnel, change)?;
+            let dropped = judge.refuses(reason, || judge.wire.inject(&frame))?;
+            ensure!(dropped == 1, "{dropped} packets were dropped");
+            checks::reaches(judge, tunnel)
+        };
+        all.push((format!("{}: {what} is dropped as {reason}", tunnel.name), Box::new(ask)));
     }
+    for (tunnel, what, change, reason) in LEFT {
+        let ask = move |judge: &mut Judge| {
+            let frame = judge.changed(tunnel, change)?;
+            judge.leaves(tunnel, &frame, reason)
+        };
+        all.push((format!("{}: {what} is left to the kernel", tunnel.name), Box::new(ask)));
+    }
+    for (tunnel, what, change) in TAKEN {
+        let ask = move |judge: &mut Judge| judge.takes(tunnel, change);
+        all.push((format!("{}: {what}", tunnel.name), Box::new(ask)));
+    }
+    all.push((
+        format!("{}: fragments stay with the kernel", PLAIN.name),
+        Box::new(Judge::kernel_keeps_fragments),
+    ));
+    all
+}
 
+impl Judge {
     /// A packet of the kernel's.
     fn sample(&mut self, tunnel: &Tunnel) -> anyhow::Result<(Vec<u8>, Outer)> {
         self.wire.forget();

@@ -17,7 +17,7 @@ mod tunnel;
 
 use super::wire::{Far, Wire};
 use super::{Encapsulation, enable_v6, lay, run};
-use crate::examination::{Need, Verdict, require};
+use crate::examination::{Need, require};
 use anyhow::Context as _;
 use faults::{FAULTS, Fault};
 use polder_testbed::peers::gateway::Gateway;
@@ -47,6 +47,8 @@ pub(super) fn available() -> anyhow::Result<()> {
 
 /// Polder and the namespaces of its remotes.
 type Judge = super::Judge<Kernel>;
+/// Check with damaged packets.
+type Refusal = super::Refusal<Kernel>;
 /// Check of one tunnel.
 type Check = super::Check<Kernel>;
 
@@ -121,8 +123,8 @@ impl Encapsulation for Kernel {
         if tunnel.v6 { 1 } else { 2 }
     }
 
-    fn refusals(judge: &mut Judge, verdict: &mut Verdict) -> anyhow::Result<()> {
-        judge.refusals(verdict)
+    fn refusals() -> Vec<Refusal> {
+        drops::refusals()
     }
 
     fn run(&mut self, line: &str) -> anyhow::Result<String> {

@@ -10,7 +10,7 @@
 mod checks;
 mod testbed;
 
-use crate::examination::{self, Check, Mutant, Verdict};
+use crate::examination::{self, Check, Mutant, Plan, Verdict};
 use polder_devices::cdc::Subclass;
 use polder_devices::cdc::model::FaultyDevice;
 use polder_testbed::guest::{Guest, Kernel};
@@ -82,13 +82,14 @@ impl examination::Testbed for Testbed {
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
 pub fn examine(program: &Path, subclass: Subclass, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
-    let mut verdict = Verdict::begin(kernel.version());
+    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
+    let plan = Plan::default().checks(driver(subclass), &checks::of(subclass)).faults::<Testbed, _>(mutants);
+    let mut verdict = Verdict::begin(kernel.version(), plan);
     says(&format!("starting the guest with {}", driver(subclass)));
     let mut bed = Testbed::boot(&kernel, program, testbed::MODULES, Function { subclass })?;
     let _ = bed.guest.log()?;
     verdict.ended("start of the guest");
     verdict.hold(driver(subclass), &checks::of(subclass), says, |ask| ask(&mut bed))?;
-    let mutants = if subclass == Subclass::Ncm { NCM } else { ECM };
     verdict.look_for(mutants, &mut bed, says)?;
     bed.power_off()?;
     Ok(verdict)

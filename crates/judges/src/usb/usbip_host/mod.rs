@@ -14,11 +14,14 @@ mod checks;
 mod testbed;
 
 use super::mutants::{Fault, LAN78XX};
-use crate::examination::{self, Check, Verdict};
+use crate::examination::{self, Check, Plan, Verdict};
 use checks::CHECKS;
 use polder_testbed::guest::{Guest, Kernel};
 use std::path::Path;
 use testbed::Testbed;
+
+/// Subject of the checks.
+const SUBJECT: &str = "LAN78xx";
 
 /// Fails where the examination cannot run.
 ///
@@ -54,11 +57,12 @@ impl examination::Testbed for Testbed {
 /// When the examination itself cannot be held; what a driver does wrong is in the verdict.
 pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let kernel = available()?;
-    let mut verdict = Verdict::begin(kernel.version());
+    let plan = Plan::default().checks(SUBJECT, CHECKS).faults::<Testbed, _>(LAN78XX);
+    let mut verdict = Verdict::begin(kernel.version(), plan);
     says("starting the guest with usbip-host");
     let mut bed = testbed::boot(&kernel, program)?;
     verdict.ended("start of the guest");
-    verdict.hold("LAN78xx", CHECKS, says, |ask| ask(&mut bed))?;
+    verdict.hold(SUBJECT, CHECKS, says, |ask| ask(&mut bed))?;
     verdict.look_for(LAN78XX, &mut bed, says)?;
     bed.power_off()?;
     Ok(verdict)

@@ -27,8 +27,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         let verdict =
             cni::examine(&program, run.is_quick(), &|name| run.says(&format!("CNI plugin: {name}")))?;
         run.record_one(FAILED, verdict.failed.len() as f64);
-        let numbers = verdict.passed.iter().filter(|check| check.contains(": ")).cloned();
-        let numbers = numbers.collect::<Vec<_>>().join("; ");
+        let numbers = verdict.measured.join("; ");
         run.remark(FAILED, format!("of {} checks; {numbers}", verdict.passed.len() + verdict.failed.len()));
         if !verdict.failed.is_empty() {
             run.remark(FAILED, verdict.failed.join("; "));
