@@ -87,6 +87,24 @@ impl Verdict {
         Self { kernel: kernel.to_owned(), since: clock::now(), plan, ..Self::default() }
     }
 
+    /// Joins the result of another examination.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.plan.checks.extend(other.plan.checks);
+        self.plan.faults.extend(other.plan.faults);
+        for (own, others) in [
+            (&mut self.passed, other.passed),
+            (&mut self.failed, other.failed),
+            (&mut self.skipped, other.skipped),
+            (&mut self.caught, other.caught),
+            (&mut self.missed, other.missed),
+            (&mut self.measured, other.measured),
+        ] {
+            own.extend(others);
+        }
+        self.mbit.extend(other.mbit);
+        self.took.extend(other.took);
+    }
+
     /// Duration of the whole examination.
     pub fn duration(&self) -> Duration {
         self.took.iter().map(|(_, time)| *time).sum()

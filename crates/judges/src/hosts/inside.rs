@@ -4,15 +4,13 @@
 //! programs and their files are this machine's, and `polder-lab` judges there as it does here.
 
 use super::recipe::Recipe;
-use super::verdict::{Name, Verdict};
+use super::verdict::Comparison;
 use super::{Selection, has_modules, is_wanted, missing_program, recipes};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use polder_testbed::guest::agent::Request;
 use polder_testbed::guest::{Guest, Iommu, Kernel, Options, SHARED, SHARED_MODULES};
 use polder_testbed::peers::polder;
 use polder_testbed::{clock, interrupt};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,6 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Pause between two looks at a run.
 const STEP: Duration = Duration::from_millis(250);
 
+/// Result of the guest, or the reason why there is none.
+type Told = Result<Comparison, String>;
+
 /// Recipes that only a guest can run, by selection; none where this kernel has all modules.
 pub fn needed(selection: &Selection) -> Vec<&'static str> {
     let wanted = recipes::ALL.iter().filter(|recipe| is_wanted(recipe, selection));
@@ -73,10 +74,10 @@ pub fn examine(
     program: &Path,
     selection: &Selection,
     says: &(dyn Fn(&str) + Sync),
-) -> anyhow::Result<Verdict> {
+) -> anyhow::Result<Comparison> {
     let kernel = available()?;
     let program = program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?;
-    let mut total = Verdict::default();
+    let mut total = Comparison::default();
     let mut names = Vec::new();
     let mut modules = SHARED_MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
     for name in needed(selection) {
@@ -84,7 +85,7 @@ pub fn examine(
         let reason = missing_program(recipe)
             .or_else(|| kernel.with_dependencies(recipe.modules).err().map(|error| format!("{error:#}")));
         match reason {
-            Some(reason) => drop(total.skipped.insert(name, reason)),
+            Some(reason) => total.skip(recipe, reason),
             None => {
                 names.push(name.to_owned());
                 modules.extend(recipe.modules);
@@ -141,7 +142,7 @@ fn run(
     program: &Path,
     selection: &Selection,
     says: &(dyn Fn(&str) + Sync),
-) -> anyhow::Result<Verdict> {
+) -> anyhow::Result<Comparison> {
     let text = serde_json::to_string(selection).context("a selection is text")?;
     let program = program.to_str().context("the program's path is text")?;
     let gateway = polder::program()?;
@@ -160,7 +161,7 @@ fn run(
         let verdict = guest.try_ask(&Request::Read(format!("{ROOT}{VERDICT}")), STEP + PATIENCE)?;
         if verdict.ok {
             let told: Told = serde_json::from_str(&verdict.text).context("the verdict is no JSON")?;
-            return told.verdict();
+            return told.map_err(|error| anyhow!("in the guest: {error}"));
         }
         if clock::now() > end || guest.has_crashed() {
             bail!("no verdict: {said}\n{}", guest.console());
@@ -183,127 +184,31 @@ pub fn main(
         polder::use_program(gateway);
     }
     let selection: Selection = serde_json::from_str(selection).context("the selection is no JSON")?;
-    let told = match super::examine(&selection, says) {
-        Ok(verdict) => Told::of(&verdict),
-        Err(error) => Told { error: Some(format!("{error:#}")), ..Told::default() },
-    };
+    let told: Told = super::examine(&selection, says).map_err(|error| format!("{error:#}"));
     let unfinished = verdict.with_extension("part");
     std::fs::write(&unfinished, serde_json::to_string(&told).context("a verdict is text")?)?;
     std::fs::rename(&unfinished, verdict).with_context(|| format!("cannot write {}", verdict.display()))
-}
-
-/// A verdict as text.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Told {
-    error: Option<String>,
-    recipes: Vec<String>,
-    skipped: Vec<(String, String)>,
-    probes: Vec<(String, String)>,
-    broken: Runs,
-    said: Runs,
-    false_alarms: Runs,
-    void: Runs,
-    refused: Vec<(String, String)>,
-    caught: Vec<String>,
-    missed: Vec<String>,
-    took: Vec<(String, Duration)>,
-}
-
-/// Runs of probes: recipe, probe, runs.
-type Runs = Vec<(String, String, Vec<String>)>;
-
-impl Told {
-    fn of(verdict: &Verdict) -> Self {
-        let runs = |map: &BTreeMap<Name, Vec<String>>| {
-            map.iter().map(|((recipe, probe), runs)| (text(recipe), text(probe), runs.clone())).collect()
-        };
-        let pairs = |map: &BTreeMap<&'static str, String>| {
-            map.iter().map(|(recipe, reason)| (text(recipe), reason.clone())).collect()
-        };
-        Self {
-            error: None,
-            recipes: verdict.recipes.iter().map(|recipe| text(recipe)).collect(),
-            skipped: pairs(&verdict.skipped),
-            probes: verdict.probes.iter().map(|(recipe, probe)| (text(recipe), text(probe))).collect(),
-            broken: runs(&verdict.broken),
-            said: runs(&verdict.said),
-            false_alarms: runs(&verdict.false_alarms),
-            void: runs(&verdict.void),
-            refused: pairs(&verdict.refused),
-            caught: verdict.caught.clone(),
-            missed: verdict.missed.clone(),
-            took: verdict.took.iter().map(|(recipe, time)| (text(recipe), *time)).collect(),
-        }
-    }
-
-    /// The verdict, whose names are those of this program's recipes.
-    fn verdict(self) -> anyhow::Result<Verdict> {
-        if let Some(error) = self.error {
-            bail!("in the guest: {error}");
-        }
-        let own = |name: &str| named(name).map(|recipe| recipe.name).with_context(|| unknown(name));
-        let pairs = |list: Vec<(String, String)>| {
-            let pairs = list.into_iter().map(|(recipe, reason)| anyhow::Ok((own(&recipe)?, reason)));
-            pairs.collect::<anyhow::Result<BTreeMap<_, _>>>()
-        };
-        let runs = |list: Runs| {
-            let runs = list.into_iter().map(|(recipe, probe, runs)| Ok((probe_of(&recipe, &probe)?, runs)));
-            runs.collect::<anyhow::Result<BTreeMap<_, _>>>()
-        };
-        let probes = self.probes.iter().map(|(recipe, probe)| probe_of(recipe, probe));
-        let took = self.took.iter().map(|(recipe, time)| Ok((own(recipe)?, *time)));
-        Ok(Verdict {
-            recipes: self.recipes.iter().map(|name| own(name)).collect::<anyhow::Result<_>>()?,
-            probes: probes.collect::<anyhow::Result<_>>()?,
-            skipped: pairs(self.skipped)?,
-            refused: pairs(self.refused)?,
-            broken: runs(self.broken)?,
-            said: runs(self.said)?,
-            false_alarms: runs(self.false_alarms)?,
-            void: runs(self.void)?,
-            caught: self.caught,
-            missed: self.missed,
-            took: took.collect::<anyhow::Result<_>>()?,
-        })
-    }
-}
-
-fn text(name: &str) -> String {
-    name.to_owned()
 }
 
 fn named(name: &str) -> Option<&'static Recipe> {
     recipes::ALL.iter().copied().find(|recipe| recipe.name == name)
 }
 
-/// A probe's name. Faults of the gateway itself stand among probes, under names of the judge's.
-fn probe_of(recipe: &str, probe: &str) -> anyhow::Result<Name> {
-    let own = named(recipe).with_context(|| unknown(recipe))?;
-    let known = own.probes.iter().map(|probe| probe.name).find(|name| *name == probe);
-    Ok((own.name, known.unwrap_or_else(|| probe.to_owned().leak())))
-}
-
-fn unknown(name: &str) -> String {
-    format!("the guest knows another {name}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::Mode;
 
     #[test]
     fn a_verdict_survives_its_way_out_of_the_guest() {
         let recipe = recipes::ALL[0];
-        let probe: Name = (recipe.name, recipe.probes[0].name);
-        let mut verdict = Verdict::default();
-        verdict.recipes.insert(recipe.name);
-        verdict.probes.insert(probe);
-        verdict.broken.insert(probe, vec!["skb running: no".to_owned()]);
-        verdict.void.insert((recipe.name, "polder_starts"), vec!["no".to_owned()]);
-        verdict.refused.insert(recipe.name, "why".to_owned());
-        verdict.took.insert(recipe.name, Duration::from_millis(1500));
-        let text = serde_json::to_string(&Told::of(&verdict)).unwrap();
+        let mut seen = Comparison::begin(recipe, true);
+        seen.judge(recipe.name, Mode::Skb, &[], |_| None);
+        seen.broken.insert("a/b".to_owned(), vec!["skb running: no".to_owned()]);
+        seen.took.insert(recipe.name.to_owned(), Duration::from_millis(1500));
+        seen.conclude();
+        let text = serde_json::to_string(&Told::Ok(seen.clone())).unwrap();
         let told: Told = serde_json::from_str(&text).unwrap();
-        assert_eq!(format!("{:?}", told.verdict().unwrap()), format!("{verdict:?}"));
+        assert_eq!(format!("{:?}", told.unwrap()), format!("{seen:?}"));
     }
 }

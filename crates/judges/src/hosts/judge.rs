@@ -3,7 +3,7 @@
 use super::Selection;
 use super::bed::{AGAIN, Bed, Mode};
 use super::recipe::{Mutant, Probe, Recipe};
-use super::verdict::{Answer, Verdict};
+use super::verdict::{Answer, Comparison, fault_name, probe_name};
 use polder_testbed::{clock, interrupt};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Time limit of a probe before Polder, where daemons come up, and with it.
 const FIRST: Duration = Duration::from_secs(25);
 const SOON: Duration = Duration::from_secs(20);
-/// Time limit of a probe that is known not to work.
+/// Time limit of a probe that has failed before.
 const KNOWN: Duration = Duration::from_millis(1500);
 /// Time for which a probe has to say no to a fault, and time limit for it to begin, as daemons wait for several messages.
 const FAULT: Duration = Duration::from_millis(1200);
@@ -64,7 +64,7 @@ struct Judge<'a> {
     selection: &'a Selection,
     mode: Mode,
     answers: Vec<Answer>,
-    verdict: Verdict,
+    seen: Comparison,
     /// Probes that failed in this run: one that fails again is not waited for again.
     failed: BTreeMap<&'static str, ()>,
 }
@@ -73,40 +73,44 @@ struct Judge<'a> {
 ///
 /// # Errors
 /// When the testbed cannot be made.
-pub(super) fn judge(recipe: &'static Recipe, mode: Mode, selection: &Selection) -> anyhow::Result<Verdict> {
+pub(super) fn judge(
+    recipe: &'static Recipe,
+    mode: Mode,
+    selection: &Selection,
+) -> anyhow::Result<Comparison> {
     let start = clock::now();
+    let has_faults = selection.mutants && mode == Mode::Skb;
     let mut judge = Judge {
         bed: Bed::lay(recipe, mode)?,
         selection,
         mode,
         answers: Vec::new(),
-        verdict: Verdict::default(),
+        seen: Comparison::begin(recipe, has_faults),
         failed: BTreeMap::new(),
     };
-    let findings = judge.run()?;
-    let Judge { mut verdict, answers, .. } = judge;
-    verdict.recipes.insert(recipe.name);
+    let findings = judge.run(has_faults)?;
+    let Judge { mut seen, answers, .. } = judge;
     let named = |name: &str| {
         let probe = recipe.probes.iter().find(|probe| probe.name == name)?;
         findings.iter().find(|finding| names(finding, probe.said)).cloned()
     };
-    verdict.judge(recipe.name, mode, &answers, named);
-    verdict.took.insert(recipe.name, clock::now() - start);
-    Ok(verdict)
+    seen.judge(recipe.name, mode, &answers, named);
+    seen.took.insert(recipe.name.to_owned(), clock::now() - start);
+    Ok(seen)
 }
 
 impl Judge<'_> {
     /// Goes through all phases; gives the findings of `polder check`.
-    fn run(&mut self) -> anyhow::Result<Vec<String>> {
+    fn run(&mut self, has_faults: bool) -> anyhow::Result<Vec<String>> {
         self.bed.start(true)?;
         self.pass(Phase::Before)?;
-        if self.selection.mutants && self.mode == Mode::Skb {
+        if has_faults {
             self.bed.recipe.mutants.iter().try_for_each(|mutant| self.look_for(mutant))?;
         }
         self.bed.stop(true)?;
         let findings = self.bed.check()?;
         if self.start_gateway(&findings)? {
-            let has_services = !self.verdict.refused.contains_key(self.bed.recipe.name);
+            let has_services = self.seen.refused.is_empty();
             self.run_gateway(has_services)?;
         }
         self.bed.stop(false)?;
@@ -127,7 +131,7 @@ impl Judge<'_> {
             return Ok(true);
         };
         match findings.iter().find(|finding| names(finding, words)) {
-            Some(finding) => drop(self.verdict.refused.insert(self.bed.recipe.name, finding.clone())),
+            Some(finding) => drop(self.seen.refused.insert(self.bed.recipe.name.to_owned(), finding.clone())),
             None => self.fault("polder_starts", Phase::Running, &error),
         }
         self.bed.forget_gateway()?;
@@ -164,7 +168,7 @@ impl Judge<'_> {
     /// Notes a fault of the gateway itself, which is no probe.
     fn fault(&mut self, name: &'static str, phase: Phase, error: &anyhow::Error) {
         let text = format!("{} {}: {error:#}", self.mode.name(), phase.name());
-        self.verdict.broken.entry((self.bed.recipe.name, name)).or_default().push(text);
+        self.seen.broken.entry(probe_name(self.bed.recipe.name, name)).or_default().push(text);
     }
 
     /// Asks every probe.
@@ -184,10 +188,9 @@ impl Judge<'_> {
     }
 
     fn patience(&self, probe: &Probe, phase: Phase) -> Duration {
-        let name = (self.bed.recipe.name, probe.name);
         if phase == Phase::Before {
             FIRST
-        } else if self.failed.contains_key(probe.name) || self.selection.known.contains(&name) {
+        } else if self.failed.contains_key(probe.name) {
             KNOWN
         } else {
             SOON
@@ -196,7 +199,7 @@ impl Judge<'_> {
 
     /// Makes a fault, which every probe has to find that its table names, and mends it, after which each has to work again.
     fn look_for(&mut self, mutant: &Mutant) -> anyhow::Result<()> {
-        let name = format!("{}: {}", self.bed.recipe.name, mutant.name);
+        let name = fault_name(self.bed.recipe.name, mutant.name);
         let probes = self.bed.recipe.probes.iter().filter(|probe| mutant.found_by.contains(&probe.name));
         let mut missed = Vec::new();
         self.bed.shell(mutant.at, mutant.begin)?;
@@ -212,8 +215,8 @@ impl Judge<'_> {
             }
         }
         match missed.is_empty() {
-            true => self.verdict.caught.push(name),
-            false => self.verdict.missed.push(format!("{name}: {}", missed.join(", "))),
+            true => self.seen.verdict.caught.push(name),
+            false => self.seen.verdict.missed.push(format!("{name}: {}", missed.join(", "))),
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ mod verdict;
 mod watch;
 
 pub use bed::Mode;
-pub use verdict::{Name, Verdict};
+pub use verdict::{Comparison, Runs};
 
 use crate::examination::{Need, require};
 use polder_testbed::{command, interrupt};
@@ -46,9 +46,6 @@ pub struct Selection {
     pub mutants: bool,
     /// Recipes that run at a time.
     pub at_a_time: usize,
-    /// Probes that are known not to work, for which nobody waits long.
-    #[serde(skip)]
-    pub known: Vec<Name>,
 }
 
 /// Names of all recipes.
@@ -68,13 +65,13 @@ pub fn available() -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a testbed cannot be made; what does not work is in the verdict.
-pub fn examine(selection: &Selection, says: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Verdict> {
+pub fn examine(selection: &Selection, says: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Comparison> {
     available()?;
-    let mut total = Verdict::default();
+    let mut total = Comparison::default();
     let mut jobs = Vec::new();
     for recipe in recipes::ALL.iter().filter(|recipe| is_wanted(recipe, selection)) {
         match missing(recipe) {
-            Some(reason) => drop(total.skipped.insert(recipe.name, reason)),
+            Some(reason) => total.skip(recipe, reason),
             None => jobs.extend(selection.modes.iter().map(|&mode| (*recipe, mode))),
         }
     }
@@ -85,14 +82,16 @@ pub fn examine(selection: &Selection, says: &(dyn Fn(&str) + Sync)) -> anyhow::R
             scope.spawn(|| work(&jobs, &result, selection, says));
         }
     });
-    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut total = result.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    total.conclude();
+    Ok(total)
 }
 
 type Job = (&'static Recipe, Mode);
 
 fn work(
     jobs: &Mutex<Vec<Job>>,
-    result: &Mutex<anyhow::Result<Verdict>>,
+    result: &Mutex<anyhow::Result<Comparison>>,
     selection: &Selection,
     says: &(dyn Fn(&str) + Sync),
 ) {

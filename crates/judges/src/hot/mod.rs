@@ -6,6 +6,7 @@
 //! of its results differs from that.
 
 mod bridge;
+mod examine;
 mod packets;
 mod route_packets;
 mod routes;
@@ -13,6 +14,7 @@ mod sink;
 mod tunnel_packets;
 mod tunnels;
 
+pub use examine::{Examination, MUTANTS};
 pub use packets::udp;
 pub use route_packets::{Flow, frame, packet, v4};
 pub use routes::{FLOWS, HOP, RouteStand, neighbour};

@@ -4,8 +4,7 @@ mod kernel;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use polder_judges::hosts::{self, Mode, Name, Selection, Verdict};
-use std::collections::BTreeMap;
+use polder_judges::hosts::{self, Comparison, Mode, Runs, Selection};
 use std::time::Duration;
 
 const RECIPES: &str = "hosts.recipes";
@@ -133,7 +132,6 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         quick: run.is_quick(),
         mutants: !run.is_quick(),
         at_a_time: 4,
-        known: Vec::new(),
     };
     let (sender, said) = std::sync::mpsc::channel::<String>();
     let examined = std::thread::scope(|scope| {
@@ -142,50 +140,49 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         said.iter().for_each(|what| run.says(&what));
         judged.join()
     });
-    let verdict = examined.unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
+    let seen = examined.unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
     for (recipe, [probes, broken]) in ROWS {
-        record(run, &verdict, recipe, probes, broken);
+        record(run, &seen, recipe, probes, broken);
     }
     if total {
-        record_totals(run, &verdict);
+        record_totals(run, &seen);
     }
     Ok(())
 }
 
 /// Fills the rows of a recipe.
-fn record(run: &mut Run, verdict: &Verdict, recipe: &str, probes: &str, broken: &str) {
-    if let Some(reason) = verdict.skipped.get(recipe) {
+fn record(run: &mut Run, seen: &Comparison, recipe: &str, probes: &str, broken: &str) {
+    if let Some(reason) = seen.skipped.get(recipe) {
         run.skip(&[probes, broken], reason);
     }
-    if !verdict.recipes.contains(recipe) {
+    if !seen.recipes.contains(recipe) {
         return;
     }
-    run.record_one(probes, count(verdict.probes.iter().filter(|(of, _)| *of == recipe).count()));
-    let took = verdict.took.get(recipe).map_or(0.0, Duration::as_secs_f64);
-    let refused = verdict.refused.get(recipe).map(|finding| format!("; does not start: {finding}"));
+    let of = |name: &&String| name.split('/').next() == Some(recipe);
+    run.record_one(probes, count(seen.probes.iter().filter(of).count()));
+    let took = seen.took.get(recipe).map_or(0.0, Duration::as_secs_f64);
+    let refused = seen.refused.get(recipe).map(|finding| format!("; does not start: {finding}"));
     run.remark(probes, format!("{took:.0} s{}", refused.unwrap_or_default()));
-    let of = verdict.broken.iter().filter(|((of, _), _)| *of == recipe);
-    let own = of.map(|(name, runs)| (*name, runs.clone())).collect::<BTreeMap<_, _>>();
+    let own = seen.broken.iter().filter(|(name, _)| of(name));
+    let own = own.map(|(name, runs)| (name.clone(), runs.clone())).collect::<Runs>();
     run.record_one(broken, count(own.len()));
     if !own.is_empty() {
         run.remark(broken, told(&own));
     }
 }
 
-fn record_totals(run: &mut Run, verdict: &Verdict) {
-    run.record_one(RECIPES, count(verdict.recipes.len()));
-    run.record_one(PROBES, count(verdict.probes.len()));
-    for (row, probes) in [
-        (BROKEN, &verdict.broken),
-        (SAID, &verdict.said),
-        (ALARMS, &verdict.false_alarms),
-        (VOID, &verdict.void),
-    ] {
+fn record_totals(run: &mut Run, seen: &Comparison) {
+    run.record_one(RECIPES, count(seen.recipes.len()));
+    run.record_one(PROBES, count(seen.probes.len()));
+    for (row, probes) in
+        [(BROKEN, &seen.broken), (SAID, &seen.said), (ALARMS, &seen.false_alarms), (VOID, &seen.void)]
+    {
         run.record_one(row, count(probes.len()));
         if !probes.is_empty() {
             run.remark(row, told(probes));
         }
     }
+    let verdict = &seen.verdict;
     run.record_one(CAUGHT, count(verdict.caught.len()));
     run.remark(CAUGHT, verdict.caught.join("; "));
     run.record_one(ALL_MUTANTS, count(verdict.caught.len() + verdict.missed.len()));
@@ -195,8 +192,8 @@ fn record_totals(run: &mut Run, verdict: &Verdict) {
 }
 
 /// Probes with their runs, for people.
-fn told(probes: &BTreeMap<Name, Vec<String>>) -> String {
-    let rows = probes.iter().map(|((recipe, probe), runs)| format!("{recipe}/{probe} ({})", runs.join(", ")));
+fn told(probes: &Runs) -> String {
+    let rows = probes.iter().map(|(name, runs)| format!("{name} ({})", runs.join(", ")));
     rows.collect::<Vec<_>>().join("; ")
 }
 
