@@ -84,16 +84,9 @@ impl Pair {
         let cards = [card(0), card(1)];
         let polder = polder::program()?;
         let polder = polder.to_str().context("the path of `polder` is not text")?;
-        let options = Options {
-            program,
-            modules: &[],
-            spare_modules: MODULES,
-            programs: &[PROGRAMS, &[polder]].concat(),
-            memory_mib: 512,
-            processors: 1,
-            cards: &cards,
-            iommu,
-        };
+        let programs = [PROGRAMS, &[polder]].concat();
+        let options =
+            Options { spare_modules: MODULES, cards: &cards, iommu, ..Options::of(program, &[], &programs) };
         let guest = Guest::boot(&kernel, &options)?;
         let slots = [const { String::new() }; 2];
         let (polder, patience) = (POLDER.to_owned(), START);

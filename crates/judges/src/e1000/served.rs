@@ -69,15 +69,12 @@ impl Served {
             [Card { model: Model::E1000, mac: SERVER.0, far_end: FarEnd::Stream { socket: &socket } }];
         let polder = polder::program()?;
         let polder = polder.to_str().context("the path of `polder` is not text")?;
+        let programs = [PROGRAMS, &[polder]].concat();
         let options = Options {
-            program,
-            modules: &[],
             spare_modules: MODULES,
-            programs: &[PROGRAMS, &[polder]].concat(),
-            memory_mib: 512,
-            processors: 1,
             cards: &cards,
             iommu: Iommu::PassThrough,
+            ..Options::of(program, &[], &programs)
         };
         let mut guest = Guest::boot(kernel, &options)?;
         let wire = Wire::accept(&listener)?;

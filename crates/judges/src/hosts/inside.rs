@@ -8,7 +8,7 @@ use super::verdict::Comparison;
 use super::{Selection, has_modules, is_wanted, missing_program, recipes};
 use anyhow::{Context as _, anyhow, bail};
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Guest, Iommu, Kernel, Options, SHARED, SHARED_MODULES};
+use polder_testbed::guest::{Guest, Kernel, Options, SHARED, SHARED_MODULES};
 use polder_testbed::peers::polder;
 use polder_testbed::{clock, interrupt};
 use std::path::Path;
@@ -95,16 +95,8 @@ pub fn examine(
     if names.is_empty() {
         return Ok(total);
     }
-    let options = Options {
-        program: &program,
-        modules: &modules,
-        spare_modules: &[],
-        programs: PROGRAMS,
-        memory_mib: MEMORY_MIB,
-        processors: 2,
-        cards: &[],
-        iommu: Iommu::None,
-    };
+    let options =
+        Options { memory_mib: MEMORY_MIB, processors: 2, ..Options::of(&program, &modules, PROGRAMS) };
     says("a guest starts");
     let mut guest = Guest::boot_sharing(&kernel, &options, Path::new("/"))?;
     guest.ask(&Request::Run(["sh", "-e", "-c", &mount()].map(str::to_owned).to_vec()))?;

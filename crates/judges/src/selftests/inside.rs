@@ -4,7 +4,7 @@
 use super::{Outcome, Part};
 use anyhow::{Context as _, bail};
 use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Guest, Iommu, Kernel, Options};
+use polder_testbed::guest::{Guest, Kernel, Options};
 use polder_testbed::peers::polder;
 use std::path::Path;
 use std::time::Duration;
@@ -28,16 +28,7 @@ pub(super) fn examine(
     let polder = polder::program()?;
     let mut programs = PROGRAMS.to_vec();
     programs.push(polder.to_str().context("the path of `polder` is not text")?);
-    let options = Options {
-        program,
-        modules: &modules,
-        spare_modules: &[],
-        programs: &programs,
-        memory_mib: 1024,
-        processors: 2,
-        cards: &[],
-        iommu: Iommu::None,
-    };
+    let options = Options { memory_mib: 1024, processors: 2, ..Options::of(program, &modules, &programs) };
     let mut guest = Guest::boot(kernel, &options)?;
     let mut verdicts = Vec::new();
     for part in parts {

@@ -4,7 +4,7 @@ use polder_devices::usb::Transport;
 use polder_devices::usb::usbip::{Client, ServerAddress};
 use polder_testbed::clock;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Guest, Iommu, Kernel, Options};
+use polder_testbed::guest::{Guest, Kernel, Options};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,16 +23,7 @@ pub(super) fn boot(
     modules: &[&str],
     programs: &[&str],
 ) -> anyhow::Result<Guest> {
-    let options = Options {
-        program,
-        modules,
-        spare_modules: &["tun"],
-        programs,
-        memory_mib: 512,
-        processors: 1,
-        cards: &[],
-        iommu: Iommu::None,
-    };
+    let options = Options { spare_modules: &["tun"], ..Options::of(program, modules, programs) };
     let mut guest = Guest::boot(kernel, &options)?;
     // Such frames would be among those that are counted. An interface is listed before its own file is there.
     guest.ask(&Request::Write(NO_IPV6.to_owned(), "1".to_owned()))?;

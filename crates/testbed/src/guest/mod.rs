@@ -73,6 +73,23 @@ pub struct Options<'a> {
     pub iommu: Iommu,
 }
 
+impl<'a> Options<'a> {
+    /// 512 MiB, one processor, no card and no IOMMU.
+    pub fn of(program: &'a Path, modules: &'a [&'a str], programs: &'a [&'a str]) -> Self {
+        let (spare_modules, cards): (&[&str], &[Card<'_>]) = (&[], &[]);
+        Self {
+            program,
+            modules,
+            spare_modules,
+            programs,
+            memory_mib: 512,
+            processors: 1,
+            cards,
+            iommu: Iommu::None,
+        }
+    }
+}
+
 /// IOMMU of a guest. Unless it remaps interrupts, the kernel gives no device to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Iommu {

@@ -115,14 +115,9 @@ impl Testbed {
         let listener = UnixListener::bind(&path)?;
         let remote = Remote { connection: theirs.as_fd(), test_protocol: &path };
         let options = Options {
-            program,
-            modules: &[],
             spare_modules: setup.modules,
-            programs: setup.programs,
-            memory_mib: 512,
-            processors: 1,
-            cards: &[],
             iommu: setup.iommu,
+            ..Options::of(program, &[], setup.programs)
         };
         let booted = Guest::boot_with(&kernel, &options, Some(&remote));
         drop(theirs);

@@ -16,7 +16,7 @@ use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{AddressSource, FaultyDevice, Options, Partner};
 use polder_devices::usb::Speed;
 use polder_testbed::clock;
-use polder_testbed::guest::{Attached, Guest, Iommu, Kernel, Options as GuestOptions};
+use polder_testbed::guest::{Attached, Guest, Kernel, Options as GuestOptions};
 use polder_testbed::interrupt;
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{Namespace, Topology};
@@ -54,16 +54,8 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     says("starting the guest");
     let polder = polder::program()?;
     let polder = polder.to_str().context("the path of `polder` is not text")?;
-    let options = GuestOptions {
-        program,
-        modules: MODULES,
-        spare_modules: &["tun"],
-        programs: &[PROGRAMS, &[polder]].concat(),
-        memory_mib: 512,
-        processors: 1,
-        cards: &[],
-        iommu: Iommu::None,
-    };
+    let programs = [PROGRAMS, &[polder]].concat();
+    let options = GuestOptions { spare_modules: &["tun"], ..GuestOptions::of(program, MODULES, &programs) };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");
     let mut judge = Judge { guest, namespace, mbit: Vec::new(), number: 0, prefix, case: None };
