@@ -257,6 +257,13 @@ pub(crate) fn low(number: usize) -> u8 {
 mod tests {
     use super::*;
 
+    /// RFC 1071, 3: the example's sum.
+    #[test]
+    fn sums() {
+        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+        assert_eq!(sum(&[0x01]), 0x0100);
+    }
+
     #[test]
     fn packets_that_nobody_has_spoilt_are_right() {
         let packet = V4::udp([198, 18, 7, 7]).bytes();

@@ -6,7 +6,7 @@ use crate::examination::{Need, require};
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::command::{self, Running};
 use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_testbed::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::peers::polder::find;
 use polder_testbed::topology::Topology;
@@ -135,16 +135,8 @@ pub(super) fn begin<E: InGuest>(topology: &mut Topology, program: &Path) -> anyh
     card.set_nonblocking(true)?;
     let ours = card.local_addr()?.port();
     let wire = Wire::lay(Far::Card(card), air.inside(|| PacketSocket::open("near"))??)?;
-    let options = Options {
-        program,
-        modules: E::MODULES,
-        spare_modules: &[],
-        programs: PROGRAMS,
-        memory_mib: 384,
-        processors: 1,
-        cards: &[Card { model: Model::E1000, mac: CARD, far_end: FarEnd::Datagrams { emulator, ours } }],
-        iommu: Iommu::None,
-    };
+    let cards = [Card { model: Model::E1000, mac: CARD, far_end: FarEnd::Datagrams { emulator, ours } }];
+    let options = Options { memory_mib: 384, cards: &cards, ..Options::of(program, E::MODULES, PROGRAMS) };
     let guest = Guest::boot(&available(E::MODULES)?, &options)?;
     let gateway = Gateway::start(&near, topology.directory(), &E::configuration())?;
     let server = Running::start("iperf3", near.command("iperf3").arg("-s"))?;
@@ -224,11 +216,11 @@ pub(super) fn counter<E: InGuest>(judge: &Judge<E>, tunnel: &E::Tunnel, name: &s
 }
 
 /// The router's link-layer address on the TAP by which the host sends to `router`.
-pub(super) fn router_mac<E: Encapsulation>(judge: &Judge<E>, router: &str) -> anyhow::Result<Vec<u8>> {
+pub(super) fn router_mac<E: Encapsulation>(judge: &Judge<E>, router: &str) -> anyhow::Result<[u8; 6]> {
     let said = judge.near(&format!("ip neighbour show {router}"))?;
     let word = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1);
     let octets = word.into_iter().flat_map(|word| word.split(':'));
     let octets = octets.map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<Vec<_>, _>>()?;
-    ensure!(octets.len() == 6, "the host does not know the router: {said}");
-    Ok(octets)
+    let mac = octets.first_chunk().copied();
+    mac.with_context(|| format!("the host does not know the router: {said}"))
 }

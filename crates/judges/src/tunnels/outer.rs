@@ -1,11 +1,15 @@
 //! Outer IP headers as they stand on the wire: read, marked, cut and repaired by hand, with no line of the datapath, since
 //! its packets are what is judged.
 
+pub(super) use crate::differential::packet::sum;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET: usize = 14;
+/// The DF bit in the word with flags and offset of a fragment.
+pub(super) const BOUND: u16 = 0x4000;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
@@ -232,26 +236,4 @@ pub(super) fn give_hop_back(frame: &mut [u8], (protocol, start): (u16, usize)) {
 pub(super) fn sender(frame: &[u8]) -> Option<(Ipv4Addr, [u8; 6])> {
     let ip = frame.get(26..30)?.first_chunk::<4>().copied()?;
     Some((Ipv4Addr::from(ip), *frame.get(6..12)?.first_chunk()?))
-}
-
-/// The one's complement sum of RFC 1071.
-pub(super) fn sum(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for word in bytes.chunks(2) {
-        sum += u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0));
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap_or(u16::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// RFC 1071, 3: the example's sum.
-    #[test]
-    fn sums() {
-        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
-        assert_eq!(sum(&[0x01]), 0x0100);
-    }
 }

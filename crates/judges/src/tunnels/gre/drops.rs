@@ -3,13 +3,14 @@
 use super::header::{CHECKSUM, GRE, KEY, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
 use super::{Judge, Refusal};
+use crate::differential::packet::{IPV4, IPV6, Upper, V4, V6, link};
 use crate::tunnels::Tunnel as _;
 use crate::tunnels::guest::{Linked as _, reaches, router_mac};
-use crate::tunnels::outer::{Outer, sum};
+use crate::tunnels::outer::{BOUND, Outer};
 use crate::tunnels::wire::From;
 use anyhow::Context as _;
 use polder_testbed::traffic::raw::PacketSocket;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Change of a packet of the guest's; `None` when it does not apply to the packet.
 type Change = fn(&[u8], &Outer) -> Option<Vec<u8>>;
@@ -165,31 +166,24 @@ impl Judge {
     /// An outer packet of the tunnel, in a frame that the host sends into the tunnel.
     fn send_round(&self, tunnel: &Tunnel) -> anyhow::Result<()> {
         let socket = self.near.inside(|| PacketSocket::open(&tunnel.tap()))??;
-        let mut frame = if tunnel.routed {
-            router_mac(self, &format!("10.79.{}.1", tunnel.number))?
-        } else {
-            vec![0xff; 6]
+        let gateway = format!("10.79.{}.1", tunnel.number);
+        let (to, kind) = match tunnel.routed {
+            true => (router_mac(self, &gateway)?, [0x08, 0x00]),
+            false => ([0xff; 6], [0x65, 0x58]),
         };
-        frame.extend([2, 0x70, 0x6f, 0, 0, 9]);
-        let gre = if tunnel.routed { [0, 0, 0x08, 0x00] } else { [0, 0, 0x65, 0x58] };
+        let upper = Upper::Raw(GRE, [&[0, 0][..], &kind, &[0x55; 80]].concat());
         let [local, remote] = tunnel.ends();
-        if tunnel.v6 {
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 84, 47, 64]);
-            for end in [local, remote] {
-                frame.extend(end.parse::<std::net::Ipv6Addr>()?.octets());
-            }
+        let (kind, packet) = if tunnel.v6 {
+            let [source, destination] = [local, remote].map(str::parse::<Ipv6Addr>);
+            let whole = V6 { source: source?.octets(), upper, ..V6::udp(destination?.octets()) };
+            (IPV6, whole.bytes())
         } else {
-            frame.extend([8, 0]);
-            let mut header = vec![0x45, 0, 0, 104, 0, 1, 0x40, 0, 64, 47, 0, 0];
-            for end in [local, remote] {
-                header.extend(end.parse::<Ipv4Addr>()?.octets());
-            }
-            let checksum = !sum(&header);
-            header[10..12].copy_from_slice(&checksum.to_be_bytes());
-            frame.extend(header);
-        }
-        frame.extend(gre);
-        frame.extend([0x55; 80]);
+            let [source, destination] = [local, remote].map(str::parse::<Ipv4Addr>);
+            let whole =
+                V4 { source: source?.octets(), fragment: BOUND, upper, ..V4::udp(destination?.octets()) };
+            (IPV4, whole.bytes())
+        };
+        let frame = link(to, [2, 0x70, 0x6f, 0, 0, 9], kind, &packet);
         socket.send(&frame).context("cannot send by the TAP")
     }
 }

@@ -3,6 +3,7 @@
 use super::header::inner;
 use super::tunnel::{Place, Tunnel};
 use super::{Check, Judge, Kernel};
+use crate::differential::packet::{IPV4, Upper, V4, link};
 use crate::tunnels::Tunnel as _;
 use crate::tunnels::checks::{congestion_in, congestion_out, some_pings, too_long};
 use crate::tunnels::guest::{Linked as _, counter, no_errors, reaches, router_mac, row, tcp, time_exceeded};
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// Payloads of pings: the shortest, odd ones, those around what fits whole, and those that have to be cut.
 const PING_SIZES: [u16; 12] = [0, 1, 17, 64, 333, 1001, 1400, 1432, 1433, 1452, 1453, 4001];
+/// Last octet of the address of a router on the way.
+const ROUTER: u8 = 99;
 /// Bytes that a narrow path carries.
 const NARROW: u16 = 1400;
 /// Time within which what a router says is followed, and forgotten: from an honest Polder, and from a broken one.
@@ -167,18 +170,13 @@ fn carries_narrow<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> any
 
 /// Message of a router about an outer packet of Polder (RFC 792, RFC 1191).
 fn too_big_for_router(frame: &[u8]) -> Vec<u8> {
-    let mut icmp = vec![3, 4, 0, 0, 0, 0];
-    icmp.extend(NARROW.to_be_bytes());
-    icmp.extend(&frame[ETHERNET..ETHERNET + 28]);
-    let checksum = !sum(&icmp);
-    icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let mut ip = vec![0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0];
-    ip.extend(&frame[30..33]);
-    ip.push(99);
-    ip.extend(&frame[26..30]);
-    let checksum = !sum(&ip);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    [&frame[6..12], &frame[..6], &[8, 0], &ip, &icmp].concat()
+    let [high, low] = NARROW.to_be_bytes();
+    let upper = Upper::Icmp(3, 4, [0, 0, high, low], frame[ETHERNET..ETHERNET + 28].to_vec());
+    let address = |at: usize| frame[at..].first_chunk::<4>().copied().unwrap_or_default();
+    let mac = |at: usize| frame[at..].first_chunk::<6>().copied().unwrap_or_default();
+    let [a, b, c, _] = address(30);
+    let packet = V4 { source: [a, b, c, ROUTER], upper, ..V4::udp(address(26)) };
+    link(mac(6), mac(0), IPV4, &packet.bytes())
 }
 
 /// Outer packets on the wire, in Polder's counters and in those of the kernel's interface.
@@ -255,6 +253,6 @@ fn inside_class(frame: &[u8], (kind, start): (u16, usize)) -> anyhow::Result<u8>
 }
 
 /// The router's link-layer address on the TAP of a tunnel.
-pub(super) fn router<const V6: bool>(judge: &Judge<V6>, tunnel: &Tunnel) -> anyhow::Result<Vec<u8>> {
+pub(super) fn router<const V6: bool>(judge: &Judge<V6>, tunnel: &Tunnel) -> anyhow::Result<[u8; 6]> {
     router_mac(judge, &format!("{} dev {}", tunnel.gateway(), tunnel.tap()))
 }

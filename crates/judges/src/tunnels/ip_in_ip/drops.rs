@@ -4,9 +4,10 @@ use super::Judge;
 use super::checks::router;
 use super::header::{PROTOCOLS, inner};
 use super::tunnel::Tunnel;
+use crate::differential::packet::{IPV4, V4, link};
 use crate::tunnels::Tunnel as _;
 use crate::tunnels::guest::{Linked as _, reaches};
-use crate::tunnels::outer::{ETHERNET, Outer, is_echo, sum};
+use crate::tunnels::outer::{ETHERNET, Outer, is_echo};
 use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
 use polder_testbed::traffic::raw::PacketSocket;
@@ -72,14 +73,10 @@ pub(super) fn martian<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) ->
 /// An IPv4 packet that the host sends into the tunnel from the address of its other end (RFC 2003, 4.4).
 pub(super) fn recursion<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow::Result<()> {
     let [_, remote] = tunnel.ends();
-    let mut ip = vec![0x45, 0, 0, 100, 0, 1, 0x40, 0, 64, 17, 0, 0];
-    for end in [remote, &tunnel.far()] {
-        ip.extend(end.parse::<Ipv4Addr>()?.octets());
-    }
-    let checksum = !sum(&ip);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let [source, destination] = [remote, &tunnel.far()].map(str::parse::<Ipv4Addr>);
+    let packet = V4 { source: source?.octets(), ..V4::udp(destination?.octets()) };
     reaches(judge, tunnel)?;
-    let frame = [&router(judge, tunnel)?[..], &[2, 0x70, 0x6f, 0, 0, 9, 8, 0], &ip, &[0x55; 80]].concat();
+    let frame = link(router(judge, tunnel)?, [2, 0x70, 0x6f, 0, 0, 9], IPV4, &packet.bytes());
     let socket = judge.near.inside(|| PacketSocket::open(&tunnel.tap()))??;
     let sends = || socket.send(&frame).context("cannot send by the TAP");
     judge.refuses("tunnel-recursion", sends).map(drop)
