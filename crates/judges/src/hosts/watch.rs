@@ -4,7 +4,7 @@ use super::bed::Bed;
 use super::recipe::Place;
 use polder_testbed::traffic::raw::PacketSocket;
 use polder_testbed::{clock, interrupt};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// Echo requests of a look.
@@ -92,6 +92,30 @@ pub(super) fn is_kept(
         }
         interrupt::sleep(STEP)?;
     }
+}
+
+/// True if a datagram from an address of one machine to a group arrives at another.
+pub(super) fn group_arrives(
+    bed: &Bed<'_>,
+    (from, address): (&str, &str),
+    to: &'static str,
+    group: [u8; 4],
+) -> anyhow::Result<bool> {
+    let socket = bed.socket((to, "eth0"), Some(0x0800))?;
+    let name = Ipv4Addr::from(group);
+    bed.shell(
+        from,
+        &format!(
+            "python3 -c \"
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 8)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton('{address}'))
+s.sendto(b'stream', ('{name}', 7007))\""
+        ),
+    )?;
+    let is_stream = |frame: &[u8]| frame.get(30..34) == Some(&group) && frame.get(23) == Some(&17);
+    Ok(count_of(&socket, 1, is_stream)? > 0)
 }
 
 /// A frame of 60 bytes.

@@ -21,7 +21,9 @@ phyint lan downstream ratelimit 0 threshold 1
     ],
     probes: &[
         Probe::own("igmp_join_is_heard_and_goes_upstream", join_goes_upstream),
-        Probe::own("group_arrives_in_the_lan", group_arrives),
+        Probe::own("group_arrives_in_the_lan", |bed| {
+            watch::group_arrives(bed, ("peer", "10.1.2.2"), "host", [239, 7, 7, 7])
+        }),
     ],
     mutants: &[
         Mutant::new("the peer hears nothing", PEER_DEAF, &["igmp_join_is_heard_and_goes_upstream"]),
@@ -50,20 +52,4 @@ fn join_goes_upstream(bed: &Bed<'_>) -> anyhow::Result<bool> {
         Ok(watch::count_of(&socket, 1, is_report)? > 0)
     });
     Ok(seen.is_ok())
-}
-
-/// True if a datagram to the group reaches the host.
-fn group_arrives(bed: &Bed<'_>) -> anyhow::Result<bool> {
-    let socket = bed.socket(("host", "eth0"), Some(0x0800))?;
-    bed.shell(
-        "peer",
-        "python3 -c \"
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 8)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton('10.1.2.2'))
-s.sendto(b'stream', ('239.7.7.7', 7007))\"",
-    )?;
-    let is_stream = |frame: &[u8]| frame.get(30..34) == Some(&[239, 7, 7, 7]) && frame.get(23) == Some(&17);
-    Ok(watch::count_of(&socket, 1, is_stream)? > 0)
 }
