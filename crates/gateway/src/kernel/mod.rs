@@ -12,6 +12,7 @@
 //! three knows a socket; [`socket`] does. Sources: rtnetlink(7), netlink(7), linux/rtnetlink.h,
 //! linux/nexthop.h, linux/fib_rules.h, linux/neighbour.h.
 
+pub mod conntrack;
 pub mod follower;
 pub mod hold;
 pub mod hooks;
