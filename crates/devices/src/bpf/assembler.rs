@@ -98,6 +98,10 @@ pub(crate) enum Helper {
     Processor = 8,
     /// `bpf_skb_store_bytes(context, offset, from, bytes, flags)`; not at the XDP hook.
     StoreBytes = 9,
+    /// `bpf_l3_csum_replace(context, offset, 0, difference, 0)`; not at the XDP hook.
+    ReplaceHeaderChecksum = 10,
+    /// `bpf_l4_csum_replace(context, offset, 0, difference, flags)`; not at the XDP hook.
+    ReplaceTransportChecksum = 11,
     /// `bpf_tail_call(context, programs, index)`: goes on where there is no such program.
     TailCall = 12,
     /// `bpf_skb_vlan_push(context, protocol, tag)`; not at the XDP hook.

@@ -194,11 +194,57 @@ pub(crate) fn test_run_segments(
     run(program, frame, &context, &mut []).map(|(answer, _)| answer)
 }
 
+/// Properties of a frame that a TCX program is run on.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunAs {
+    /// Interface that the frame came in by, as the context says.
+    pub(crate) ingress_interface: u32,
+    /// Its mark.
+    pub(crate) mark: u32,
+    /// The first words of the control block.
+    pub(crate) control_block: [u32; 2],
+}
+
+/// Answer of a TCX program, and the frame and its context as the program has left them.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) answer: u32,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) mark: u32,
+    pub(crate) control_block: [u32; 2],
+}
+
+/// Runs a TCX program on a frame with these properties.
+#[cfg(test)]
+pub(crate) fn test_run_as(program: BorrowedFd<'_>, frame: &[u8], with: &RunAs) -> Result<Ran, Errno> {
+    // `struct __sk_buff`: `mark`, `ingress_ifindex`, `ifindex`, `cb`.
+    let mut context = [0_u32; 48];
+    [context[8 / 4], context[36 / 4], context[40 / 4]] = [with.mark, with.ingress_interface, 1];
+    context[48 / 4..56 / 4].copy_from_slice(&with.control_block);
+    let (mut changed, mut left) = (vec![0; 4096], [0_u32; 48]);
+    let (answer, length) = run_with(program, frame, (&context, &mut left), &mut changed)?;
+    changed.truncate(length);
+    let control_block = [left[48 / 4], left[52 / 4]];
+    Ok(Ran { answer, frame: changed, mark: left[8 / 4], control_block })
+}
+
 /// Answer, and length of the frame as the program has left it, which is in `changed` as far as there is room.
 fn run(
     program: BorrowedFd<'_>,
     frame: &[u8],
     context: &[u32],
+    changed: &mut [u8],
+) -> Result<(u32, usize), Errno> {
+    run_with(program, frame, (context, &mut []), changed)
+}
+
+/// The same; the context as the program has left it is in `left`, as far as there is room.
+fn run_with(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    (context, left): (&[u32], &mut [u32]),
     changed: &mut [u8],
 ) -> Result<(u32, usize), Errno> {
     let [length, room] = [frame.len(), changed.len()].map(u32::try_from);
@@ -212,9 +258,13 @@ fn run(
         let bytes = u32::try_from(size_of_val(context)).map_err(|_| Errno::MSGSIZE)?;
         attributes = attributes.u32(40, bytes).pointer(48, context.as_ptr().cast());
     }
+    if !left.is_empty() {
+        let bytes = u32::try_from(size_of_val(left)).map_err(|_| Errno::MSGSIZE)?;
+        attributes = attributes.u32(44, bytes).pointer(56, left.as_mut_ptr().cast());
+    }
     // SAFETY: (1) the kernel reads `data_size_in` bytes, the slice's length, and `ctx_size_in` bytes, those of
-    // `context`. It writes at most `data_size_out` bytes, the length of `changed`, and copies no context back, because
-    // `ctx_out` is null.
+    // `context`. It writes at most `data_size_out` bytes, the length of `changed`, and `ctx_size_out` bytes, those of
+    // `left`.
     unsafe { bpf_answered(TEST_RUN, &mut attributes) }?;
     Ok((attributes.word(4), attributes.count(12)))
 }

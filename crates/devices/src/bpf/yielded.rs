@@ -35,6 +35,8 @@ pub enum YieldCause {
     Hook,
     /// A route by an interface that is no port, as long as the router's tables do not have it.
     Route,
+    /// The kernel decides about the packets of the port: connections alone are carried.
+    Decision,
 }
 
 /// Families of packets that the kernel forwards.
@@ -62,6 +64,7 @@ impl YieldCause {
         match self {
             Self::Hook => 0,
             Self::Route => 2,
+            Self::Decision => 4,
         }
     }
 
@@ -151,9 +154,9 @@ pub(super) fn if_yielded(
 }
 
 /// Bits of all causes, below the generation.
-const BITS: u64 = 0xf;
+const BITS: u64 = 0x3f;
 /// Bits of IPv4; those of IPv6 are one place higher.
-const OF_IPV4: i32 = 0b0101;
+const OF_IPV4: i32 = 0b01_0101;
 const GENERATION_SHIFT: u32 = 8;
 
 #[cfg(test)]

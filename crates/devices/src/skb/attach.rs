@@ -1,6 +1,7 @@
 //! Programs on their hooks: the interface's ingress, and both sides of the TAP.
 
 use super::clsact::{self, Filter};
+use super::connections::{self, ConnectionTable};
 use super::error::{Hook, OpenError};
 use crate::af_xdp::attach::{
     Attachment, BUSY_RETRIES, BUSY_WAIT, OUR_PREFIX, program_name, remove_stale, take_over_or,
@@ -166,6 +167,22 @@ pub(super) fn to_tap(
         errno if is_unknown(errno) => no_tcx(link, errno),
         errno => step(link, "attach a TCX program to the TAP", errno).into(),
     })
+}
+
+/// Attaches the program that looks for evidence to the interface's egress; it goes with what is returned.
+///
+/// # Errors
+/// [`OpenError::NoHook`] for a port at clsact: connections are carried at TCX alone.
+pub(super) fn to_egress(
+    (link, hook): (&LinkInfo, Hook),
+    table: &ConnectionTable,
+) -> Result<OwnedFd, OpenError> {
+    if hook == Hook::Clsact {
+        return Err(no_tcx(link, Errno::OPNOTSUPP));
+    }
+    let program = load(link, ProgramKind::Tcx, "polder_evidence", &connections::evidence(table.maps()))?;
+    let linked = sys::link_tcx(program.as_fd(), link.index, Side::Egress);
+    Ok(linked.map_err(|errno| step(link, "attach a TCX program to the egress", errno))?)
 }
 
 /// Loads a program.

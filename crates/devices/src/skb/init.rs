@@ -13,11 +13,11 @@ use super::spare::Spare;
 use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, TransmitDrops, Which};
 use crate::af_xdp::{self, OnExit, Take};
-use crate::bpf::FlowTable;
 use crate::bpf::flows::Frames;
 use crate::bpf::sys::{ProgramKind, Side};
 use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::Windows;
+use crate::bpf::{Families, FlowTable, YieldCause};
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -52,6 +52,7 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
+    decide(options, &taken);
     let target = target(&link, options, &tap, &windows);
     let (tap_programs, loaded) = std::thread::scope(|scope| {
         let loading = scope.spawn(|| load(&link, &target, (taken.taken(), flows), &mut notes));
@@ -85,6 +86,7 @@ pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened,
     let flows = flows.map_err(refused)?.map(Arc::new);
     let (tap_programs, given) = (parts.tap_programs, Some(parts.link));
     let (hook, mut notes) = (Hook::Tcx, Vec::new());
+    decide(options, &taken);
     let target = target(&link, options, &tap, &windows);
     let (program, flows) = load(&link, &target, (taken.taken(), flows), &mut notes)?;
     finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given })
@@ -112,6 +114,8 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     // What the TAP has lost before is counted by the process that had it.
     let lost_before = if given.is_some() { settings::state(index).map_or(0, |tap| tap.dropped) } else { 0 };
     let on_exit = (options.on_exit, given);
+    let evidence =
+        options.connections.as_ref().map(|table| attach::to_egress((&link, hook), table)).transpose()?;
     let attached = attach::to_interface((&link, hook), (&program, index), on_exit, &mut notes)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // What became of it.
@@ -142,6 +146,7 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         had_carrier: link.carrier,
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,
+        _evidence: evidence,
         hook,
         attached,
         link,
@@ -150,8 +155,15 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
+/// Leaves the packets of a port to the kernel that has connections: the program carries these alone.
+fn decide(options: &Options, taken: &TakenMaps) {
+    if let Some(word) = taken.yield_word().filter(|_| options.connections.is_some()) {
+        word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0);
+    }
+}
+
 /// The TAP as the port's program is to know it.
-fn target<'a>(link: &LinkInfo, options: &Options, tap: &Tap, windows: &'a Windows) -> ToTap<'a> {
+fn target<'a>(link: &LinkInfo, options: &'a Options, tap: &Tap, windows: &'a Windows) -> ToTap<'a> {
     ToTap {
         interface: link.index,
         tap: tap.interface.index,
@@ -159,6 +171,7 @@ fn target<'a>(link: &LinkInfo, options: &Options, tap: &Tap, windows: &'a Window
         windows: windows.as_fd(),
         window_bytes: options.window_bytes,
         whole: whole(options, tap),
+        connections: options.connections.as_ref().map(|table| table.maps()),
     }
 }
 

@@ -28,6 +28,8 @@ mod options;
 mod hook;
 mod program;
 
+pub mod connections;
+
 mod attach;
 mod clsact;
 mod settings;

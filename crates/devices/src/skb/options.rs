@@ -1,8 +1,10 @@
 //! Options of an interface.
 
+use super::connections::ConnectionTable;
 use crate::Receiving;
 use crate::af_xdp::{OnExit, Take};
 use polder_datapath::forward::ForwardGroups;
+use std::sync::Arc;
 
 /// Interface to be opened, and the way of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Options {
     pub promiscuous: bool,
     /// Bytes that may wait in each queue, headers of the kernel's included.
     pub window_bytes: u32,
+    /// Connections that the programs carry, for a router's port where the kernel decides about packets; needs TCX.
+    pub connections: Option<Arc<ConnectionTable>>,
 }
 
 impl Options {
@@ -50,6 +54,7 @@ impl Options {
             clsact: false,
             promiscuous,
             window_bytes: WINDOW,
+            connections: None,
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Port {
     pub(super) lost: Arc<QueueCounters>,
     pub(super) lost_before: AtomicU64,
     pub(super) link_dropped: TransmitDrops,
+    /// Link of the program that sees the kernel forward packets of known connections.
+    pub(super) _evidence: Option<OwnedFd>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
     /// The hook of its programs.

@@ -9,6 +9,7 @@
 //! | those of [`punt`](super::punt) | both sides of the punt path's TAP | return packets to the kernel |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
+use super::connections::{self, ConnectionMaps};
 use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, Target, need, network_order, untag_bytes};
@@ -31,6 +32,8 @@ pub(super) struct ToTap<'a> {
     pub(super) window_bytes: u32,
     /// Protocols over IP whose super-packets the TAP takes whole.
     pub(super) whole: &'static [i32],
+    /// Connections that are carried, where the kernel decides about packets.
+    pub(super) connections: Option<ConnectionMaps<'a>>,
 }
 
 /// Sends everything on by `interface`.
@@ -110,6 +113,9 @@ impl ToTap<'_> {
 impl Target for ToTap<'_> {
     fn begin(&self, program: &mut Assembler) {
         super::punt::pass_marked(program, self.windows);
+        if let Some(maps) = self.connections {
+            connections::carry(program, maps, self);
+        }
     }
 
     fn open(&self, program: &mut Assembler) {
@@ -203,7 +209,7 @@ pub(super) const LENGTH: i16 = 0;
 pub(super) const VLAN_PRESENT: i16 = 20;
 pub(super) const VLAN_TAG: i16 = 24;
 pub(super) const VLAN_PROTOCOL: i16 = 28;
-const INGRESS_INTERFACE: i16 = 36;
+pub(super) const INGRESS_INTERFACE: i16 = 36;
 pub(super) const INTERFACE: i16 = 40;
 pub(super) const CONTROL_BLOCK: i16 = 48;
 const HASH: i16 = 68;
@@ -236,6 +242,7 @@ mod tests {
             windows: windows.as_fd(),
             window_bytes: cases::WINDOW,
             whole: &[libc::IPPROTO_TCP],
+            connections: None,
         };
         let taken = TakenMaps::new(&Take::Whole, (MAC, cases::all_groups())).ok()?;
         let program = taken.taken().program(&target, None::<(&ToTap<'_>, _)>);
@@ -256,6 +263,7 @@ mod tests {
             windows: windows.as_fd(),
             window_bytes: cases::WINDOW,
             whole: &[libc::IPPROTO_TCP],
+            connections: None,
         };
         for carries in [false, true] {
             let program = taken.taken().program(&target, carries.then(|| (&target, flows.maps())));
@@ -329,6 +337,7 @@ mod tests {
                 windows: windows.as_fd(),
                 window_bytes: 1 << 20,
                 whole: &[],
+                connections: None,
             };
             let program = maps.taken().program(&target, Some((&target, flows.maps())));
             let program = load(ProgramKind::Tcx, "polder_tunnels", &program).expect("the verifier takes it");
@@ -348,8 +357,15 @@ mod tests {
             let window_bytes = 1 << 20;
             let whole_kinds = [&[][..], &[libc::IPPROTO_TCP], &[libc::IPPROTO_TCP, libc::IPPROTO_UDP]]
                 [usize::from(queues) - 1];
-            let target =
-                ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
+            let target = ToTap {
+                interface: 3,
+                tap: 7,
+                queues,
+                windows: fd,
+                window_bytes,
+                whole: whole_kinds,
+                connections: None,
+            };
             let tables = Tables { v4: fd, v6: fd };
             for taken in [Taken::Whole(fd), Taken::Tunnels(tables)] {
                 let program = taken.program(&target, None::<(&ToTap<'_>, _)>);

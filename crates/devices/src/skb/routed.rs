@@ -45,6 +45,7 @@ impl Bench {
             windows: windows.as_fd(),
             window_bytes: 1 << 20,
             whole: &[libc::IPPROTO_TCP],
+            connections: None,
         };
         let program = maps.taken().program(&target, Some((&target, flows.maps())));
         let program = load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");

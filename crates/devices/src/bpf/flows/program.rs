@@ -113,7 +113,7 @@ fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
 
 /// Jumps to `otherwise` unless the checksum of the IPv4 header behind the Ethernet header at `frame` is right. R4 and R5
 /// change.
-pub(super) fn verify_v4(program: &mut Assembler, frame: Register, otherwise: Label) {
+pub(crate) fn verify_v4(program: &mut Assembler, frame: Register, otherwise: Label) {
     program.set(R4, 0);
     for at in (0..IPV4).step_by(2) {
         program.load(Width::Half, R5, frame, ETHERNET + at);

@@ -1,0 +1,252 @@
+//! The ingress program's part: carries the packets of open connections, and stamps all others.
+
+use super::entry::{
+    ADDRESS_DIFFERENCE, BYTES, DESTINATION, ENDED, EVIDENCE, FLAGS, HIGHEST_END, INPUT, LAST_ACK, LEAVES,
+    LINK, LONGEST, OPEN, OUTPUT, PACKETS, PORT_DIFFERENCE, PORTS, PROTOCOL, TCP, TRANSLATED, VERSION, WINDOW,
+};
+use super::packet::{
+    BELOW, Ends, FIN, IPV6, KEY, OFFSET, RST, STAMP, SYN, Version, count, end, found, is_tcp, longest,
+    look_up, look_up_peer, read, sequence, stamp, track,
+};
+use super::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDS, GENERATION, HEARTBEAT, LATE, NONCE, at};
+use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
+use crate::bpf::classify::{ETHERNET, network_order};
+use crate::bpf::flows::hook::Hook as _;
+use crate::bpf::flows::program::verify_v4;
+use crate::skb::program::{CONTROL_BLOCK, HEADERS, INTERFACE, LENGTH, ToTap, headers};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+
+/// Carries the packet and ends the program, or goes on with it, stamped. The context is in R6; all other registers change.
+pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
+    let [late, rest, fits, close, lose, examined] = [(); 6].map(|()| program.label());
+    port.if_examined(program, examined);
+    program.map_value(R7, maps.words);
+    program.load(Width::Double, R8, R7, at(GENERATION));
+    program.load(Width::Double, R9, R7, at(BEAT));
+    program.call(Helper::Now);
+    program.subtract(R0, R9);
+    let most = i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0);
+    program.jump_value(Condition::Greater, R0, most, late);
+    headers(program, HEADERS);
+    port.is_for_host(program, rest);
+    read(program, Ends::AsSent, rest, |program, version| check(program, version, rest));
+    look_up(program, maps.entries, KEY);
+    found(program, rest);
+    program.copy(R9, R0);
+    is_open(program, rest);
+    judge_tcp(program, maps, (rest, fits, close));
+    program.place(fits);
+    longest(program);
+    program.load(Width::Word, R4, R9, LONGEST);
+    program.jump(Condition::Greater, R5, R4, rest);
+    rewrite(program, (rest, lose));
+    send(program, maps, port);
+
+    program.place(close);
+    close_both(program, maps, rest);
+    program.place(lose);
+    port.windows(program);
+    port.lose(program);
+    program.place(late);
+    count(program, maps.words, at(LATE));
+    program.place(rest);
+    stamp(program, R8);
+    program.store(Width::Word, R6, STAMP, R5);
+    program.place(examined);
+}
+
+/// Jumps to `rest` unless the entry at R9 is open for packets that come in here.
+fn is_open(program: &mut Assembler, rest: Label) {
+    program.load(Width::Double, R5, R9, OPEN);
+    program.jump(Condition::NotEqual, R5, R8, rest);
+    program.load(Width::Word, R4, R6, INTERFACE);
+    program.load(Width::Word, R5, R9, INPUT);
+    program.jump(Condition::NotEqual, R4, R5, rest);
+    program.load(Width::Word, R5, R9, FLAGS);
+    program.jump_value(Condition::AnyBit, R5, ENDED, rest);
+}
+
+/// Jumps to `rest` for a packet whose IP header the kernel looks at more closely. Notes the hop limit with which it leaves.
+fn check(program: &mut Assembler, version: Version, rest: Label) {
+    let (hops, length, others) = match version {
+        Version::V4 => (8, 2, ETHERNET),
+        Version::V6 => (7, 4, ETHERNET + IPV6),
+    };
+    program.load(Width::Byte, R5, R2, ETHERNET + hops);
+    program.jump_value(Condition::NotGreater, R5, 1, rest);
+    program.add(R5, -1);
+    program.store(Width::Byte, R10, HOPS, R5);
+    program.load(Width::Half, R5, R2, ETHERNET + length);
+    program.network_order(R5);
+    program.add(R5, i32::from(others));
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.jump(Condition::NotEqual, R5, R4, rest);
+    if version == Version::V4 {
+        verify_v4(program, R2, rest);
+    }
+}
+
+/// Tracks TCP segments, and jumps to `close` for a SYN, to `rest` for a segment that ends the connection.
+fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, close): (Label, Label, Label)) {
+    let [ends, fin, ended, carried] = [(); 4].map(|()| program.label());
+    is_tcp(program, fits);
+    program.load(Width::Byte, R5, R7, ETHERNET + 12);
+    program.jump_value(Condition::NotGreater, R5, 0x4f, rest);
+    program.load(Width::Byte, R5, R7, ETHERNET + 13);
+    program.jump_value(Condition::AnyBit, R5, SYN, close);
+    program.jump_value(Condition::AnyBit, R5, RST | FIN, ends);
+    track(program);
+    program.go(fits);
+
+    program.place(ends);
+    look_up_peer(program, maps.entries, R9);
+    found(program, rest);
+    sequence(program, R1);
+    program.load(Width::Word, R2, R9, HIGHEST_END);
+    program.load(Width::Byte, R5, R7, ETHERNET + 13);
+    program.and(R5, RST);
+    program.jump_value(Condition::Equal, R5, 0, fin);
+    program.jump_word(Condition::Equal, R1, Operand::Register(R2), ended);
+    program.load(Width::Word, R2, R0, LAST_ACK);
+    program.jump_word(Condition::Equal, R1, Operand::Register(R2), ended);
+    program.go(carried);
+
+    program.place(fin);
+    program.load(Width::Word, R3, R0, WINDOW);
+    program.compute_word(Arithmetic::Subtract, R1, Operand::Register(R2));
+    program.compute_word(Arithmetic::Add, R1, Operand::Register(R3));
+    program.compute_word(Arithmetic::ShiftLeft, R3, Operand::Value(1));
+    program.jump_word(Condition::NotGreater, R1, Operand::Register(R3), ended);
+    program.place(carried);
+    count(program, maps.words, at(CARRIED_ENDS));
+    program.go(fits);
+
+    program.place(ended);
+    end(program, R9);
+    end(program, R0);
+    count(program, maps.words, at(ENDS));
+    program.go(rest);
+}
+
+/// Closes both directions until there is new evidence.
+fn close_both(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    program.set(R5, 0);
+    for field in [OPEN, EVIDENCE] {
+        program.store(Width::Double, R9, field, R5);
+    }
+    look_up_peer(program, maps.entries, R9);
+    found(program, rest);
+    program.set(R5, 0);
+    for field in [OPEN, EVIDENCE] {
+        program.store(Width::Double, R0, field, R5);
+    }
+    program.go(rest);
+}
+
+/// Rewrites the packet as the kernel does. Jumps to `rest` before anything is written, for what is not rewritten here, and to
+/// `lose` if the kernel refuses a write.
+fn rewrite(program: &mut Assembler, (rest, lose): (Label, Label)) {
+    let [ipv6, plain, written] = [(); 3].map(|()| program.label());
+    program.load(Width::Word, R7, R9, FLAGS);
+    program.and(R7, TRANSLATED);
+    program.load(Width::Byte, R5, R10, KEY + VERSION);
+    program.jump_value(Condition::Equal, R5, 6, ipv6);
+    program.jump_value(Condition::Equal, R7, 0, plain);
+    transport_checksum(program, (ADDRESS_DIFFERENCE, PSEUDO_HEADER), lose);
+    transport_checksum(program, (PORT_DIFFERENCE, 0), lose);
+    for (field, to) in [(0, 12), (DESTINATION, 16)] {
+        store(program, (ETHERNET + to, R9, LEAVES + field), (4, 0), lose);
+    }
+    program.load(Width::Double, R2, R10, OFFSET);
+    store_at(program, (R9, LEAVES + PORTS), (4, 0), lose);
+    program.place(plain);
+    program.copy(R1, R6);
+    program.set(R2, i32::from(ETHERNET + 10));
+    program.set(R3, 0);
+    // One hop less is this difference, whatever their number is.
+    program.load(Width::Word, R4, R9, ADDRESS_DIFFERENCE);
+    program.add(R4, network_order(0xfeff));
+    program.set(R5, 0);
+    program.call(Helper::ReplaceHeaderChecksum);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+    store(program, (ETHERNET + 8, R10, HOPS), (1, 0), lose);
+    program.go(written);
+
+    // A checksum that a device has computed over everything is not brought up to date by the function for IPv4.
+    program.place(ipv6);
+    program.jump_value(Condition::NotEqual, R7, 0, rest);
+    store(program, (ETHERNET + 7, R10, HOPS), (1, RECOMPUTE), lose);
+    program.place(written);
+    store(program, (0, R9, LINK), (12, 0), lose);
+}
+
+/// Changes the transport checksum by a difference of the entry.
+fn transport_checksum(program: &mut Assembler, (difference, flags): (i16, i32), lose: Label) {
+    let [udp, known] = [(); 2].map(|()| program.label());
+    program.copy(R1, R6);
+    program.load(Width::Double, R2, R10, OFFSET);
+    program.load(Width::Byte, R5, R10, KEY + PROTOCOL);
+    program.jump_value(Condition::NotEqual, R5, TCP, udp);
+    program.add(R2, 16);
+    program.set(R5, flags);
+    program.go(known);
+    program.place(udp);
+    program.add(R2, 6);
+    program.set(R5, flags | NONE_IF_ZERO);
+    program.place(known);
+    program.set(R3, 0);
+    program.load(Width::Word, R4, R9, difference);
+    program.call(Helper::ReplaceTransportChecksum);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+}
+
+/// Writes bytes from memory into the packet.
+fn store(
+    program: &mut Assembler,
+    (to, from, offset): (i16, Register, i16),
+    (bytes, flags): (i32, i32),
+    lose: Label,
+) {
+    program.set(R2, i32::from(to));
+    store_at(program, (from, offset), (bytes, flags), lose);
+}
+
+/// The same, at the offset in R2.
+fn store_at(
+    program: &mut Assembler,
+    (from, offset): (Register, i16),
+    (bytes, flags): (i32, i32),
+    lose: Label,
+) {
+    program.copy(R1, R6);
+    program.copy(R3, from);
+    program.add(R3, i32::from(offset));
+    program.set(R4, bytes);
+    program.set(R5, flags);
+    program.call(Helper::StoreBytes);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+}
+
+/// Counts the packet, marks it for the egress program, and redirects it.
+fn send(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
+    port.wire_packets(program);
+    program.count(R9, PACKETS, R1);
+    program.load(Width::Word, R5, R6, LENGTH);
+    program.count(R9, BYTES, R5);
+    program.map_value(R1, maps.words);
+    program.load(Width::Double, R5, R1, at(NONCE));
+    program.store(Width::Word, R6, CONTROL_BLOCK, R5);
+    program.shift_right(R5, 32);
+    program.store(Width::Word, R6, CONTROL_BLOCK + 4, R5);
+    program.load(Width::Word, R1, R9, OUTPUT);
+    program.set(R2, 0);
+    program.call(Helper::Redirect);
+    program.exit();
+}
+
+/// The stack: hop limit with which the packet leaves.
+const HOPS: i16 = BELOW;
+/// `BPF_F_RECOMPUTE_CSUM`, `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`.
+const RECOMPUTE: i32 = 1;
+const PSEUDO_HEADER: i32 = 0x10;
+const NONE_IF_ZERO: i32 = 0x20;

@@ -1,0 +1,292 @@
+//! Layout of the connection table, as the programs and this process read it.
+//!
+//! ```text
+//! key    0 source (16)   16 destination (16)   32 source port (2)   34 destination port (2)   36 protocol (1)   37 IP version (1)
+//! value  0 generation of the evidence (8)   8 generation in which the entry is open (8)   16 generation of a contradiction (8)
+//!       24 packets (8)   32 bytes (8)   40 input interface (4)   44 output interface (4)
+//!       48 link-layer destination and source (12)   60 flags (4)   64 key of the packet as it leaves (40)
+//!      104 checksum difference of the addresses (4)   108 of the ports (4)   112 longest frame (4)
+//!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
+//!      128 shift of the window (4)   132 nothing (4)
+//! ```
+//!
+//! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
+//! network order, all other numbers in that of the machine.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of a key and of a value.
+pub(super) const KEY_BYTES: u32 = 40;
+pub(super) const VALUE_BYTES: u32 = 136;
+/// Offsets in a key.
+pub(super) const DESTINATION: i16 = 16;
+pub(super) const PORTS: i16 = 32;
+pub(super) const PROTOCOL: i16 = 36;
+pub(super) const VERSION: i16 = 37;
+/// Offsets in a value.
+pub(super) const EVIDENCE: i16 = 0;
+pub(super) const OPEN: i16 = 8;
+pub(super) const CONTRADICTED: i16 = 16;
+pub(super) const PACKETS: i16 = 24;
+pub(super) const BYTES: i16 = 32;
+pub(super) const INPUT: i16 = 40;
+pub(super) const OUTPUT: i16 = 44;
+pub(super) const LINK: i16 = 48;
+pub(super) const FLAGS: i16 = 60;
+pub(super) const LEAVES: i16 = 64;
+pub(super) const ADDRESS_DIFFERENCE: i16 = 104;
+pub(super) const PORT_DIFFERENCE: i16 = 108;
+pub(super) const LONGEST: i16 = 112;
+pub(super) const LAST_ACK: i16 = 116;
+pub(super) const HIGHEST_END: i16 = 120;
+pub(super) const WINDOW: i16 = 124;
+pub(super) const WINDOW_SHIFT: i16 = 128;
+/// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
+pub(super) const ENDED: i32 = 1;
+pub(super) const TRANSLATED: i32 = 2;
+/// Flag of the reply direction.
+const REPLY: i32 = 4;
+/// Protocols over IP.
+pub(super) const TCP: i32 = 6;
+pub(super) const UDP: i32 = 17;
+
+/// Transport protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// Addresses, ports and protocol of packets in one direction.
+///
+/// Both addresses are of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Transport protocol.
+    pub transport: Transport,
+}
+
+impl Tuple {
+    /// The tuple with both ends exchanged.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            transport: self.transport,
+        }
+    }
+
+    /// The key of packets with this tuple.
+    pub(super) fn key(&self) -> [u8; KEY_BYTES as usize] {
+        let mut key = [0; KEY_BYTES as usize];
+        for (at, address) in [(0, self.source), (usize::from(DESTINATION.unsigned_abs()), self.destination)] {
+            match address {
+                IpAddr::V4(address) => key[at..at + 4].copy_from_slice(&address.octets()),
+                IpAddr::V6(address) => key[at..at + 16].copy_from_slice(&address.octets()),
+            }
+        }
+        key[32..34].copy_from_slice(&self.source_port.to_be_bytes());
+        key[34..36].copy_from_slice(&self.destination_port.to_be_bytes());
+        key[36] = match self.transport {
+            Transport::Tcp => 6,
+            Transport::Udp => 17,
+        };
+        key[37] = if self.source.is_ipv4() { 4 } else { 6 };
+        key
+    }
+
+    /// The tuple of a key; `None` for another protocol.
+    pub(super) fn of_key(key: &[u8]) -> Option<Self> {
+        let key: &[u8; KEY_BYTES as usize] = key.first_chunk()?;
+        let transport = match key[36] {
+            6 => Transport::Tcp,
+            17 => Transport::Udp,
+            _ => return None,
+        };
+        let address = |at: usize| -> Option<IpAddr> {
+            let octets: &[u8; 16] = key.get(at..)?.first_chunk()?;
+            Some(match key[37] {
+                4 => Ipv4Addr::from(*octets.first_chunk::<4>()?).into(),
+                _ => Ipv6Addr::from(*octets).into(),
+            })
+        };
+        Some(Self {
+            source: address(0)?,
+            destination: address(16)?,
+            source_port: u16::from_be_bytes([key[32], key[33]]),
+            destination_port: u16::from_be_bytes([key[34], key[35]]),
+            transport,
+        })
+    }
+}
+
+/// A connection of the kernel's, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Packets of the original direction, as they come in.
+    pub original: Tuple,
+    /// Packets of the reply direction, as they come in. Without translation it is the original one reversed.
+    pub reply: Tuple,
+    /// Window scale of TCP of the original and of the reply direction, in bits (RFC 7323; 0 to 14).
+    pub window_shifts: [u8; 2],
+}
+
+impl Connection {
+    /// True if the kernel rewrites addresses or ports.
+    pub fn is_translated(&self) -> bool {
+        self.reply != self.original.reversed()
+    }
+
+    /// Keys and new values of both directions.
+    pub(super) fn entries(&self) -> [([u8; KEY_BYTES as usize], [u8; VALUE_BYTES as usize]); 2] {
+        let [original, reply] = [self.original.key(), self.reply.key()];
+        let leaves = [self.reply.reversed().key(), self.original.reversed().key()];
+        let [of_original, of_reply] = self.window_shifts;
+        [
+            (original, value((&original, &leaves[0]), of_original, 0)),
+            (reply, value((&reply, &leaves[1]), of_reply, REPLY)),
+        ]
+    }
+}
+
+/// A new value of packets that come in as `key` says and leave as `leaves` does: closed, without evidence.
+fn value(
+    (key, leaves): (&[u8; KEY_BYTES as usize], &[u8; KEY_BYTES as usize]),
+    window_shift: u8,
+    direction: i32,
+) -> [u8; VALUE_BYTES as usize] {
+    let mut value = [0; VALUE_BYTES as usize];
+    let mut put = |at: i16, bytes: &[u8]| {
+        let at = usize::from(at.unsigned_abs());
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    put(LEAVES, leaves);
+    put(ADDRESS_DIFFERENCE, &difference(&key[..32], &leaves[..32]).to_ne_bytes());
+    put(PORT_DIFFERENCE, &difference(&key[32..36], &leaves[32..36]).to_ne_bytes());
+    put(WINDOW_SHIFT, &u32::from(window_shift.min(14)).to_ne_bytes());
+    let flags = if key == leaves { 0 } else { TRANSLATED };
+    put(FLAGS, &(direction | flags).to_ne_bytes());
+    value
+}
+
+/// One's complement difference of the sums of two byte strings, as `bpf_csum_diff` returns it (RFC 1624).
+fn difference(from: &[u8], to: &[u8]) -> u32 {
+    let words = |bytes: &[u8]| -> Vec<u16> {
+        bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect()
+    };
+    let removed = words(from).into_iter().map(|word| u32::from(!word)).sum::<u32>();
+    let added = words(to).into_iter().map(u32::from).sum::<u32>();
+    if from == to { 0 } else { removed + added }
+}
+
+/// State of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Direction {
+    /// Packets carried so far; those of a super-packet count each.
+    pub packets: u64,
+    /// Bytes of those, Ethernet headers included.
+    pub bytes: u64,
+    /// Interface that they come in by; 0 without evidence.
+    pub input: u32,
+    /// Interface that they leave by; 0 without evidence.
+    pub output: u32,
+    /// Packets as they leave; `None` without an entry.
+    pub leaves: Option<Tuple>,
+    /// True for the reply direction.
+    pub is_reply: bool,
+    /// True if there is evidence of the present generation.
+    pub has_evidence: bool,
+    /// True if the program carries packets of the direction.
+    pub is_open: bool,
+    /// True if evidence of the present generation contradicts itself, as packets that are mirrored do.
+    pub is_contradicted: bool,
+    /// True if a FIN, a RST or the kernel has ended the connection.
+    pub has_ended: bool,
+}
+
+impl Direction {
+    /// Reads a value in a table of that generation.
+    pub(super) fn read(value: &[u8], generation: u64) -> Self {
+        let bytes = |at: i16| value.get(usize::from(at.unsigned_abs())..).unwrap_or_default();
+        let double = |at| bytes(at).first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let word = |at| bytes(at).first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        Self {
+            packets: double(PACKETS),
+            bytes: double(BYTES),
+            input: word(INPUT),
+            output: word(OUTPUT),
+            leaves: Tuple::of_key(bytes(LEAVES)),
+            is_reply: word(FLAGS) & REPLY.cast_unsigned() != 0,
+            has_evidence: double(EVIDENCE) == generation,
+            is_open: double(OPEN) == generation,
+            is_contradicted: double(CONTRADICTED) == generation,
+            has_ended: word(FLAGS) & ENDED.cast_unsigned() != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(source: &str, destination: &str, ports: [u16; 2], transport: Transport) -> Tuple {
+        let [source, destination] = [source, destination].map(|text| text.parse().expect("an address"));
+        Tuple { source, destination, source_port: ports[0], destination_port: ports[1], transport }
+    }
+
+    #[test]
+    fn tuples_are_read_from_their_keys() {
+        for tuple in [
+            tuple("192.0.2.1", "198.51.100.7", [40_000, 443], Transport::Tcp),
+            tuple("2001:db8::1", "2001:db8:1::2", [5353, 53], Transport::Udp),
+        ] {
+            assert_eq!(Tuple::of_key(&tuple.key()), Some(tuple));
+            assert_ne!(tuple.key(), tuple.reversed().key());
+            assert_eq!(tuple.reversed().reversed(), tuple);
+        }
+        assert_eq!(Tuple::of_key(&[0; 40]), None);
+    }
+
+    /// The difference turns the sum of what comes in into the sum of what leaves (RFC 1624).
+    #[test]
+    fn differences_turn_one_sum_into_the_other() {
+        let fold = |mut sum: u64| {
+            while sum > 0xffff {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            sum
+        };
+        let sum = |key: &[u8]| {
+            fold(key.chunks_exact(2).map(|pair| u64::from(u16::from_ne_bytes([pair[0], pair[1]]))).sum())
+        };
+        let inside = tuple("192.168.0.9", "198.51.100.7", [40_000, 443], Transport::Tcp);
+        let outside = tuple("203.0.113.1", "198.51.100.7", [61_007, 443], Transport::Tcp);
+        let connection = Connection { original: inside, reply: outside.reversed(), window_shifts: [7, 9] };
+        for (key, value) in connection.entries() {
+            let leaves = &value[64..104];
+            let addresses = u32::from_ne_bytes(value[104..108].try_into().expect("four bytes"));
+            let ports = u32::from_ne_bytes(value[108..112].try_into().expect("four bytes"));
+            assert_eq!(fold(sum(&key[..32]) + u64::from(addresses)), sum(&leaves[..32]));
+            assert_eq!(fold(sum(&key[32..36]) + u64::from(ports)), sum(&leaves[32..36]));
+        }
+        assert!(connection.is_translated());
+        let plain = Connection { reply: inside.reversed(), ..connection };
+        assert!(!plain.is_translated());
+        for (key, value) in plain.entries() {
+            assert_eq!((&value[64..104], &value[104..112]), (&key[..], &[0; 8][..]));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The egress program: sees the kernel forward packets of known connections, and opens their entries.
+
+use super::entry::{CONTRADICTED, ENDED, EVIDENCE, FLAGS, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PORTS};
+use super::packet::{
+    BELOW, Ends, FIN, KEY, RST, STAMP, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
+    stamp, track,
+};
+use super::{CONTRADICTIONS, ConnectionMaps, GENERATION, NONCE, SEEN, at};
+use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
+use crate::bpf::classify::{ETHERNET, need};
+use crate::skb::program::{
+    CONTROL_BLOCK, HEADERS, INGRESS_INTERFACE, INTERFACE, NEXT, VLAN_PRESENT, headers,
+};
+use Register::{R0, R1, R2, R4, R5, R6, R7, R8, R9, R10};
+
+/// The program at the egress of a port's interface. It changes no packet.
+pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
+    let [rest, fresh, seen, contradiction] = [(); 4];
+    let mut program = Assembler::new();
+    let [rest, fresh, seen, contradiction] = [rest, fresh, seen, contradiction].map(|()| program.label());
+    program.copy(R6, R1);
+    was_forwarded(&mut program, maps, rest);
+    headers(&mut program, HEADERS);
+    keep_link(&mut program, rest);
+    read(&mut program, Ends::Exchanged, rest, |_, _| {});
+    is_no_end(&mut program, rest);
+    // The entry of packets that come back says which packets leave like this one.
+    look_up(&mut program, maps.entries, KEY);
+    found(&mut program, rest);
+    program.store(Width::Double, R10, PEER_ENTRY, R0);
+    look_up_peer(&mut program, maps.entries, R0);
+    found(&mut program, rest);
+    program.copy(R9, R0);
+    program.load(Width::Double, R0, R10, PEER_ENTRY);
+    is_same_connection(&mut program, rest);
+    // R1: input, R2: output.
+    program.load(Width::Word, R1, R6, INGRESS_INTERFACE);
+    program.load(Width::Word, R2, R6, INTERFACE);
+    mirrors(&mut program, contradiction);
+    program.load(Width::Double, R5, R9, EVIDENCE);
+    program.jump(Condition::NotEqual, R5, R8, fresh);
+    is_unchanged(&mut program, contradiction);
+    program.go(seen);
+    program.place(fresh);
+    enter(&mut program);
+    program.place(seen);
+    allow_length(&mut program);
+    note_tcp(&mut program);
+    open(&mut program, maps, rest);
+
+    program.place(contradiction);
+    contradict(&mut program, maps);
+    program.place(rest);
+    program.set(R0, NEXT);
+    program.exit();
+    program.finish()
+}
+
+/// Jumps to `rest` for a packet that the kernel has not forwarded, or whose stamp is of another generation. The present one is in
+/// R8 from here on.
+fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    let other = program.label();
+    program.load(Width::Word, R5, R6, INGRESS_INTERFACE);
+    program.jump_value(Condition::Equal, R5, 0, rest);
+    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.map_value(R7, maps.words);
+    program.load(Width::Double, R8, R7, at(GENERATION));
+    stamp(program, R8);
+    program.load(Width::Word, R4, R6, STAMP);
+    program.jump(Condition::NotEqual, R4, R5, rest);
+    // What the ingress program has redirected has its mark.
+    program.load(Width::Double, R4, R7, at(NONCE));
+    program.load(Width::Word, R5, R6, CONTROL_BLOCK);
+    program.jump_word(Condition::NotEqual, R5, Operand::Register(R4), other);
+    program.shift_right(R4, 32);
+    program.load(Width::Word, R5, R6, CONTROL_BLOCK + 4);
+    program.jump(Condition::Equal, R5, R4, rest);
+    program.place(other);
+}
+
+/// Jumps to `rest` for a TCP segment that begins or ends a connection.
+fn is_no_end(program: &mut Assembler, rest: Label) {
+    let udp = program.label();
+    is_tcp(program, udp);
+    program.load(Width::Byte, R5, R7, ETHERNET + 13);
+    program.jump_value(Condition::AnyBit, R5, SYN | FIN | RST, rest);
+    program.place(udp);
+}
+
+/// Jumps to `rest` unless packets of the entry at R9 leave as this one does, and neither entry has ended or was contradicted.
+fn is_same_connection(program: &mut Assembler, rest: Label) {
+    // The key on the stack has the ends exchanged.
+    for (field, on_stack) in [(0, 16), (8, 24), (16, 0), (24, 8)] {
+        program.load(Width::Double, R4, R9, LEAVES + field);
+        program.load(Width::Double, R5, R10, KEY + on_stack);
+        program.jump(Condition::NotEqual, R4, R5, rest);
+    }
+    for (field, on_stack) in [(PORTS, PORTS + 2), (PORTS + 2, PORTS)] {
+        program.load(Width::Half, R4, R9, LEAVES + field);
+        program.load(Width::Half, R5, R10, KEY + on_stack);
+        program.jump(Condition::NotEqual, R4, R5, rest);
+    }
+    for entry in [R9, R0] {
+        program.load(Width::Word, R5, entry, FLAGS);
+        program.jump_value(Condition::AnyBit, R5, ENDED, rest);
+        program.load(Width::Double, R5, entry, CONTRADICTED);
+        program.jump(Condition::Equal, R5, R8, rest);
+    }
+}
+
+/// Jumps to `contradiction` if the other direction, in R0, has evidence that is not the mirror image of this packet's.
+fn mirrors(program: &mut Assembler, contradiction: Label) {
+    let unknown = program.label();
+    program.load(Width::Double, R5, R0, EVIDENCE);
+    program.jump(Condition::NotEqual, R5, R8, unknown);
+    for (field, is) in [(INPUT, R2), (OUTPUT, R1)] {
+        program.load(Width::Word, R5, R0, field);
+        program.jump(Condition::NotEqual, R5, is, contradiction);
+    }
+    program.place(unknown);
+}
+
+/// Jumps to `contradiction` unless the kernel has done with this packet what it did with those before.
+fn is_unchanged(program: &mut Assembler, contradiction: Label) {
+    for (field, is) in [(INPUT, R1), (OUTPUT, R2)] {
+        program.load(Width::Word, R5, R9, field);
+        program.jump(Condition::NotEqual, R5, is, contradiction);
+    }
+    for (at, width) in LINK_PARTS {
+        program.load(width, R4, R10, ON_STACK + at);
+        program.load(width, R5, R9, LINK + at);
+        program.jump(Condition::NotEqual, R4, R5, contradiction);
+    }
+}
+
+/// Enters what the kernel has done with the packet.
+fn enter(program: &mut Assembler) {
+    program.store(Width::Word, R9, INPUT, R1);
+    program.store(Width::Word, R9, OUTPUT, R2);
+    for (at, width) in LINK_PARTS {
+        program.load(width, R4, R10, ON_STACK + at);
+        program.store(width, R9, LINK + at, R4);
+    }
+    program.set(R5, 0);
+    program.store(Width::Word, R9, LONGEST, R5);
+    program.store(Width::Double, R9, EVIDENCE, R8);
+}
+
+/// Keeps the link-layer addresses of the frame at R2 on the stack.
+fn keep_link(program: &mut Assembler, rest: Label) {
+    need(program, ETHERNET, rest);
+    // Upper parts first: see `classify`.
+    for (at, width) in LINK_PARTS.into_iter().rev() {
+        program.load(width, R5, R2, at);
+        program.store(width, R10, ON_STACK + at, R5);
+    }
+}
+
+/// Packets up to the length of this one are carried from here on.
+fn allow_length(program: &mut Assembler) {
+    let allowed = program.label();
+    longest(program);
+    program.load(Width::Word, R4, R9, LONGEST);
+    program.jump(Condition::NotGreater, R5, R4, allowed);
+    program.store(Width::Word, R9, LONGEST, R5);
+    program.place(allowed);
+}
+
+fn note_tcp(program: &mut Assembler) {
+    let udp = program.label();
+    is_tcp(program, udp);
+    track(program);
+    program.place(udp);
+}
+
+/// Opens both directions if the other one, in R0, has evidence, too.
+fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    program.load(Width::Double, R0, R10, PEER_ENTRY);
+    count(program, maps.words, at(SEEN));
+    program.load(Width::Double, R5, R0, EVIDENCE);
+    program.jump(Condition::NotEqual, R5, R8, rest);
+    program.store(Width::Double, R9, OPEN, R8);
+    program.store(Width::Double, R0, OPEN, R8);
+    program.go(rest);
+}
+
+/// Closes both directions for the rest of the generation.
+fn contradict(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    program.set(R5, 0);
+    for entry in [R9, R0] {
+        program.store(Width::Double, entry, CONTRADICTED, R8);
+        program.store(Width::Double, entry, OPEN, R5);
+    }
+    count(program, maps.words, at(CONTRADICTIONS));
+}
+
+/// Link-layer addresses, in parts.
+const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];
+/// The stack: entry of the other direction.
+const PEER_ENTRY: i16 = BELOW;
+/// The stack: link-layer addresses.
+const ON_STACK: i16 = PEER_ENTRY - 16;

@@ -1,0 +1,238 @@
+//! Connections that the kernel has admitted, carried by the programs of a router's ports: the kernel's half.
+//!
+//! ```text
+//!            ingress of a port                                          egress of a port
+//! interface ─▶ in the table, open? ─ yes ─▶ rewrite, redirect ─────────────▶ mark? ─ yes ─▶ interface
+//!                 │ no: stamp with the generation                              │ no: forwarded, stamp of this generation?
+//!                 └─▶ the kernel: netfilter, NAT, routing, neighbours ─────────┘ yes: evidence ─▶ the entry opens
+//! ```
+//!
+//! | shared | writer |
+//! |---|---|
+//! | entries, closed; their removal | the thread that follows the kernel's conntrack |
+//! | evidence, and with it whether an entry is open | the egress program |
+//! | counters, last acknowledgement, end of data, end of the connection | the ingress program |
+//! | generation, heartbeat | the thread that hears the kernel's notices of changes |
+//!
+//! # Permission
+//! The control thread enters a connection *closed*. The egress program opens a direction when it sees the kernel itself forward a
+//! packet of it, with what the kernel did: interfaces, link-layer addresses. The packet must have come in under the present
+//! generation (the ingress program's stamp in `tc_index`), and the evidence of both directions must be each other's mirror image; a
+//! contradiction closes both for the rest of the generation. A change of the kernel's rules, routes, neighbours or links raises the
+//! generation, which closes every entry at once.
+//!
+//! # Heartbeat
+//! The ingress program carries only while the heartbeat is younger than [`HEARTBEAT`]: if the thread that hears of changes stands
+//! still or is gone, the kernel has every packet.
+//!
+//! # TCP
+//! A SYN closes both directions. A RST whose sequence number is the last acknowledgement of the other direction or the highest end
+//! of data of its own, and a FIN within the window, end the connection; the kernel has them and all that follows. Other RST and FIN
+//! segments are carried as data is: the receiver drops them (RFC 5961).
+//!
+//! Cost: a look-up, a rewrite and a redirect a packet that is carried; a look-up and a store for any other.
+//!
+//! Source: Linux, net/netfilter/nf_flow_table_ip.c (which of a connection's packets may pass the stack by).
+
+mod carry;
+mod entry;
+mod evidence;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+pub use entry::{Connection, Direction, Transport, Tuple};
+
+pub(super) use carry::carry;
+pub(super) use evidence::evidence;
+
+use crate::bpf::sys::{Map, MapKind, SharedCounters};
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use entry::{KEY_BYTES, VALUE_BYTES};
+use rustix::io::Errno;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+/// Age of the heartbeat up to which connections are carried.
+pub const HEARTBEAT: Duration = Duration::from_millis(50);
+
+/// Connections of all ports of a gateway.
+#[derive(Debug)]
+pub struct ConnectionTable {
+    entries: Map,
+    words: SharedCounters,
+    most: u32,
+    entered: AtomicU32,
+}
+
+/// Numbers of packets that the programs have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// Packets forwarded by the kernel that were evidence.
+    pub evidence: u64,
+    /// Packets forwarded by the kernel that contradicted earlier evidence.
+    pub contradictions: u64,
+    /// RST and FIN segments that ended a connection.
+    pub ends: u64,
+    /// RST and FIN segments that were carried because they cannot end it.
+    pub carried_ends: u64,
+    /// Packets that the kernel has because the heartbeat was too old.
+    pub late_heartbeats: u64,
+}
+
+/// Two tables are never the same one.
+impl PartialEq for ConnectionTable {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+impl Eq for ConnectionTable {}
+
+impl ConnectionTable {
+    /// An empty table of at most `most` connections; nothing is carried before the first [`beat`](Self::beat).
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn new(most: u32) -> Result<Self, Errno> {
+        let table = Self {
+            entries: Map::new(MapKind::Hash, "polder_conns", KEY_BYTES, VALUE_BYTES, 2 * most)?,
+            words: SharedCounters::new("polder_conn", WORDS)?,
+            most,
+            entered: AtomicU32::new(0),
+        };
+        // Relaxed: no program has the table yet.
+        table.words.get(GENERATION).store(1, Ordering::Relaxed);
+        table.words.get(NONCE).store(RandomState::new().build_hasher().finish(), Ordering::Relaxed);
+        Ok(table)
+    }
+
+    /// Number of connections that find room.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Enters a connection, closed in both directions. Evidence and counters of an earlier one with the same tuples are lost.
+    ///
+    /// # Errors
+    /// `2BIG` or `NOMEM` if the table is full; the connection stays the kernel's.
+    pub fn enter(&self, connection: &Connection) -> Result<(), Errno> {
+        let [(original, there), (reply, back)] = connection.entries();
+        self.entries.set(&original, &there)?;
+        let entered = self.entries.set(&reply, &back);
+        if entered.is_err() {
+            // A direction alone never opens; it would take room.
+            let _ = self.entries.remove(&original);
+        } else {
+            // Relaxed: a number that orders nothing, as below.
+            self.entered.fetch_add(1, Ordering::Relaxed);
+        }
+        entered
+    }
+
+    /// Removes a connection: the kernel has its packets from then on. Returns the state of both directions.
+    pub fn leave(&self, connection: &Connection) -> [Direction; 2] {
+        let state = self.state(connection);
+        // An entry that is gone is as good.
+        if self.entries.remove(&connection.original.key()).is_ok() {
+            self.entered.fetch_sub(1, Ordering::Relaxed);
+        }
+        let _ = self.entries.remove(&connection.reply.key());
+        state
+    }
+
+    /// True if a connection is entered.
+    pub fn has_entries(&self) -> bool {
+        self.entered.load(Ordering::Relaxed) > 0
+    }
+
+    /// State of the original and the reply direction; closed and zero for a connection that is not in the table.
+    pub fn state(&self, connection: &Connection) -> [Direction; 2] {
+        let generation = self.generation();
+        [connection.original, connection.reply].map(|tuple| {
+            let mut value = [0; VALUE_BYTES as usize];
+            match self.entries.get(&tuple.key(), &mut value) {
+                Ok(()) => Direction::read(&value, generation),
+                Err(_) => Direction::default(),
+            }
+        })
+    }
+
+    /// Directions in the table, each with its tuple, in no order.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn directions(&self) -> Result<Vec<(Tuple, Direction)>, Errno> {
+        let generation = self.generation();
+        let bytes = self.entries.entries(2 * self.most)?;
+        let of_key = KEY_BYTES as usize;
+        let entries = bytes.chunks_exact(of_key + VALUE_BYTES as usize);
+        let read = |bytes: &[u8]| {
+            let (key, value) = bytes.split_at(of_key);
+            Some((Tuple::of_key(key)?, Direction::read(value, generation)))
+        };
+        Ok(entries.filter_map(read).collect())
+    }
+
+    /// Closes every entry, because something has changed by which the kernel decides.
+    pub fn raise_generation(&self) {
+        // Release: whoever sees this generation sees the change that led to it.
+        self.words.get(GENERATION).fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of the present generation.
+    pub fn generation(&self) -> u64 {
+        // Relaxed: a look that orders nothing.
+        self.words.get(GENERATION).load(Ordering::Relaxed)
+    }
+
+    /// Says that all notices that had come by `now` were heard. `now` is of CLOCK_MONOTONIC, in nanoseconds.
+    pub fn beat(&self, now: u64) {
+        // Release: generations raised for these notices are visible before.
+        self.words.get(BEAT).store(now, Ordering::Release);
+    }
+
+    /// Counters of the programs.
+    pub fn counters(&self) -> ConnectionCounters {
+        // Relaxed: numbers that order nothing.
+        let word = |at: usize| self.words.get(at).load(Ordering::Relaxed);
+        ConnectionCounters {
+            evidence: word(SEEN),
+            contradictions: word(CONTRADICTIONS),
+            ends: word(ENDS),
+            carried_ends: word(CARRIED_ENDS),
+            late_heartbeats: word(LATE),
+        }
+    }
+
+    /// Descriptors for the programs.
+    pub(super) fn maps(&self) -> ConnectionMaps<'_> {
+        ConnectionMaps { entries: self.entries.as_fd(), words: self.words.as_fd() }
+    }
+}
+
+/// The table for a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionMaps<'a> {
+    entries: BorrowedFd<'a>,
+    words: BorrowedFd<'a>,
+}
+
+/// Words that programs and this process share, and their offsets.
+const GENERATION: usize = 0;
+const BEAT: usize = 1;
+const NONCE: usize = 2;
+const SEEN: usize = 3;
+const CONTRADICTIONS: usize = 4;
+const ENDS: usize = 5;
+const CARRIED_ENDS: usize = 6;
+const LATE: usize = 7;
+const WORDS: usize = 8;
+
+/// Offset of a word.
+const fn at(word: usize) -> i16 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "eight words")]
+    let word = word as i16;
+    8 * word
+}

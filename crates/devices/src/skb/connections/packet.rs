@@ -1,0 +1,259 @@
+//! The packets of a connection as both programs read them: TCP and UDP over IPv4 without options or IPv6 without extension
+//! headers, no fragments.
+
+use super::entry::{
+    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, PORTS, PROTOCOL, TCP, UDP, VERSION, WINDOW,
+    WINDOW_SHIFT,
+};
+use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
+use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
+use crate::skb::program::{DATA_END, LENGTH};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
+use std::os::fd::BorrowedFd;
+
+/// Version of an IP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V4,
+    V6,
+}
+
+/// Order of the ends in a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// As in the packet.
+    AsSent,
+    /// Exchanged: the key of packets that come back.
+    Exchanged,
+}
+
+/// Puts the key of the packet at R2 at [`KEY`], the offset of its transport header at [`OFFSET`], and the place of that header,
+/// less [`ETHERNET`], into R7. Jumps to `rest` for other packets. `check` is given the version of the IP header, which is
+/// [`ETHERNET`] behind R2, and may change R1, R4 and R5. R3 is the end; R1 to R5 change.
+pub(super) fn read(
+    program: &mut Assembler,
+    ends: Ends,
+    rest: Label,
+    check: impl Fn(&mut Assembler, Version),
+) {
+    let [ipv6, udp, read] = [(); 3].map(|()| program.label());
+    let [source, destination] = match ends {
+        Ends::AsSent => [KEY, KEY + DESTINATION],
+        Ends::Exchanged => [KEY + DESTINATION, KEY],
+    };
+    need(program, ETHERNET + IPV4, rest);
+    program.load(Width::Half, R5, R2, 12);
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, rest);
+    program.load(Width::Half, R5, R2, ETHERNET + 6);
+    program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), rest);
+    check(program, Version::V4);
+    program.set(R5, 0);
+    for (from, to) in [(12, source), (16, destination)] {
+        // Upper parts first: see `classify`.
+        program.store(Width::Double, R10, to + 8, R5);
+        program.store(Width::Word, R10, to + 4, R5);
+        program.load(Width::Word, R1, R2, ETHERNET + from);
+        program.store(Width::Word, R10, to, R1);
+    }
+    program.load(Width::Byte, R1, R2, ETHERNET + 9);
+    identify(program, (4, IPV4));
+    program.go(read);
+
+    program.place(ipv6);
+    need(program, ETHERNET + IPV6, rest);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x60, rest);
+    check(program, Version::V6);
+    for (from, to) in [(8, source), (24, destination)] {
+        for part in [0, 8] {
+            program.load(Width::Double, R5, R2, ETHERNET + from + part);
+            program.store(Width::Double, R10, to + part, R5);
+        }
+    }
+    program.load(Width::Byte, R1, R2, ETHERNET + 6);
+    identify(program, (6, IPV6));
+
+    program.place(read);
+    program.copy(R7, R2);
+    let ported = program.label();
+    program.jump_value(Condition::NotEqual, R1, TCP, udp);
+    need(program, ETHERNET + TCP_HEADER, rest);
+    program.go(ported);
+    program.place(udp);
+    program.jump_value(Condition::NotEqual, R1, UDP, rest);
+    need(program, ETHERNET + UDP_HEADER, rest);
+    program.place(ported);
+    let [first, second] = match ends {
+        Ends::AsSent => [0, 2],
+        Ends::Exchanged => [2, 0],
+    };
+    // Upper parts first, here too.
+    program.load(Width::Half, R5, R7, ETHERNET + second);
+    program.store(Width::Half, R10, KEY + PORTS + 2, R5);
+    program.load(Width::Half, R5, R7, ETHERNET + first);
+    program.store(Width::Half, R10, KEY + PORTS, R5);
+}
+
+/// Notes IP version and protocol, which is in R1, and moves R2 behind an IP header of that length.
+fn identify(program: &mut Assembler, (version, header): (i32, i16)) {
+    program.set(R5, 0);
+    program.store(Width::Half, R10, KEY + VERSION + 1, R5);
+    program.set(R5, version);
+    program.store(Width::Byte, R10, KEY + VERSION, R5);
+    program.store(Width::Byte, R10, KEY + PROTOCOL, R1);
+    program.set(R5, i32::from(ETHERNET + header));
+    program.store(Width::Double, R10, OFFSET, R5);
+    program.add(R2, i32::from(header));
+}
+
+/// Puts the entry of the key at that place of the stack into R0, or 0. R1 to R5 change.
+pub(super) fn look_up(program: &mut Assembler, entries: BorrowedFd<'_>, key: i16) {
+    program.map(R1, entries);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(key));
+    program.call(Helper::MapLookup);
+}
+
+/// Puts the entry of the other direction than the one at `entry` into R0, or 0: its key is that of the packets as they leave,
+/// with the ends exchanged. R1 to R5 change.
+pub(super) fn look_up_peer(program: &mut Assembler, entries: BorrowedFd<'_>, entry: Register) {
+    for (from, to) in [(DESTINATION, 0), (0, DESTINATION)] {
+        for part in [0, 8] {
+            program.load(Width::Double, R5, entry, LEAVES + from + part);
+            program.store(Width::Double, R10, PEER + to + part, R5);
+        }
+    }
+    program.load(Width::Word, R5, entry, LEAVES + PROTOCOL);
+    program.store(Width::Word, R10, PEER + PROTOCOL, R5);
+    for (from, to) in [(PORTS, PORTS + 2), (PORTS + 2, PORTS)] {
+        program.load(Width::Half, R5, entry, LEAVES + from);
+        program.store(Width::Half, R10, PEER + to, R5);
+    }
+    look_up(program, entries, PEER);
+}
+
+/// Puts the length of the longest frame that the packet is on a link into R5: a segment of a super-packet. R7 is as
+/// [`read`] leaves it; R1 to R4 change.
+pub(super) fn longest(program: &mut Assembler) {
+    let [whole, udp, known] = [(); 3].map(|()| program.label());
+    program.load(Width::Word, R1, R6, GSO_SIZE);
+    program.jump_value(Condition::Equal, R1, 0, whole);
+    program.load(Width::Double, R5, R10, OFFSET);
+    program.add_register(R1, R5);
+    is_tcp(program, udp);
+    header_bytes(program, R5);
+    program.add_register(R5, R1);
+    program.go(known);
+    program.place(udp);
+    program.copy(R5, R1);
+    program.add(R5, i32::from(UDP_HEADER));
+    program.go(known);
+    program.place(whole);
+    program.load(Width::Word, R5, R6, LENGTH);
+    program.place(known);
+}
+
+/// Jumps to `udp` for a packet of another protocol than TCP: what is said about the TCP header at R7 is known to the verifier from
+/// here on. R2 to R5 change.
+pub(super) fn is_tcp(program: &mut Assembler, udp: Label) {
+    program.load(Width::Byte, R5, R10, KEY + PROTOCOL);
+    program.jump_value(Condition::NotEqual, R5, TCP, udp);
+    program.copy(R2, R7);
+    program.load(Width::Word, R3, R6, DATA_END);
+    need(program, ETHERNET + TCP_HEADER, udp);
+}
+
+/// Puts the bytes of the TCP header into `to`.
+fn header_bytes(program: &mut Assembler, to: Register) {
+    program.load(Width::Byte, to, R7, ETHERNET + 12);
+    program.and(to, 0xf0);
+    program.shift_right(to, 2);
+}
+
+/// Notes the TCP segment at R7 in the entry at R9: end of its data, acknowledgement, window. R1 to R5 change.
+pub(super) fn track(program: &mut Assembler) {
+    let [older, tracked] = [(); 2].map(|()| program.label());
+    sequence(program, R1);
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.load(Width::Double, R5, R10, OFFSET);
+    program.subtract(R4, R5);
+    header_bytes(program, R5);
+    program.subtract(R4, R5);
+    program.compute_word(Arithmetic::Add, R1, Operand::Register(R4));
+    program.load(Width::Word, R4, R9, HIGHEST_END);
+    program.copy(R5, R1);
+    program.compute_word(Arithmetic::Subtract, R5, Operand::Register(R4));
+    program.jump_word(Condition::SignedGreater, R5, Operand::Value(0), older);
+    program.go(tracked);
+    program.place(older);
+    program.store(Width::Word, R9, HIGHEST_END, R1);
+    program.place(tracked);
+    let unacknowledged = program.label();
+    program.load(Width::Byte, R5, R7, ETHERNET + 13);
+    program.and(R5, ACK);
+    program.jump_value(Condition::Equal, R5, 0, unacknowledged);
+    program.load(Width::Word, R1, R7, ETHERNET + 8);
+    program.big_endian(R1, Width::Word);
+    program.store(Width::Word, R9, LAST_ACK, R1);
+    program.load(Width::Half, R1, R7, ETHERNET + 14);
+    program.big_endian(R1, Width::Half);
+    program.load(Width::Word, R4, R9, WINDOW_SHIFT);
+    program.and(R4, 0x0f);
+    program.shift_left_by(R1, R4);
+    program.store(Width::Word, R9, WINDOW, R1);
+    program.place(unacknowledged);
+}
+
+/// Puts the sequence number of the TCP segment at R7 into `to`.
+pub(super) fn sequence(program: &mut Assembler, to: Register) {
+    program.load(Width::Word, to, R7, ETHERNET + 4);
+    program.big_endian(to, Width::Word);
+}
+
+/// Ends the connection in the entry at `entry`. R5 changes.
+pub(super) fn end(program: &mut Assembler, entry: Register) {
+    program.load(Width::Word, R5, entry, FLAGS);
+    program.or(R5, ENDED);
+    program.store(Width::Word, entry, FLAGS, R5);
+}
+
+/// Counts one at this offset of the shared words. R1 and R5 change.
+pub(super) fn count(program: &mut Assembler, words: BorrowedFd<'_>, word: i16) {
+    program.map_value(R1, words);
+    program.set(R5, 1);
+    program.count(R1, word, R5);
+}
+
+/// Puts the stamp of the generation in `generation` into R5.
+pub(super) fn stamp(program: &mut Assembler, generation: Register) {
+    program.copy(R5, generation);
+    program.and(R5, 0x7fff);
+    program.or(R5, 0x8000);
+}
+
+/// Jumps to `rest` if an entry was not found: R0 is 0.
+pub(super) fn found(program: &mut Assembler, rest: Label) {
+    program.jump_value(Condition::Equal, R0, 0, rest);
+}
+
+/// The stack: key of the packet, key of the other direction, offset of the transport header.
+pub(super) const KEY: i16 = -40;
+pub(super) const PEER: i16 = -80;
+pub(super) const OFFSET: i16 = -88;
+/// First place below.
+pub(super) const BELOW: i16 = -96;
+pub(super) const IPV6: i16 = 40;
+const TCP_HEADER: i16 = 20;
+const UDP_HEADER: i16 = 8;
+/// Bits of TCP.
+pub(super) const FIN: i32 = 0x01;
+pub(super) const SYN: i32 = 0x02;
+pub(super) const RST: i32 = 0x04;
+const ACK: i32 = 0x10;
+/// Offsets in the context of a program (`struct __sk_buff`).
+pub(super) const STAMP: i16 = 44;
+const GSO_SIZE: i16 = 176;
