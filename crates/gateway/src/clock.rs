@@ -55,7 +55,7 @@ impl Clock {
 }
 
 /// Time since the machine started, which all processes share.
-fn monotonic() -> u64 {
+pub fn monotonic() -> u64 {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

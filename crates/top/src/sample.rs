@@ -157,6 +157,7 @@ impl Sample {
             show::View::Tunnels(_)
             | show::View::Fdb(_)
             | show::View::Routes(_)
+            | show::View::Connections(_)
             | show::View::Neighbors(_)
             | show::View::Filters(_)
             | show::View::Counters(_)

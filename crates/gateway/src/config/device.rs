@@ -107,6 +107,7 @@ const TAP: Capabilities = Capabilities {
         ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
         ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
         ("on_exit", ONLY, "remove `on_exit`: a TAP goes away together with Polder"),
+        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
         ("kernel_hooks", ONLY, "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks"),
     ],
 };
@@ -119,6 +120,7 @@ const LAN78XX: Capabilities = Capabilities {
         ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
+        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
         ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
         ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
@@ -143,6 +145,7 @@ const USB: Capabilities = Capabilities {
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
+        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
         ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
         ("moderation_us", ONLY, "remove `moderation_us`: the device decides when it sends"),
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
@@ -162,6 +165,7 @@ const PCI: Capabilities = Capabilities {
     absent: &[
         ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
         ("on_exit", ONLY, "remove `on_exit`: the device stays with vfio-pci until `polder release`"),
+        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
         ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
         ("moderation_us", ONLY, "remove `moderation_us`: the device's throttle follows the load"),
         ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),

@@ -150,6 +150,17 @@ choices! {
 }
 
 choices! {
+    /// What decides about the packets of a router's port: where they go, and whether they go at all.
+    pub enum Decide {
+        /// Polder's router, by the kernel's routes and neighbours.
+        #[default]
+        Router = "router",
+        /// The kernel, with its firewall and NAT: Polder carries connections that it has seen the kernel forward.
+        Kernel = "kernel",
+    }
+}
+
+choices! {
     /// Start of a port whose packets would go round packet hooks of the kernel that could drop or change them.
     pub enum KernelHooks {
         /// The gateway does not start.

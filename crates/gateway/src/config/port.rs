@@ -6,7 +6,9 @@ use super::gateway::Gateway;
 use super::keys::Draft;
 use super::keys::Reload::{Depends, Live, Reopen};
 use super::lan78xx;
-use super::model::{Device, FastPathUse, KernelHooks, Mac, Mode, OnExit, Order, Queues, Role, number};
+use super::model::{
+    Decide, Device, FastPathUse, KernelHooks, Mac, Mode, OnExit, Order, Queues, Role, number,
+};
 use super::modem::{self, Modem};
 use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
 use super::queue::{self, PortQueue};
@@ -85,6 +87,8 @@ section! {
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
         /// Start where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
+        /// What decides about the packets of a router's port; see [the kernel decides](ports.md#the-kernel-decides).
+        decide: Decide = Decide::Router, Choice(Decide::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
         /// Way by which its packets find their worker; see [order](ports.md#order).
@@ -146,6 +150,12 @@ const OF_A_ROUTER: &Absent = &[(
     "give it `role = \"router\"`, or the addresses to a `tap` of the bridge",
 )];
 
+const OF_THE_KERNEL: &Absent = &[(
+    "queue",
+    "what the kernel forwards passes no queue of a port",
+    "remove `queue`, or `decide = \"kernel\"`",
+)];
+
 const OF_A_BRIDGE: &Absent = &[(
     "source_guard",
     "its packets meet no bridge",
@@ -205,6 +215,10 @@ impl Draft<Port> {
         if role.is_some_and(|role| role != Role::Bridge) {
             absent.push(OF_A_BRIDGE);
         }
+        if self.value.decide == Decide::Kernel {
+            absent.push(OF_THE_KERNEL);
+            self.check_decision(findings);
+        }
         let has_interface = self.has("interface") && self.value.mode.may_keep_segments();
         if !has_interface && !self.kinds().any(|kind| kind.takes_segments) {
             absent.push(OF_A_TAP);
@@ -226,6 +240,24 @@ impl Draft<Port> {
             findings.note(Diagnostic::error(span, message).remedy(remedy));
         }
         self.check_mtu(findings);
+    }
+
+    /// Connections are carried between ports of a router, and by TCX programs alone.
+    fn check_decision(&self, findings: &Findings) {
+        if let Some(decide) =
+            self.at("decide").filter(|_| self.role().is_some_and(|role| role != Role::Router))
+        {
+            let message = "the kernel decides about packets of a router's port alone";
+            let remedy = "give it `role = \"router\"`, or remove `decide`";
+            findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
+        }
+        let Some(mode) = self.at("mode").filter(|_| !matches!(self.value.mode, Mode::Auto | Mode::Skb))
+        else {
+            return;
+        };
+        let message = "the kernel decides about packets in the mode \"skb\" alone";
+        let remedy = "write `mode = \"auto\"` or `\"skb\"`, or remove `decide = \"kernel\"`";
+        findings.note(Diagnostic::error(mode.clone(), message).remedy(remedy));
     }
 
     fn check_device(&self, findings: &Findings) {

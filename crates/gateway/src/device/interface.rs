@@ -6,7 +6,7 @@ use super::contract::{
 use super::network::{absent, endpoints, found_by, link_facts};
 use super::skb;
 use super::skb::Spares;
-use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
+use crate::config::model::{Bridge, Configuration, Decide, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::forward::ForwardGroups;
@@ -30,7 +30,11 @@ impl Driver for Interface<'_> {
             Way::AfXdp(mode) => open(self.name, mode, (port, configuration), region)?,
             Way::Skb => match skb::open(self.name, (port, configuration), region, self.spares) {
                 // What the kernel refuses may not be seen before it is asked for.
-                Err(error) if port.mode == Mode::Auto && skb::is_unavailable(&error) => {
+                Err(error)
+                    if port.mode == Mode::Auto
+                        && port.decide == Decide::Router
+                        && skb::is_unavailable(&error) =>
+                {
                     why = Some(format!("mode \"skb\" was refused: {error:#}"));
                     open(self.name, af_xdp::Mode::Auto, (port, configuration), region)?
                 }
@@ -72,7 +76,7 @@ impl Interface<'_> {
         region: &Region,
         parts: Parts,
     ) -> Result<OpenPort> {
-        let opened = skb::adopt(self.name, (port, configuration), region, parts)?;
+        let opened = skb::adopt(self.name, (port, configuration), region, (parts, self.spares))?;
         let facts = Facts { mode_reason: choice(self.name, port).why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
@@ -114,6 +118,8 @@ pub(crate) fn release(interface: &str) -> Result<bool> {
 fn choice(interface: &str, port: &Port) -> Choice {
     let asked = |way| Choice { way, why: None };
     match port.mode {
+        // Connections are carried at TCX alone.
+        Mode::Auto if port.decide == Decide::Kernel => asked(Way::Skb),
         Mode::Skb => asked(Way::Skb),
         Mode::ZeroCopy => asked(Way::AfXdp(af_xdp::Mode::ZeroCopy)),
         Mode::Native => asked(Way::AfXdp(af_xdp::Mode::Native)),

@@ -71,13 +71,18 @@ pub fn lock(port: &Port, configuration: &Configuration) -> Result<Option<Interfa
 ///
 /// # Errors
 /// When the parts do not fit, or the kernel refuses; the other process can go on.
-pub fn adopt(port: &Port, configuration: &Configuration, region: &Region, parts: Parts) -> Result<OpenPort> {
+pub fn adopt(
+    port: &Port,
+    configuration: &Configuration,
+    region: &Region,
+    (parts, spares): (Parts, &Spares),
+) -> Result<OpenPort> {
     let Parts { kind, descriptors } = parts;
     let place = (port, configuration);
     let adopted = match (kind, &port.device) {
         (PartsKind::Skb { has_flows, .. }, Device::Interface(name)) => {
             let parts = polder_devices::skb::Parts::new(has_flows, descriptors)?;
-            interface::Interface { name, spares: None }.adopt(place, region, parts)
+            interface::Interface { name, spares: Some(spares) }.adopt(place, region, parts)
         }
         (PartsKind::Tap, Device::Tap(name)) => tap::Tap(name).adopt(place, region, descriptors),
         (PartsKind::Skb { .. } | PartsKind::Tap, _) => {

@@ -5,8 +5,8 @@ use super::contract::{
 };
 use super::network::{endpoints, found_by, link_facts};
 use super::tap;
-use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
-use anyhow::Result;
+use crate::config::model::{Configuration, Decide, OnExit, Port, Queues, Role};
+use anyhow::{Context as _, Result};
 use polder_buffers::Region;
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
@@ -14,15 +14,16 @@ use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict, YieldWord};
+use polder_devices::skb::connections::ConnectionTable;
 use polder_devices::skb::{self, Copies, CopyError, FlowTable};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// A spare TAP of the gateway, for the next port that is added.
+/// What the ports of a gateway share: a spare TAP for the next port that is added, and the table of connections.
 #[derive(Clone, Debug, Default)]
-pub struct Spares(Arc<Mutex<Spare>>);
+pub struct Spares(Arc<Mutex<Spare>>, Arc<Mutex<Option<Arc<ConnectionTable>>>>);
 
 /// Spare TAP, and the latest port, which the next one may be like.
 #[derive(Debug, Default)]
@@ -48,6 +49,25 @@ impl Spares {
         }
     }
 
+    /// Table of the connections that ports carry; `None` before the first port that does.
+    pub fn connections(&self) -> Option<Arc<ConnectionTable>> {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same for `port`, which gets one if the kernel decides about its packets.
+    fn connections_of(&self, port: &Port) -> Result<Option<Arc<ConnectionTable>>> {
+        if port.decide != Decide::Kernel || port.role != Role::Router {
+            return Ok(None);
+        }
+        let mut table = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.is_none() {
+            let new =
+                ConnectionTable::new(MOST_CONNECTIONS).context("cannot make the table of connections")?;
+            *table = Some(Arc::new(new));
+        }
+        Ok(table.clone())
+    }
+
     fn spare(&self) -> MutexGuard<'_, Spare> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +80,8 @@ pub(super) fn open(
     region: &Region,
     spares: Option<&Spares>,
 ) -> Result<OpenPort> {
-    let options = options(interface, port, configuration);
+    let mut options = options(interface, port, configuration);
+    options.connections = spares.map(|spares| spares.connections_of(port)).transpose()?.flatten();
     let spare = spares.and_then(|spares| spares.spare().ready.take());
     let opened = skb::open(&options, region, spare).map_err(plain)?;
     if let Some(spares) = spares {
@@ -74,9 +95,10 @@ pub(super) fn adopt(
     interface: &str,
     (port, configuration): (&Port, &Configuration),
     region: &Region,
-    parts: skb::Parts,
+    (parts, spares): (skb::Parts, Option<&Spares>),
 ) -> Result<OpenPort> {
-    let options = options(interface, port, configuration);
+    let mut options = options(interface, port, configuration);
+    options.connections = spares.map(|spares| spares.connections_of(port)).transpose()?.flatten();
     let opened = skb::adopt(&options, region, parts).map_err(plain)?;
     Ok(described(opened, &options, port))
 }
@@ -247,6 +269,8 @@ impl Handle for skb::Port {
     }
 }
 
+/// Connections that find room in the table of a gateway.
+const MOST_CONNECTIONS: u32 = 1 << 14;
 /// Reason why a port is closed whose interface is still there.
 const DETACHED: &str = "the TAP of the interface was removed, or the interface's program was detached";
 

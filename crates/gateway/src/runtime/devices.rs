@@ -6,6 +6,7 @@ use crate::config::model::{Configuration, Port};
 use crate::device::{self, Facts, InterfaceLock, OpenPort, Spares, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
+use polder_devices::skb::connections::ConnectionTable;
 use std::sync::Arc;
 
 /// Opens the device of a port.
@@ -59,7 +60,7 @@ impl Devices {
         let (parts, spares) = (Arc::clone(inheritance), Spares::default());
         let ready = spares.clone();
         let open: Opener = Box::new(move |port, configuration, region| match parts.parts(&port.name) {
-            Some(parts) => device::adopt(port, configuration, region, parts),
+            Some(parts) => device::adopt(port, configuration, region, (parts, &ready)),
             None => device::open(port, configuration, region, &ready),
         });
         let inheritance = Some(Arc::clone(inheritance));
@@ -70,6 +71,11 @@ impl Devices {
     pub(super) fn opened_by(open: Opener) -> Self {
         let spares = Spares::default();
         Self { open, probe: |_, _| Ok(Vec::new()), lock: |_, _| Ok(Vec::new()), spares, inheritance: None }
+    }
+
+    /// Table of the connections that ports carry; `None` if no port does.
+    pub(super) fn connections(&self) -> Option<Arc<ConnectionTable>> {
+        self.spares.connections()
     }
 
     /// Prepares for a port that may come after those that a command has added.

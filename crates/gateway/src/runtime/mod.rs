@@ -8,6 +8,7 @@ mod announce;
 mod capture;
 mod confined;
 mod confirmation;
+mod connections;
 mod copies;
 mod devices;
 pub mod ending;

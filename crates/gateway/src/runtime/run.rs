@@ -28,12 +28,13 @@ use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
 use crate::clock::Clock;
 use crate::config;
-use crate::config::model::{Configuration, Sandbox};
+use crate::config::model::{Configuration, Decide, Role, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::device;
 use crate::events::EventKind;
+use crate::kernel::conntrack::settings;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::metrics::listen::Bound;
 use crate::metrics::server::Server as MetricsServer;
@@ -191,6 +192,7 @@ fn prepare(
     // It looks at other processes, which a confined one cannot.
     af_xdp::forget_gone_offloads();
     let failed = FailedRedirects::new();
+    tell_of_connections(&configuration);
     confine(&configuration, &path);
     Ok(Prepared {
         begun,
@@ -208,6 +210,23 @@ fn prepare(
         failed,
     })
 }
+
+/// Has the kernel tell of all changes of its connections, where ports carry some: by default it tells of those alone that began
+/// while somebody listened.
+fn tell_of_connections(configuration: &Configuration) {
+    let mut ports = configuration.ports.iter();
+    if !ports.any(|port| port.role == Role::Router && port.decide == Decide::Kernel) {
+        return;
+    }
+    match settings::set_events(ALL_CONNECTIONS) {
+        Ok(before) if before == ALL_CONNECTIONS => {}
+        Ok(before) => tracing::info!("net.netfilter.nf_conntrack_events is 1 now; it was {before}"),
+        Err(error) => tracing::warn!("no connection is carried: {error}"),
+    }
+}
+
+/// `nf_conntrack_events`: events of all connections.
+const ALL_CONNECTIONS: u8 = 1;
 
 /// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
 fn close_sockets(threads: &Threads) -> Result<()> {

@@ -111,7 +111,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
             Vec::new()
         }
         What::Drops | What::Counters | What::Steering | What::Buffers | What::Queues => Vec::new(),
-        What::Config | What::Fdb => Vec::new(),
+        What::Config | What::Fdb | What::Connections => Vec::new(),
     };
     let view = match what {
         What::Path => View::Path(path(&locked)),
@@ -123,6 +123,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
             View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
         }
         What::Flows => View::Flows(views::flows(&locked)),
+        What::Connections => View::Connections(views::connections(&locked)),
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),

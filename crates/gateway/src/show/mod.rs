@@ -10,6 +10,7 @@
 pub mod adapter;
 pub mod buffers;
 pub mod configuration;
+pub mod connections;
 pub mod counters;
 pub mod drops;
 pub(crate) mod family;
@@ -67,6 +68,8 @@ pub enum What {
     Filters,
     /// Flows that are carried in the kernel, and ports that have no fast path.
     Flows,
+    /// Connections that the kernel has admitted, carried by ports where it decides.
+    Connections,
     /// Packets whose journey ended early: why, where, what to do.
     Drops,
     /// Both sides of the conservation law, and their difference.
@@ -123,6 +126,8 @@ pub enum View {
     Filters(filters::Filters),
     /// Flows carried in the kernel.
     Flows(flows::Flows),
+    /// Connections of the kernel.
+    Connections(connections::Connections),
     /// Drops.
     Drops(drops::Drops),
     /// Counters.
@@ -194,6 +199,7 @@ impl What {
             | Self::Tunnels
             | Self::Filters
             | Self::Flows
+            | Self::Connections
             | Self::Drops
             | Self::Workers
             | Self::Steering
@@ -217,6 +223,7 @@ impl Shown {
             (View::Tunnels(now), View::Tunnels(then)) => now.subtract(then),
             (View::Filters(now), View::Filters(then)) => now.subtract(then),
             (View::Flows(now), View::Flows(then)) => now.subtract(then),
+            (View::Connections(now), View::Connections(then)) => now.subtract(then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => now.subtract(then),
             (View::Steering(now), View::Steering(then)) => now.subtract(then),
@@ -250,6 +257,7 @@ impl Shown {
             View::Neighbors(rows) => routes::draw_neighbours(rows, look),
             View::Filters(filters) => filters.draw(look),
             View::Flows(flows) => flows.draw(look),
+            View::Connections(connections) => connections.draw(look),
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),

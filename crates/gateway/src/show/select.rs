@@ -1,6 +1,7 @@
 //! One thing of a view: `polder show ports lan`, `polder show fdb 02:00:00:00:00:01`.
 
 use super::View;
+use super::connections::ConnectionRow;
 use super::drops::DropRow;
 use super::fdb::{BridgeRow, FdbRow};
 use super::filters::FilterRow;
@@ -37,6 +38,10 @@ impl View {
                 let of = |row: &CarriedRow| [row.source.clone(), row.destination.clone()];
                 names.extend(flows.flows.iter().flat_map(of));
                 names.extend(flows.ports.iter().chain(&flows.tunnels).map(|row| row.port.clone()));
+            }
+            Self::Connections(connections) => {
+                let of = |row: &ConnectionRow| [row.source.clone(), row.destination.clone()];
+                names.extend(connections.connections.iter().flat_map(of));
             }
             Self::Drops(drops) => {
                 let of = |row: &DropRow| [row.reason.clone(), row.stage.clone()];
@@ -95,10 +100,11 @@ impl View {
                 let is_empty = flows.flows.is_empty() && flows.ports.is_empty() && flows.tunnels.is_empty();
                 found(is_empty, ("flow, port or tunnel", name), known)
             }
+            Self::Connections(shown) => {
+                keep(&mut shown.connections, |row| row.has(name), ("connection", name), |row| &row.source)
+            }
             Self::Drops(drops) => {
-                let of =
-                    |row: &DropRow| row.reason == name || row.stage == name || row.ports.contains_key(name);
-                keep(&mut drops.reasons, of, ("drop", name), |row| &row.reason)
+                keep(&mut drops.reasons, |row| is_drop(row, name), ("drop", name), |row| &row.reason)
             }
             Self::Workers(rows) => {
                 let known = rows.iter().map(|row| row.number.to_string()).collect();
@@ -113,6 +119,11 @@ impl View {
             }
         }
     }
+}
+
+/// True if packets were dropped for that reason, in that stage, or at that port.
+fn is_drop(row: &DropRow, name: &str) -> bool {
+    row.reason == name || row.stage == name || row.ports.contains_key(name)
 }
 
 /// Bridges by name, or stations by address or port.

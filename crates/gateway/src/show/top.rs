@@ -51,6 +51,7 @@ pub fn titles(what: What) -> Vec<&'static str> {
         What::Tunnels
         | What::Fdb
         | What::Routes
+        | What::Connections
         | What::Neighbors
         | What::Filters
         | What::Counters
@@ -83,6 +84,7 @@ impl View {
             Self::Tunnels(_)
             | Self::Fdb(_)
             | Self::Routes(_)
+            | Self::Connections(_)
             | Self::Neighbors(_)
             | Self::Filters(_)
             | Self::Counters(_)

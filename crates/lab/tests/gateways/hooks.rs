@@ -14,7 +14,7 @@ const BRIDGE: &str = "[port.west]\ninterface = \"west\"\n[port.east]\ninterface 
 const DROP: &str =
     "add table inet own\nadd chain inet own forw { type filter hook forward priority 0; policy drop; }\n";
 
-fn can_run(test: &str, program: &str) -> bool {
+pub(crate) fn can_run(test: &str, program: &str) -> bool {
     if !exists(program) {
         skip(test, &format!("`{program}` is not installed"));
         return false;

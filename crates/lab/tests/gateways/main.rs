@@ -10,6 +10,7 @@ mod bridge;
 mod capture;
 mod cni;
 mod completions;
+mod connections;
 mod counted;
 mod daemons;
 mod death;

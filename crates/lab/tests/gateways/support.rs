@@ -217,10 +217,15 @@ impl Gateway {
         format!("{:#}", self.ask(what).unwrap_err())
     }
 
+    /// Sends a signal to its process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
     /// Ends it as nothing can prepare for.
     pub(crate) fn kill(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
+        self.signal(Signal::KILL);
         self.process.wait(SOON).unwrap();
     }
 

@@ -9,8 +9,9 @@ mod tunnels;
 use super::device::KERNEL_PORT;
 use super::diagnostics::Diagnostic;
 use super::file::FileDraft;
+use super::filters::Filter;
 use super::keys::Draft;
-use super::model::{Configuration, Gateway, OnExit, Places, Port, Queues, Role, Tunnel, TunnelKind};
+use super::model::{Configuration, Decide, Gateway, OnExit, Places, Port, Queues, Role, Tunnel, TunnelKind};
 use super::names::MAX_PORTS;
 use super::section::{Findings, Span};
 use super::{buffers, gateway, patterns};
@@ -101,6 +102,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
         findings.note(Diagnostic::error(0..0, "the file has no port").remedy(remedy));
     }
     let filters = filters::resolve(draft, findings);
+    unfiltered(draft, &filters, findings);
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
     patterns::check(draft, findings);
@@ -122,6 +124,19 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     add_kernel_port(draft, &mut configuration, findings);
     buffers::check(&draft.buffers, &configuration, findings);
     Some(configuration)
+}
+
+/// What the kernel decides about passes no filter.
+fn unfiltered(draft: &FileDraft, filters: &[Filter], findings: &Findings) {
+    for port in draft.ports.iter().filter(|port| port.value.decide == Decide::Kernel) {
+        let meets = |filter: &Filter| filter.ports.is_empty() || filter.ports.contains(&port.value.id);
+        if let Some(decide) = port.at("decide").filter(|_| filters.iter().any(meets)) {
+            let message =
+                format!("the kernel has the packets of `{}`, and a filter is for them", port.value.name);
+            let remedy = "write the rule for the kernel's firewall, or name other ports in the filter";
+            findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
+        }
+    }
 }
 
 /// Adds the port by which packets return to the kernel, where a router has interfaces of the kernel's.

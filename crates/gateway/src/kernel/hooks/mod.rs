@@ -12,6 +12,7 @@
 //! accepts, counts, logs or marks does not, nor does one that is confined to other interfaces. Sources: nft(8),
 //! linux/netfilter/nf_tables.h, linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
 
+mod each_packet;
 mod expression;
 pub mod legacy;
 mod links;
@@ -72,6 +73,9 @@ impl Bypassed {
 pub struct Inspection {
     /// Hooks that ports go round, by port.
     pub bypassed: Vec<Bypassed>,
+    /// Reasons why ports where the kernel decides carry no connection: rules that look at each packet, and hooks that tell of no
+    /// change.
+    pub obstacles: Vec<String>,
     /// Objects that could not be read, and the reason.
     pub unread: Vec<String>,
     /// True if something was not read because it changed all the time: what was found is not all.
@@ -102,7 +106,7 @@ pub fn inspect(ports: &[Port]) -> Inspection {
     let policies = inspection.told("rules of routing", read_rules());
     let ipsec = inspection.told("policies of IPsec", read_ipsec());
     let chains = Chains::of(&rulesets);
-    for port in ports {
+    for port in ports.iter().filter(|port| port.answer != Answer::Decided) {
         let passages = passages(port, &links);
         let found = rulesets.iter().flat_map(|ruleset| &ruleset.chains);
         let found = found.filter_map(|chain| bypassed_chain(port, chain, &chains, &passages));
@@ -115,10 +119,34 @@ pub fn inspect(ports: &[Port]) -> Inspection {
         inspection.bypassed.extend(concerned.map(|(by, policy)| bypassed(port, by, policy)));
     }
     inspection.bypassed.dedup();
+    inspection.find_obstacles(ports, (&rulesets, &links));
     inspection
 }
 
 impl Inspection {
+    /// Finds what keeps ports where the kernel decides from carrying connections.
+    fn find_obstacles(&mut self, ports: &[Port], (rulesets, links): (&[Ruleset], &Links)) {
+        let decided = || ports.iter().filter(|port| port.answer == Answer::Decided);
+        if decided().next().is_none() {
+            return;
+        }
+        for ruleset in rulesets {
+            self.obstacles.extend(ruleset.each_packet.iter().cloned());
+            let legacy =
+                ruleset.chains.iter().find(|chain| chain.tool != Tool::Nft && !chain.rules.is_empty());
+            let silent = |chain: &Chain| format!("{} tells of no change of its rules", chain.tool.word());
+            self.obstacles.extend(legacy.map(silent));
+        }
+        for port in decided() {
+            let filters = self.told("filters of tc", read_tc(port, links));
+            self.obstacles.extend(filters.iter().map(|filter| format!("{} {}", filter.by, filter.name)));
+        }
+        // What cannot be read may be anything.
+        self.obstacles.extend(self.unread.iter().cloned());
+        self.obstacles.sort();
+        self.obstacles.dedup();
+    }
+
     fn told<T: Default>(&mut self, what: &str, read: Result<T, Errno>) -> T {
         read.unwrap_or_else(|error| {
             self.is_interrupted |= matches!(error, Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM);

@@ -1,5 +1,6 @@
 //! Rulesets of nf_tables, from NFNETLINK messages (linux/netfilter/nf_tables.h).
 
+use super::each_packet;
 use super::expression::{DATA_VALUE, DATA_VERDICT, Lookup, Part, big, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};
 use polder_devices::netlink::{attributes, find, put, text};
@@ -12,6 +13,10 @@ pub struct Reader {
     dormant: HashSet<(Family, String)>,
     rules: Vec<(Key, u64, Vec<Part>)>,
     sets: HashMap<Key, Set>,
+    /// Chains whose rules look at each packet, with what they look at.
+    each_packet: Vec<(Key, String)>,
+    /// Sets that chains look into.
+    looked_into: Vec<(Key, String)>,
 }
 
 /// Family, table and name of a chain or set.
@@ -33,7 +38,10 @@ impl Reader {
         match kind {
             NEW_TABLE => self.table(family, rest),
             NEW_CHAIN => self.chains.extend(chain(family, rest)),
-            NEW_RULE => self.rules.extend(rule(family, rest)),
+            NEW_RULE => {
+                self.rules.extend(rule(family, rest));
+                self.look_at(family, rest);
+            }
             NEW_SET => self.set(family, rest),
             NEW_ELEMENTS => self.elements(family, rest),
             _ => {}
@@ -44,6 +52,15 @@ impl Reader {
         if big(find(body, 2)).is_some_and(|flags| flags & DORMANT != 0) {
             self.dormant.insert((family, name(body, 1)));
         }
+    }
+
+    fn look_at(&mut self, family: Family, body: &[u8]) {
+        let key = (family, name(body, 1), name(body, 2));
+        let mut sets = Vec::new();
+        if let Some(said) = each_packet::of(find(body, 4).unwrap_or_default(), &mut sets) {
+            self.each_packet.push((key.clone(), said));
+        }
+        self.looked_into.extend(sets.into_iter().map(|set| (key.clone(), set)));
     }
 
     fn set(&mut self, family: Family, body: &[u8]) {
@@ -84,7 +101,19 @@ impl Reader {
 
     /// The ruleset, once everything has been told.
     pub fn finish(self) -> Ruleset {
-        let Self { mut chains, dormant, rules, sets } = self;
+        let Self { mut chains, dormant, rules, sets, each_packet, looked_into } = self;
+        let changes = looked_into.into_iter().filter(|((family, table, _), set)| {
+            let set = sets.get(&(*family, table.clone(), set.clone()));
+            set.is_none_or(|set| set.flags & (TIMEOUT | EVALUATED) != 0)
+        });
+        let changes = changes.map(|(key, set)| (key, format!("the set `{set}`, whose elements come and go")));
+        let each_packet = each_packet.into_iter().chain(changes);
+        let each_packet =
+            each_packet.filter(|((family, table, _), _)| !dormant.contains(&(*family, table.clone())));
+        let said = |((family, table, chain), said): (Key, String)| {
+            format!("nftables chain `{} {table} {chain}` looks at {said}", family.word())
+        };
+        let each_packet = each_packet.map(said).collect();
         chains.retain(|chain| !dormant.contains(&(chain.family, chain.table.clone())));
         let mut places = HashMap::new();
         for (place, chain) in chains.iter().enumerate() {
@@ -100,7 +129,7 @@ impl Reader {
             };
             chain.rules.push(Rule { handle, steps: parts.into_iter().map(step).collect() });
         }
-        Ruleset { chains }
+        Ruleset { chains, each_packet }
     }
 }
 
@@ -192,6 +221,9 @@ const SUBSYSTEM: u16 = 10 << 8;
 const DORMANT: u32 = 1;
 /// `NFT_SET_INTERVAL`.
 const INTERVAL: u32 = 4;
+/// `NFT_SET_TIMEOUT`, `NFT_SET_EVAL`.
+const TIMEOUT: u32 = 0x10;
+const EVALUATED: u32 = 0x20;
 /// `NFTA_DEVICE_NAME`, and of Linux 6.17 `NFTA_DEVICE_PREFIX`.
 const DEVICE_NAME: u16 = 1;
 const DEVICE_PREFIX: u16 = 2;

@@ -14,7 +14,10 @@ use polder_devices::netlink::{attributes, messages, number};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, getsockname, recv, socket_with,
+};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 /// Sockets that hear of changes.
@@ -22,7 +25,45 @@ use std::os::fd::OwnedFd;
 pub struct Subscription {
     sockets: Vec<(Source, OwnedFd)>,
     datagram: Vec<u8>,
+    neighbours: Neighbours,
+    /// True if it hears of links, neighbours and addresses, too.
+    hears_evidence: bool,
 }
+
+/// Link-layer addresses of neighbours as notices have told them: most notices tell of timers alone.
+#[derive(Debug, Default)]
+struct Neighbours(HashMap<Vec<u8>, Vec<u8>>);
+
+impl Neighbours {
+    /// Takes a notice: `ndmsg`, then attributes.
+    fn note(&mut self, kind: u16, body: &[u8]) -> Noticed {
+        let (Some(index), Some(state), Some(rest)) =
+            (body.get(4..8), body.get(8..10).and_then(polder_devices::netlink::number16), body.get(12..))
+        else {
+            return EVIDENCE_ALONE;
+        };
+        let find =
+            |wanted| attributes(rest).find(|(attribute, _)| *attribute == wanted).map(|(_, value)| value);
+        let name = [index, find(NDA_DST).unwrap_or_default()].concat();
+        let address = find(NDA_LLADDR).unwrap_or_default().to_vec();
+        if self.0.len() >= MOST_NEIGHBOURS {
+            self.0.clear();
+        }
+        let before = if kind == RTM_DELNEIGH || state & NUD_UNUSABLE != 0 {
+            self.0.remove(&name).is_none()
+        } else {
+            self.0.insert(name, address.clone()) == Some(address)
+        };
+        if before { Noticed::default() } else { EVIDENCE_ALONE }
+    }
+}
+
+/// Neighbours whose addresses are kept.
+const MOST_NEIGHBOURS: usize = 8192;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// `NUD_INCOMPLETE`, `NUD_FAILED`.
+const NUD_UNUSABLE: u16 = 0x21;
 
 /// Subject of notices that have come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +74,15 @@ pub struct Noticed {
     pub hook: bool,
     /// A route by an interface that is no port.
     pub route: bool,
+    /// Something else by which the kernel forwards: a route, neighbour, address, link or setting.
+    pub evidence: bool,
+}
+
+impl Noticed {
+    /// True if the kernel may forward packets in another way than before.
+    pub fn changes_evidence(self) -> bool {
+        self.hook || self.route || self.evidence
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +98,7 @@ impl Subscription {
     /// # Errors
     /// When the kernel does not let this process. One that has no nf_tables or no IPsec has nothing to tell of these.
     pub fn open() -> Result<Self, Errno> {
-        let routing = ROUTING.iter().fold(0, |mask, group| mask | 1 << (group - 1));
+        let routing = mask(&ROUTING);
         let wanted = [
             (Source::Routing, None, routing),
             (Source::Nftables, Some(NETFILTER), 1 << (NFNLGRP_NFTABLES - 1)),
@@ -62,7 +112,28 @@ impl Subscription {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { sockets, datagram: vec![0; DATAGRAM] })
+        Ok(Self {
+            sockets,
+            datagram: vec![0; DATAGRAM],
+            neighbours: Neighbours::default(),
+            hears_evidence: false,
+        })
+    }
+
+    /// Hears of links, neighbours and addresses from here on, too. Returns true the first time.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn hear_evidence(&mut self) -> Result<bool, Errno> {
+        if self.hears_evidence {
+            return Ok(false);
+        }
+        for (_, socket) in self.sockets.iter().filter(|(source, _)| *source == Source::Routing) {
+            let port = SocketAddrNetlink::try_from(getsockname(socket)?)?.pid();
+            bind(socket, &SocketAddrNetlink::new(port, mask(&ROUTING) | mask(&EVIDENCE)))?;
+        }
+        self.hears_evidence = true;
+        Ok(true)
     }
 
     /// Descriptors that are readable when notices wait.
@@ -75,7 +146,7 @@ impl Subscription {
         let mut noticed = Noticed::default();
         for (source, socket) in &self.sockets {
             for _ in 0..NOTICES {
-                match read_one((*source, socket), &mut self.datagram, &is_port) {
+                match read_one((*source, socket), &mut self.datagram, (&is_port, &mut self.neighbours)) {
                     Some(one) => noticed = noticed | one,
                     None => break,
                 }
@@ -89,11 +160,13 @@ impl Subscription {
 fn read_one(
     (source, socket): (Source, &OwnedFd),
     datagram: &mut [u8],
-    is_port: &impl Fn(u32) -> bool,
+    (is_port, neighbours): (&impl Fn(u32) -> bool, &mut Neighbours),
 ) -> Option<Noticed> {
     let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
     match recv(socket, &mut *datagram, flags) {
-        Ok((_, length)) => Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, is_port))),
+        Ok((_, length)) => {
+            Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, (is_port, neighbours))))
+        }
         Err(Errno::NOBUFS) => Some(LOST),
         Err(Errno::INTR) => Some(Noticed::default()),
         Err(_) => None,
@@ -104,8 +177,18 @@ impl std::ops::BitOr for Noticed {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self { any: self.any | other.any, hook: self.hook | other.hook, route: self.route | other.route }
+        Self {
+            any: self.any | other.any,
+            hook: self.hook | other.hook,
+            route: self.route | other.route,
+            evidence: self.evidence | other.evidence,
+        }
     }
+}
+
+/// Groups as bits.
+fn mask(groups: &[u32]) -> u32 {
+    groups.iter().fold(0, |mask, group| mask | 1 << (group - 1))
 }
 
 fn subscribe(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> {
@@ -119,7 +202,11 @@ fn subscribe(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> 
 }
 
 /// Subject of a datagram.
-fn subject(source: Source, datagram: &[u8], is_port: &impl Fn(u32) -> bool) -> Noticed {
+fn subject(
+    source: Source,
+    datagram: &[u8],
+    (is_port, neighbours): (&impl Fn(u32) -> bool, &mut Neighbours),
+) -> Noticed {
     match source {
         Source::Nftables | Source::Ipsec => HOOK,
         Source::Routing => messages(datagram).fold(Noticed::default(), |noticed, message| {
@@ -129,8 +216,10 @@ fn subject(source: Source, datagram: &[u8], is_port: &impl Fn(u32) -> bool) -> N
                     RTM_NEWNEXTHOP | RTM_DELNEXTHOP if hop_leads_elsewhere(message.body, is_port) => {
                         ROUTE_ALONE
                     }
-                    RTM_NEWROUTE | RTM_DELROUTE | RTM_NEWNEXTHOP | RTM_DELNEXTHOP => Noticed::default(),
-                    RTM_NEWNETCONF | RTM_DELNETCONF => Noticed { any: true, ..Noticed::default() },
+                    RTM_NEWROUTE | RTM_DELROUTE | RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWLINK
+                    | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => EVIDENCE_ALONE,
+                    RTM_NEWNEIGH | RTM_DELNEIGH => neighbours.note(message.kind, message.body),
+                    RTM_NEWNETCONF | RTM_DELNETCONF => Noticed { any: true, ..EVIDENCE_ALONE },
                     _ => HOOK,
                 }
         }),
@@ -183,9 +272,10 @@ fn is_link_local(address: &[u8]) -> bool {
     matches!(address, [0xfe, second, ..] if second & 0xc0 == 0x80)
 }
 
-const HOOK: Noticed = Noticed { any: true, hook: true, route: false };
-const ROUTE_ALONE: Noticed = Noticed { any: false, hook: false, route: true };
-const LOST: Noticed = Noticed { any: true, hook: true, route: true };
+const HOOK: Noticed = Noticed { any: true, hook: true, route: false, evidence: true };
+const ROUTE_ALONE: Noticed = Noticed { any: false, hook: false, route: true, evidence: true };
+const EVIDENCE_ALONE: Noticed = Noticed { any: false, hook: false, route: false, evidence: true };
+const LOST: Noticed = Noticed { any: true, hook: true, route: true, evidence: true };
 /// Maximum number of datagrams that are read of a socket at a time.
 const NOTICES: usize = 1000;
 /// The largest datagram of a notice.
@@ -198,6 +288,14 @@ const XFRMNLGRP_POLICY: u32 = 5;
 /// `RTNLGRP_*` of linux/rtnetlink.h: tc; routes, rules, settings of IPv4; routes, rules, settings of IPv6; next hop
 /// objects.
 const ROUTING: [u32; 8] = [4, 7, 8, 24, 11, 19, 25, 32];
+/// The same: links, neighbours, addresses of both families.
+const EVIDENCE: [u32; 4] = [1, 3, 5, 9];
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_DELNEIGH: u16 = 29;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_NEWNETCONF: u16 = 80;
@@ -233,7 +331,7 @@ mod tests {
     }
 
     fn of(datagram: &[u8]) -> Noticed {
-        subject(Source::Routing, datagram, &|index| index == 3)
+        subject(Source::Routing, datagram, (&|index| index == 3, &mut Neighbours::default()))
     }
 
     #[test]
@@ -241,25 +339,25 @@ mod tests {
         let by = |index: u32| attribute(RTA_OIF, &index.to_ne_bytes());
         let hop = |index: u32| [&[8, 0, 0, 0][..], &index.to_ne_bytes()].concat();
         let several = |indices: [u32; 2]| attribute(RTA_MULTIPATH, &indices.map(hop).concat());
-        assert_eq!(of(&route(2, (1, 0), &[by(3)])), Noticed::default());
+        assert_eq!(of(&route(2, (1, 0), &[by(3)])), EVIDENCE_ALONE);
         assert_eq!(of(&route(2, (1, 0), &[by(4)])), ROUTE_ALONE);
-        assert_eq!(of(&route(2, (1, 0), &[several([3, 3])])), Noticed::default());
+        assert_eq!(of(&route(2, (1, 0), &[several([3, 3])])), EVIDENCE_ALONE);
         assert_eq!(of(&route(2, (1, 0), &[several([3, 4])])), ROUTE_ALONE);
-        assert_eq!(of(&route(2, (2, 32), &[by(4)])), Noticed::default(), "an address of this machine");
+        assert_eq!(of(&route(2, (2, 32), &[by(4)])), EVIDENCE_ALONE, "an address of this machine");
         let local = attribute(RTA_DST, &[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(of(&route(10, (1, 64), &[local, by(4)])), Noticed::default());
+        assert_eq!(of(&route(10, (1, 64), &[local, by(4)])), EVIDENCE_ALONE);
         let object = |index: u32| {
             message(RTM_NEWNEXTHOP, &[&[0; 8][..], &attribute(NHA_OIF, &index.to_ne_bytes())].concat())
         };
-        assert_eq!([of(&object(3)), of(&object(4))], [Noticed::default(), ROUTE_ALONE]);
+        assert_eq!([of(&object(3)), of(&object(4))], [EVIDENCE_ALONE, ROUTE_ALONE]);
     }
 
     #[test]
     fn rules_and_filters_are_hooks_and_settings_are_read_alone() {
         assert_eq!(of(&message(32, &[0; 12])), HOOK, "a rule of routing");
         assert_eq!(of(&message(44, &[0; 20])), HOOK, "a filter of tc");
-        assert_eq!(of(&message(RTM_NEWNETCONF, &[0; 4])), Noticed { any: true, ..Noticed::default() });
-        assert_eq!(subject(Source::Nftables, &[], &|_| true), HOOK);
+        assert_eq!(of(&message(RTM_NEWNETCONF, &[0; 4])), Noticed { any: true, ..EVIDENCE_ALONE });
+        assert_eq!(subject(Source::Nftables, &[], (&|_| true, &mut Neighbours::default())), HOOK);
     }
 
     proptest! {

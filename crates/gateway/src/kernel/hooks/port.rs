@@ -24,6 +24,8 @@ pub enum Answer {
     Bypass,
     /// They are left to the kernel.
     Yield,
+    /// The kernel decides about them in any case.
+    Decided,
     /// They go on, because the kernel cannot forward them: the reason.
     GoOn(&'static str),
     /// They are dropped, because the kernel cannot forward them: the reason.

@@ -114,6 +114,8 @@ impl Hook {
 pub struct Ruleset {
     /// All chains.
     pub chains: Vec<Chain>,
+    /// Chains with rules that look at each packet of a connection, each with what they look at.
+    pub each_packet: Vec<String>,
 }
 
 /// A chain.

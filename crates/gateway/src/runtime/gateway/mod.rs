@@ -29,6 +29,7 @@ pub use share::{Share, meshes, share};
 use self::fast_path::FlowUpkeep;
 use self::punts::PuntWatch;
 use super::accounts::Accounts;
+use super::connections::Following;
 use super::devices::Devices;
 use super::events::EventWatch;
 use super::history::DropHistory;
@@ -167,6 +168,8 @@ pub struct Gateway {
     /// Flows that programs carry.
     flows: FlowUpkeep,
     punts: PuntWatch,
+    /// Follows the kernel's connections, once a port may carry some.
+    connections: Option<Following>,
 }
 
 impl Gateway {

@@ -167,6 +167,7 @@ impl Gateway {
             is_left: false,
             flows: FlowUpkeep::from_version(version),
             punts: PuntWatch::default(),
+            connections: None,
             added: AddedPorts::new(),
             configuration,
         };
@@ -175,8 +176,7 @@ impl Gateway {
         for port in opened {
             gateway.take_in(port);
         }
-        gateway.renew_fast_paths()?;
-        Ok((gateway, waiting))
+        gateway.renew_fast_paths().map(|()| (gateway, waiting))
     }
 
     /// Attaches a port that is open, or begins to wait for its device.

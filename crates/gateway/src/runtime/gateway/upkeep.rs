@@ -5,6 +5,7 @@ use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
+use crate::runtime::connections::Following;
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::show::all_drops;
@@ -15,6 +16,7 @@ use polder_buffers::PortId;
 use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_devices::skb::connections::ConnectionTable;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -206,12 +208,36 @@ impl Gateway {
 
     /// Says which ports can be left to the kernel, and by which interfaces routes are the router's business.
     pub(in crate::runtime) fn tell_hooks(&mut self) {
+        self.follow_connections();
         let port = |state: &PortState| {
             let (name, handle) = (state.configuration.name.clone(), state.handle()?);
             Some(YieldingPort::new(name, Arc::clone(handle.yield_word()?), handle.flows().cloned()))
         };
         let ports = self.ports.iter().filter_map(port).collect();
-        self.hooks.set_yielding(ports, self.lasting.routing.interfaces());
+        self.hooks.set_yielding(ports, self.lasting.routing.interfaces(), self.devices.connections());
+    }
+
+    /// Follows the kernel's connections once a port may carry some.
+    fn follow_connections(&mut self) {
+        let Some(table) = self.devices.connections().filter(|_| self.connections.is_none()) else { return };
+        match Following::start(&self.threads, self.clock, table) {
+            Ok(following) => self.connections = Some(following),
+            Err(error) => tracing::error!("no connection is carried: {error:#}"),
+        }
+    }
+
+    /// Table of the connections that ports carry, unless there is a reason why they carry none.
+    pub(in crate::runtime) fn connections(&self) -> Result<Arc<ConnectionTable>, String> {
+        let Some(table) = self.devices.connections() else {
+            return Err("the kernel decides about no port's packets (`decide`)".to_owned());
+        };
+        if self.connections.is_none() {
+            return Err("the kernel's connections cannot be followed; the log says why".to_owned());
+        }
+        match self.hooks.obstacles().as_slice() {
+            [] => Ok(table),
+            obstacles => Err(obstacles.join("; ")),
+        }
     }
 
     /// Stops ports with their tunnels while a packet hook is there, if the file says so.

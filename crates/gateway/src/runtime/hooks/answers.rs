@@ -9,11 +9,13 @@ use polder_devices::af_xdp::Families;
 pub(super) fn answer(port: &Port) -> (Answer, Families) {
     let families = match port.answer {
         Answer::Yield => hooks::forwarded(&port.interface),
-        Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => Families::default(),
+        Answer::Decided | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => Families::default(),
     };
     match port.answer {
         Answer::Yield if families.is_empty() => (Answer::GoOn("the kernel does not forward"), families),
-        answer @ (Answer::Yield | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_)) => (answer, families),
+        answer @ (Answer::Yield | Answer::Decided | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_)) => {
+            (answer, families)
+        }
     }
 }
 
@@ -47,7 +49,7 @@ pub(super) fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventK
 pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
     let (port, text) = (bypassed.port.clone(), bypassed.text());
     let (fate, why) = match answer {
-        Some(Answer::Yield) => return None,
+        Some(Answer::Yield | Answer::Decided) => return None,
         Some(Answer::GoOn(why)) => ("is bypassed", format!("everything goes on ({why})")),
         Some(Answer::Stop(why)) => ("stops the port", format!("packets are dropped as kernel-hook ({why})")),
         Some(Answer::Bypass) | None => ("is bypassed", "everything goes on".to_owned()),

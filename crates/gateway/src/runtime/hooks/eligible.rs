@@ -1,6 +1,6 @@
 //! Ports whose packets the kernel can forward in the gateway's place.
 
-use crate::config::model::{Configuration, KernelHooks, Port, Role};
+use crate::config::model::{Configuration, Decide, KernelHooks, Port, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::hooks::Answer;
 
@@ -11,6 +11,9 @@ pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
         Role::Underlay => Some("the kernel cannot take packets out of the tunnels"),
         Role::Router => obstacle,
     };
+    if port.role == Role::Router && port.decide == Decide::Kernel {
+        return Answer::Decided;
+    }
     match port.kernel_hooks {
         KernelHooks::Bypass => Answer::Bypass,
         KernelHooks::Refuse => cannot.map_or(Answer::Yield, Answer::GoOn),

@@ -4,8 +4,17 @@
 //! nothing but its wake-up.
 
 use super::watch::Shared;
-use crate::kernel::hooks::{Precedence, Subscription, run_first};
-use rustix::event::{PollFd, PollFlags, poll};
+use super::yields::Words;
+use crate::clock::monotonic;
+use crate::kernel::hooks::{Noticed, Precedence, Subscription, run_first};
+use polder_devices::skb::connections::HEARTBEAT;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
+
+/// Heartbeat that no connection is carried by.
+const NEVER: u64 = 0;
+/// Nanoseconds between looks at a table without connections.
+const IDLE: u32 = 500_000_000;
 
 /// Listens until the watch is over.
 pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
@@ -21,11 +30,19 @@ pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
         ),
     }
     let mut known = shared.yields.words();
-    while wait(shared, &subscription) {
+    while wait(shared, &subscription, pause(&known)) {
+        // Emptied first: ports that change from here on are seen the next time.
+        let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.renewed, &mut [0; 8]);
         shared.yields.refresh(&mut known);
+        let is_deaf = known.connections.is_some() && begins_to_hear(&mut subscription, shared, &mut known);
+        // Notices that come while others are read are heard by the next heartbeat.
+        let before = monotonic();
         let noticed = subscription.read(|interface| known.is_port(interface));
-        if noticed.hook || noticed.route {
+        if noticed.hook || noticed.route || noticed.evidence {
             shared.yields.notice(noticed, &mut known);
+        }
+        if let Some(connections) = &known.connections {
+            connections.beat(if shared.yields.is_clear() && !is_deaf { before } else { NEVER });
         }
         if noticed.any {
             shared.wake();
@@ -33,11 +50,35 @@ pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
     }
 }
 
+/// Hears of all that connections depend on; returns true if the kernel refuses. What changed before counts as a change.
+fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut Arc<Words>) -> bool {
+    match subscription.hear_evidence() {
+        Ok(false) => false,
+        Ok(true) => {
+            let unknown = Noticed { evidence: true, ..Noticed::default() };
+            shared.yields.notice(unknown, known);
+            false
+        }
+        Err(error) => {
+            tracing::error!(%error, "the kernel tells nothing of links and neighbours, so no connection is carried");
+            true
+        }
+    }
+}
+
+/// Time until the next heartbeat is due: connections are carried for no longer than a bounded time after the last one.
+fn pause(known: &Words) -> Option<Timespec> {
+    let connections = known.connections.as_ref()?;
+    let nanos = if connections.has_entries() { HEARTBEAT.subsec_nanos() / 3 } else { IDLE };
+    Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
+}
+
 /// Waits for notices; false at the end.
-fn wait(shared: &Shared, subscription: &Subscription) -> bool {
-    let mut files = vec![PollFd::new(&shared.end, PollFlags::IN)];
+fn wait(shared: &Shared, subscription: &Subscription, pause: Option<Timespec>) -> bool {
+    let mut files =
+        vec![PollFd::new(&shared.end, PollFlags::IN), PollFd::new(&shared.renewed, PollFlags::IN)];
     files.extend(subscription.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
     // An interrupted wait ends early; reading finds nothing then.
-    let _: Result<usize, rustix::io::Errno> = poll(&mut files, None);
+    let _: Result<usize, rustix::io::Errno> = poll(&mut files, pause.as_ref());
     files.first().is_some_and(|end| end.revents().is_empty())
 }

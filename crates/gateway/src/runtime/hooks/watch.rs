@@ -4,13 +4,14 @@ use super::announce;
 use super::answers::{Answers, answer, appeared, concerns, event};
 use super::hold::Hold;
 use super::listener::listen;
-use super::yields::{YieldingPort, Yields};
+use super::yields::{Words, YieldingPort, Yields};
 use crate::clock::Clock;
 use crate::events::EventKind;
 use crate::kernel::hooks::{self, Answer, Bypassed, Inspection, Noticed, Port, Subscription};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::YieldCause;
+use polder_devices::skb::connections::ConnectionTable;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,8 @@ pub(super) struct Shared {
     pub(super) yields: Arc<Yields>,
     clock: Clock,
     wake: OwnedFd,
+    /// Readable when the ports have changed, for the thread that hears of changes.
+    pub(super) renewed: OwnedFd,
     /// Readable from the end of the watch on.
     pub(super) end: OwnedFd,
 }
@@ -171,7 +174,12 @@ impl Watch {
     }
 
     /// Takes over the ports that are open, and the interfaces by which routes are the router's business.
-    pub(in crate::runtime) fn set_yielding(&mut self, ports: Vec<YieldingPort>, interfaces: Vec<u32>) {
+    pub(in crate::runtime) fn set_yielding(
+        &mut self,
+        ports: Vec<YieldingPort>,
+        interfaces: Vec<u32>,
+        connections: Option<Arc<ConnectionTable>>,
+    ) {
         let Some(running) = &self.running else { return };
         for port in &ports {
             let of = running.ports.iter().find(|of| of.name == port.name);
@@ -184,7 +192,9 @@ impl Watch {
             held.map(|(name, _)| name.clone()).collect::<Vec<_>>()
         });
         let held = held.unwrap_or_default();
-        self.yields.replace(ports, interfaces, |name| held.iter().any(|held| held == name));
+        self.yields
+            .replace(Words { ports, interfaces, connections }, |name| held.iter().any(|held| held == name));
+        raise(&running.shared.renewed);
         running.shared.wake();
     }
 
@@ -222,7 +232,7 @@ impl Watch {
             Ok(mut running) => {
                 running.not_before = now + AGAIN;
                 self.running = Some(running);
-                let unknown = Noticed { any: true, hook: true, route: true };
+                let unknown = Noticed { any: true, hook: true, route: true, evidence: true };
                 self.yields.notice(unknown, &mut self.yields.words());
             }
             Err(error) => {
@@ -239,6 +249,11 @@ impl Watch {
         }
         let of_port = state.known.bypassed.iter().filter(|bypassed| bypassed.port == port);
         of_port.map(|bypassed| (bypassed.clone(), state.appeared.contains(bypassed))).collect()
+    }
+
+    /// Reasons why no connection is carried.
+    pub(in crate::runtime) fn obstacles(&self) -> Vec<String> {
+        self.state().map(|state| state.known.obstacles.clone()).unwrap_or_default()
     }
 
     /// Yields of `port`.
@@ -299,9 +314,9 @@ impl Running {
         state: State,
     ) -> std::io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (wake, end) = (event()?, event()?);
+        let (wake, renewed, end) = (event()?, event()?, event()?);
         let state = Mutex::new(state);
-        let shared = Arc::new(Shared { state, yields: Arc::clone(yields), clock, wake, end });
+        let shared = Arc::new(Shared { state, yields: Arc::clone(yields), clock, wake, renewed, end });
         // Before the first look, so that nothing comes between them unnoticed.
         let listener = match Subscription::open() {
             Ok(subscription) => {
@@ -385,7 +400,7 @@ fn wait(events: &[&OwnedFd], pause: Nanos) -> Option<usize> {
 fn look(shared: &Shared) -> Option<Nanos> {
     let ports = shared.state().ports.clone();
     // Read before the hooks are: a notice that comes meanwhile has a later one.
-    let generation = shared.yields.generation();
+    let (generation, hooks_heard) = (shared.yields.generation(), shared.yields.hooks());
     let found = hooks::inspect(&ports);
     let now = shared.clock.now();
     let mut state = shared.state();
@@ -395,6 +410,7 @@ fn look(shared: &Shared) -> Option<Nanos> {
     if found.is_interrupted {
         return Some(Nanos(0));
     }
+    shared.yields.set_clear(hooks_heard, found.obstacles.is_empty());
     let mut unread = found.unread.iter().filter(|text| !state.known.unread.contains(text));
     unread.by_ref().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
     let answers = ports.iter().map(|port| (port, answer(port))).collect::<Vec<_>>();
@@ -419,7 +435,7 @@ fn decide(
         let hold = state.holds.entry(port.name.clone()).or_default();
         let turn = match answer {
             Answer::Yield => hold.look(!texts.is_empty(), now),
-            Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => hold.give_up(now),
+            Answer::Decided | Answer::Bypass | Answer::GoOn(_) | Answer::Stop(_) => hold.give_up(now),
         };
         due = due.into_iter().chain(hold.due(now)).min();
         if !texts.is_empty() {
@@ -447,6 +463,9 @@ impl State {
         for bypassed in &new {
             let answer = answers.iter().find(|(port, _)| port.name == bypassed.port);
             self.events.extend(appeared(bypassed, answer.map(|(_, (answer, _))| *answer)));
+        }
+        for obstacle in found.obstacles.iter().filter(|text| !self.known.obstacles.contains(text)) {
+            tracing::warn!("the kernel has all connections: {obstacle}");
         }
         for bypassed in gone {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());

@@ -14,6 +14,7 @@ use crate::kernel::hooks::Noticed;
 use polder_datapath::fast_path::FastPath as _;
 use polder_devices::af_xdp::{Families, YieldCause, YieldWord};
 use polder_devices::skb::FlowTable;
+use polder_devices::skb::connections::ConnectionTable;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,7 +35,9 @@ pub(in crate::runtime) struct YieldingPort {
 #[derive(Debug, Default)]
 pub(super) struct Words {
     pub(super) ports: Vec<YieldingPort>,
-    interfaces: Vec<u32>,
+    pub(super) interfaces: Vec<u32>,
+    /// Connections that ports carry.
+    pub(super) connections: Option<Arc<ConnectionTable>>,
 }
 
 /// The same, shared.
@@ -42,6 +45,10 @@ pub(super) struct Words {
 pub(super) struct Yields {
     words: Mutex<Arc<Words>>,
     generation: AtomicU64,
+    /// Notices of hooks so far.
+    hooks: AtomicU64,
+    /// One more than the number of notices of hooks at the last look that found no obstacle to connections; 0 if it found some.
+    clear: AtomicU64,
 }
 
 impl YieldingPort {
@@ -86,6 +93,9 @@ impl Words {
     }
 
     fn set(&self, noticed: Noticed, generation: u64) {
+        if let Some(connections) = self.connections.as_ref().filter(|_| noticed.changes_evidence()) {
+            connections.raise_generation();
+        }
         for port in &self.ports {
             if noticed.hook {
                 port.leave(YieldCause::Hook, generation);
@@ -98,6 +108,23 @@ impl Words {
 }
 
 impl Yields {
+    /// Number of notices of hooks, to be asked for before hooks are read.
+    pub(super) fn hooks(&self) -> u64 {
+        // Acquire: as for `generation`.
+        self.hooks.load(Ordering::Acquire)
+    }
+
+    /// Hooks were read behind notice `hooks`: connections may be carried, unless there is an obstacle.
+    pub(super) fn set_clear(&self, hooks: u64, is_clear: bool) {
+        // Release: pairs with the load below.
+        self.clear.store(if is_clear { hooks + 1 } else { 0 }, Ordering::Release);
+    }
+
+    /// True if all hooks that the kernel has told of are read, and are no obstacle to connections.
+    pub(super) fn is_clear(&self) -> bool {
+        self.clear.load(Ordering::Acquire) == self.hooks() + 1
+    }
+
     /// Generation of the last notice.
     pub(super) fn generation(&self) -> u64 {
         // Acquire: what is read of the kernel from here on is no older than this notice.
@@ -119,6 +146,10 @@ impl Yields {
     /// Leaves the packets of all ports to the kernel, as far as it forwards them. `known` are the ports as the caller has seen
     /// them last; nothing is waited for.
     pub(super) fn notice(&self, noticed: Noticed, known: &mut Arc<Words>) {
+        if noticed.hook {
+            // AcqRel: as below.
+            self.hooks.fetch_add(1, Ordering::AcqRel);
+        }
         // AcqRel: pairs with `generation`, and with the look of `replace` behind its change.
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.refresh(known);
@@ -126,16 +157,11 @@ impl Yields {
     }
 
     /// Replaces the ports. Those for which `is_held` stay left to the kernel, and so do all if a notice comes meanwhile.
-    pub(super) fn replace(
-        &self,
-        ports: Vec<YieldingPort>,
-        interfaces: Vec<u32>,
-        is_held: impl Fn(&str) -> bool,
-    ) {
+    pub(super) fn replace(&self, new: Words, is_held: impl Fn(&str) -> bool) {
         let before = self.generation();
         let mut words = self.lock();
         let waits = words.ports.iter().any(|port| port.word.has(YieldCause::Route));
-        let new = Arc::new(Words { ports, interfaces });
+        let new = Arc::new(new);
         for port in &new.ports {
             if is_held(&port.name) {
                 port.leave(YieldCause::Hook, before);
@@ -148,7 +174,7 @@ impl Yields {
         drop(words);
         let now = self.generation();
         if now != before {
-            new.set(Noticed { any: true, hook: true, route: true }, now);
+            new.set(Noticed { any: true, hook: true, route: true, evidence: true }, now);
         }
     }
 

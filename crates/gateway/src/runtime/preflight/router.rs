@@ -2,7 +2,7 @@
 
 use super::machine::{Interface, Machine, interfaces};
 use super::{Evidence, PreflightFinding, Severity};
-use crate::config::model::{Configuration, OnExit, Port, Role};
+use crate::config::model::{Configuration, Decide, OnExit, Port, Role};
 use crate::config::router::{InterfaceAddress, RoutesFrom};
 use crate::runtime::silence::some;
 use std::net::IpAddr;
@@ -140,7 +140,8 @@ fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut F
                 let also =
                     ports.iter().filter(|(_, _, interface)| family.stops_advertisements(interface, machine));
                 let also = also.map(|(_, name, _)| setting("ipv6", name, "accept_ra", 2)).collect();
-                findings.0.push(family.off("router", family.key().to_owned(), also));
+                let off = family.off("router", family.key().to_owned(), also);
+                findings.0.push(stopping(configuration, off));
                 continue;
             }
             None => {}
@@ -154,6 +155,13 @@ fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut F
             }
         }
     }
+}
+
+/// A finding about a kernel that does not forward: a problem where it decides about packets.
+fn stopping(configuration: &Configuration, finding: PreflightFinding) -> PreflightFinding {
+    let decides = configuration.ports.iter().any(|port| port.decide == Decide::Kernel);
+    let severity = if decides { Severity::Problem } else { finding.severity };
+    PreflightFinding { severity, ..finding }
 }
 
 /// Routes that lead to interfaces which are no port.

@@ -1,0 +1,170 @@
+//! Rules that look at each packet of a connection, and not at the connection alone: while there is one, no connection is carried.
+//!
+//! A test of addresses, ports, interfaces, protocol, mark or state has the same result for all packets of a connection that the
+//! kernel was seen to forward. Whatever is not known to be such a test counts as one of each packet.
+//!
+//! Source: linux/netfilter/nf_tables.h; iptables-extensions(8).
+
+use super::expression::big;
+use polder_devices::netlink::{attributes, find, text};
+
+/// The first expression of a rule that looks at each packet, in words; the names of sets go to `sets`.
+pub(super) fn of(expressions: &[u8], sets: &mut Vec<String>) -> Option<String> {
+    attributes(expressions).find_map(|(_, expression)| {
+        let name = find(expression, 1).map(text).unwrap_or_default();
+        let data = find(expression, 2).unwrap_or_default();
+        let number = |kind| big(find(data, kind));
+        if name == "lookup" {
+            sets.extend(find(data, 1).map(text));
+        }
+        let said = match name.as_str() {
+            "meta" => meta(number(2)?)?.to_owned(),
+            "ct" => ct(number(2)?)?.to_owned(),
+            "payload" if number(5).is_some() => "a change of headers".to_owned(),
+            "payload" => payload((number(2)?, number(3)?, number(4)?))?.to_owned(),
+            // The segment size of a SYN, which the kernel has in any case.
+            "exthdr" if number(7).is_some() => return None,
+            "match" => extension(&find(data, 1).map(text)?, &MATCHES)?,
+            "target" => extension(&find(data, 1).map(text)?, &TARGETS)?,
+            "cmp" | "bitwise" | "lookup" | "range" | "byteorder" | "immediate" | "counter" | "log"
+            | "last" | "nat" | "masq" | "redir" | "reject" | "rt" | "fib" | "notrack" | "flow_offload" => {
+                return None;
+            }
+            other => other.to_owned(),
+        };
+        Some(said)
+    })
+}
+
+/// `NFT_META_*`.
+fn meta(key: u32) -> Option<&'static str> {
+    match key {
+        0 => Some("packet length"),
+        2 | 20 | 24 => Some("a number of the packet"),
+        1 | 3..=19 | 21..=23 | 25..=28 => None,
+        _ => Some("the time"),
+    }
+}
+
+/// `NFT_CT_*`.
+fn ct(key: u32) -> Option<&'static str> {
+    match key {
+        5 => Some("the age of the connection"),
+        14..=16 => Some("packets or bytes of the connection"),
+        _ => None,
+    }
+}
+
+/// Base, offset and length in bytes.
+fn payload(place: (u32, u32, u32)) -> Option<&'static str> {
+    let (base, at, bytes) = place;
+    let is_within = |from: u32, end: u32| at >= from && at.saturating_add(bytes) <= end;
+    match base {
+        LINK_HEADER => None,
+        // IPv4: protocol and addresses; IPv6: next header and addresses.
+        NETWORK_HEADER
+            if is_within(12, 20) || is_within(9, 10) || is_within(6, 7) || is_within(8, 40) && bytes > 1 =>
+        {
+            None
+        }
+        NETWORK_HEADER => Some("a field of the IP header"),
+        // Ports; the flags of TCP, which are those of an established connection.
+        TRANSPORT_HEADER if is_within(0, 4) || is_within(13, 14) => None,
+        _ => Some("a field of the transport header"),
+    }
+}
+
+fn extension(name: &str, known: &[&str]) -> Option<String> {
+    (!known.contains(&name)).then(|| format!("the extension `{name}`"))
+}
+
+/// Extensions of iptables that look at the connection.
+const MATCHES: [&str; 13] = [
+    "addrtype",
+    "cluster",
+    "comment",
+    "connmark",
+    "conntrack",
+    "iprange",
+    "mark",
+    "multiport",
+    "physdev",
+    "policy",
+    "state",
+    "tcp",
+    "udp",
+];
+const TARGETS: [&str; 12] = [
+    "CONNMARK",
+    "CT",
+    "DNAT",
+    "LOG",
+    "MARK",
+    "MASQUERADE",
+    "NETMAP",
+    "NFLOG",
+    "REDIRECT",
+    "REJECT",
+    "SNAT",
+    "TCPMSS",
+];
+const LINK_HEADER: u32 = 0;
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_devices::netlink::put;
+    use proptest::prelude::*;
+
+    /// Name of an expression, and its attributes that are numbers.
+    type Expression<'a> = (&'a str, &'a [(u16, u32)]);
+
+    fn rule(expressions: &[Expression<'_>]) -> Vec<u8> {
+        let mut rule = Vec::new();
+        for (name, numbers) in expressions {
+            let (mut expression, mut data) = (Vec::new(), Vec::new());
+            numbers.iter().for_each(|(kind, number)| put(&mut data, *kind, &number.to_be_bytes()));
+            put(&mut expression, 1, &[name.as_bytes(), &[0]].concat());
+            put(&mut expression, 2, &data);
+            put(&mut rule, 1, &expression);
+        }
+        rule
+    }
+
+    #[test]
+    fn tests_of_connections_are_told_from_those_of_packets() {
+        let of_connection: [&[Expression<'_>]; 5] = [
+            &[("ct", &[(1, 1), (2, 0)]), ("cmp", &[]), ("counter", &[]), ("immediate", &[])],
+            &[("meta", &[(1, 1), (2, 6)]), ("payload", &[(1, 1), (2, 1), (3, 12), (4, 4)]), ("masq", &[])],
+            &[("payload", &[(1, 1), (2, 2), (3, 2), (4, 2)]), ("lookup", &[]), ("nat", &[])],
+            &[("payload", &[(1, 1), (2, 2), (3, 13), (4, 1)]), ("exthdr", &[(7, 1)])],
+            &[("payload", &[(1, 1), (2, 1), (3, 24), (4, 16)])],
+        ];
+        for expressions in of_connection {
+            assert_eq!(of(&rule(expressions), &mut Vec::new()), None, "{expressions:?}");
+        }
+        let of_packet: [&[Expression<'_>]; 9] = [
+            &[("limit", &[])],
+            &[("quota", &[])],
+            &[("numgen", &[])],
+            &[("queue", &[])],
+            &[("dynset", &[])],
+            &[("meta", &[(1, 1), (2, 0)])],
+            &[("payload", &[(1, 1), (2, 1), (3, 8), (4, 1)])],
+            &[("payload", &[(1, 1), (2, 1), (3, 1), (4, 1)])],
+            &[("ct", &[(1, 1), (2, 15)])],
+        ];
+        for expressions in of_packet {
+            assert!(of(&rule(expressions), &mut Vec::new()).is_some(), "{expressions:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            of(&bytes, &mut Vec::new());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A router's ports where the kernel decides: its firewall and NAT admit connections, the ports carry them.
+
+use crate::hooks::{can_run, nft};
+use crate::machines::{PATIENCE, until};
+use crate::router::Net;
+use crate::support::{Gateway, root_or_skip};
+use polder_devices::skb::connections::HEARTBEAT;
+use polder_testbed::topology::Namespace;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+const PORTS: &str = r#"
+[port.west]
+interface = "west"
+role = "router"
+decide = "kernel"
+[port.east]
+interface = "east"
+role = "router"
+decide = "kernel"
+"#;
+
+/// A home router's rules: what the left network begins passes, masqueraded, and everything else is dropped.
+const RULES: &str = "
+table inet fw {
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state established,related accept
+        iifname west oifname east accept
+    }
+    chain postrouting {
+        type nat hook postrouting priority 100;
+        oifname east masquerade
+    }
+}
+";
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 2, 2);
+
+struct Masquerade {
+    net: Net,
+    polder: Gateway,
+}
+
+impl Masquerade {
+    fn new() -> Self {
+        let net = Net::new(1500);
+        net.gateway.inside(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()).unwrap();
+        nft(&net.gateway, RULES);
+        let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+        Self { net, polder }
+    }
+
+    fn connections(&self) -> Vec<Value> {
+        let shown = self.polder.show("connections");
+        let shown = &shown["connections"];
+        assert_eq!(shown["obstacle"], Value::Null, "{shown}");
+        shown["connections"].as_array().unwrap().clone()
+    }
+
+    /// Packets carried of connections of that protocol.
+    fn carried(&self, protocol: &str) -> u64 {
+        let rows = self.connections();
+        let rows = rows.iter().filter(|row| row["protocol"] == protocol);
+        rows.map(|row| row["packets"].as_u64().unwrap()).sum()
+    }
+
+    fn udp(&self) -> Udp {
+        let bind = |namespace: &Namespace, address: &str| {
+            let socket = namespace.inside(|| UdpSocket::bind(address)).unwrap().unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            socket
+        };
+        let client = bind(&self.net.left, "10.83.1.2:40007");
+        client.connect((SERVER, 7007)).unwrap();
+        Udp { client, server: bind(&self.net.right, "10.83.2.2:7007") }
+    }
+}
+
+/// A flow of UDP with its answers.
+struct Udp {
+    client: UdpSocket,
+    server: UdpSocket,
+}
+
+impl Udp {
+    /// One packet and its answer; where the server saw it come from, if both came.
+    fn exchange(&self) -> Option<SocketAddr> {
+        let mut room = [0; 64];
+        self.client.send(b"question").unwrap();
+        let (length, from) = self.server.recv_from(&mut room).ok()?;
+        assert_eq!(&room[..length], b"question");
+        self.server.send_to(b"answer", from).unwrap();
+        let length = self.client.recv(&mut room).ok()?;
+        assert_eq!(&room[..length], b"answer");
+        Some(from)
+    }
+}
+
+#[test]
+fn masqueraded_udp_is_carried_until_a_rule_forbids_it() {
+    let test = "masqueraded_udp_is_carried_until_a_rule_forbids_it";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let masquerade = Masquerade::new();
+    let udp = masquerade.udp();
+    // The kernel calls a flow assured that is answered for two seconds.
+    until("the flow is carried", || {
+        let from = udp.exchange().expect("an answer");
+        assert_eq!(from.ip(), Ipv4Addr::new(10, 83, 2, 1));
+        masquerade.carried("udp") > 0
+    });
+    let before = masquerade.carried("udp");
+    (0..100).for_each(|_| assert!(udp.exchange().is_some()));
+    assert!(masquerade.carried("udp") >= before + 200, "{:?}", masquerade.connections());
+    // From the return of the command on, nothing passes.
+    nft(&masquerade.net.gateway, "insert rule inet fw forward udp dport 7007 drop\n");
+    let before = masquerade.carried("udp");
+    (0..3).for_each(|_| assert_eq!(udp.exchange(), None));
+    assert_eq!(masquerade.carried("udp"), before);
+    nft(&masquerade.net.gateway, "flush chain inet fw forward\n");
+    nft(
+        &masquerade.net.gateway,
+        "add rule inet fw forward ct state established,related accept\n\
+         add rule inet fw forward iifname west oifname east accept\n",
+    );
+    until("it is carried again", || {
+        udp.exchange();
+        masquerade.carried("udp") > before
+    });
+    // A rule that looks at each packet: the kernel has all of them.
+    nft(
+        &masquerade.net.gateway,
+        "insert rule inet fw forward udp dport 7007 limit rate 1000/second accept\n",
+    );
+    until("the rule is named", || {
+        let shown = masquerade.polder.show("connections");
+        shown["connections"]["obstacle"]
+            .as_str()
+            .is_some_and(|text| text.contains("inet fw forward") && text.contains("limit"))
+    });
+    assert!(udp.exchange().is_some());
+    masquerade.polder.stop();
+}
+
+#[test]
+fn tcp_is_carried_and_closed_as_by_the_kernel_alone() {
+    let test = "tcp_is_carried_and_closed_as_by_the_kernel_alone";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let masquerade = Masquerade::new();
+    let listener = masquerade.net.right.inside(|| TcpListener::bind((SERVER, 7008))).unwrap().unwrap();
+    let mut client = masquerade
+        .net
+        .left
+        .inside(|| TcpStream::connect_timeout(&SocketAddr::from((SERVER, 7008)), PATIENCE))
+        .unwrap()
+        .unwrap();
+    let (mut server, from) = listener.accept().unwrap();
+    assert_eq!(from.ip(), Ipv4Addr::new(10, 83, 2, 1));
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+    }
+    let mut room = [0; 8];
+    until("the connection is carried", || {
+        client.write_all(b"question").unwrap();
+        server.read_exact(&mut room).unwrap();
+        server.write_all(b"answered").unwrap();
+        client.read_exact(&mut room).unwrap();
+        masquerade.carried("tcp") > 0
+    });
+    let sent = vec![0x5a; 8 << 20];
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            client.write_all(&sent).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        received
+    });
+    assert!(received == sent);
+    // Half-closed, and then closed.
+    server.write_all(b"answered").unwrap();
+    drop(server);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"answered");
+    drop(client);
+    until("its end is known", || masquerade.connections().iter().all(|row| row["protocol"] != "tcp"));
+    masquerade.polder.stop();
+}
+
+/// A process that stands still hears of no change: the kernel has everything soon, and goes on when the process has ended.
+#[test]
+fn a_gateway_that_stands_still_or_ends_leaves_connections_to_the_kernel() {
+    let test = "a_gateway_that_stands_still_or_ends_leaves_connections_to_the_kernel";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let masquerade = Masquerade::new();
+    let udp = masquerade.udp();
+    until("the flow is carried", || {
+        udp.exchange().expect("an answer");
+        masquerade.carried("udp") > 0
+    });
+    masquerade.polder.signal(Signal::STOP);
+    nft(&masquerade.net.gateway, "insert rule inet fw forward udp dport 7007 drop\n");
+    std::thread::sleep(2 * HEARTBEAT);
+    assert_eq!(udp.exchange(), None, "the rule forbids it");
+    nft(&masquerade.net.gateway, "flush chain inet fw forward\nadd rule inet fw forward accept\n");
+    assert!(udp.exchange().is_some(), "the kernel forwards it");
+    masquerade.polder.signal(Signal::CONT);
+    let before = masquerade.carried("udp");
+    until("it is carried again", || {
+        udp.exchange().expect("an answer");
+        masquerade.carried("udp") > before
+    });
+    masquerade.polder.kill();
+    (0..10).for_each(|_| assert!(udp.exchange().is_some(), "the kernel forwards it"));
+}
