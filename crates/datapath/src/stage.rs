@@ -1,4 +1,4 @@
-//! What the engine asks of a stage, whichever it is.
+//! Interface between the engine and its stages.
 
 use crate::counters::WorkerCounters;
 use crate::drops::Context;

@@ -150,7 +150,7 @@ choices! {
 }
 
 choices! {
-    /// What decides about the packets of a router's port: where they go, and whether they go at all.
+    /// Authority over the packets of a router's port: where they go, and whether they go at all.
     pub enum Decide {
         /// Polder's router, by the kernel's routes and neighbours.
         #[default]

@@ -87,7 +87,7 @@ section! {
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
         /// Start where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
-        /// What decides about the packets of a router's port; see [the kernel decides](ports.md#the-kernel-decides).
+        /// Authority over the packets of a router's port; see [the kernel decides](ports.md#the-kernel-decides).
         decide: Decide = Decide::Router, Choice(Decide::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");

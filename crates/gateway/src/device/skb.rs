@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What the ports of a gateway share: a spare TAP for the next port that is added, and the table of connections.
+/// Objects that the ports of a gateway share: a spare TAP for the next port that is added, and the table of connections.
 #[derive(Clone, Debug, Default)]
 pub struct Spares(Arc<Mutex<Spare>>, Arc<Mutex<Option<Arc<ConnectionTable>>>>);
 

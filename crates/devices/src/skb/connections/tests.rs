@@ -281,7 +281,7 @@ fn evidence_counts_in_the_generation_in_which_the_packet_came() {
     bench.open(&connection);
 }
 
-/// What the ingress program has redirected leaves by an egress program, too.
+/// Packets that the ingress program has redirected pass an egress program, too.
 #[test]
 fn carried_packets_are_no_evidence() {
     let Some(bench) = Bench::new() else { return };

@@ -126,7 +126,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     Some(configuration)
 }
 
-/// What the kernel decides about passes no filter.
+/// Packets of a port where the kernel decides pass no filter.
 fn unfiltered(draft: &FileDraft, filters: &[Filter], findings: &Findings) {
     for port in draft.ports.iter().filter(|port| port.value.decide == Decide::Kernel) {
         let meets = |filter: &Filter| filter.ports.is_empty() || filter.ports.contains(&port.value.id);
