@@ -6,6 +6,7 @@
 
 mod batches;
 mod cut;
+mod inbound;
 mod routing;
 mod shared;
 mod stages;
@@ -24,14 +25,12 @@ use crate::transmit::Egress;
 use crate::tunnel::encapsulate;
 use crate::units::Nanos;
 use batches::{BatchSummary, alive, collect, in_chunks};
-use cut::goes_on;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
-use stages::Stages;
-use state::{Extra, Grown, Scratch};
+use stages::{Extra, Grown, Scratch, Stages, goes_on};
 use timing::Meter;
 
-pub use stages::Tables;
-pub use state::{Engine, EngineCounters, ExtraStage};
+pub use stages::{ExtraStage, Tables};
+pub use state::{Engine, EngineCounters};
 
 impl Engine {
     /// Begins a turn of one queue; says whether this turn is timed, stage by stage.

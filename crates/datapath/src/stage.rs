@@ -1,4 +1,4 @@
-//! Interface between the engine and its stages.
+//! Contract between the engine and its stages.
 
 use crate::counters::WorkerCounters;
 use crate::drops::Context;

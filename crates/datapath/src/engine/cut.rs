@@ -1,13 +1,13 @@
 //! The detours of packets that are cut before they go on: those that their port, or their tunnel, does not take whole, and
 //! encapsulated ones that the port behind the tunnel does not take whole.
 
-use super::{Journey, Tables};
+use super::Journey;
+use super::stages::goes_on;
 use crate::counters::Stage;
-use crate::drops::{Context, DropReason, is_dropped};
+use crate::drops::{DropReason, is_dropped};
 use crate::offload::{complete, takes_of};
 use crate::segment::Cutting;
 use crate::transmit::Egress;
-use crate::tunnel::Tunnel;
 use crate::units::Nanos;
 use polder_buffers::{Batch, Packet, SegmentationKind};
 
@@ -124,26 +124,4 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             Place::Encapsulated => self.leave(cut),
         }
     }
-}
-
-/// Completes the checksum of a packet for its port, or for the one behind its tunnel, if that takes none that is partial.
-/// `false` for a packet that is to be cut first; then nothing was done.
-#[inline(never)]
-pub(super) fn goes_on(
-    packet: &mut Packet,
-    tunnel: Option<&Tunnel>,
-    tables: &Tables,
-    context: &mut Context<'_>,
-) -> bool {
-    let port = tunnel.map_or(packet.egress, |tunnel| tunnel.underlay().port);
-    let takes = takes_of(port, &tables.outlets);
-    if packet.segmentation.kind != SegmentationKind::None {
-        // Encapsulated, it is cut as late as can be.
-        return match tunnel {
-            Some(tunnel) => tunnel.takes_uncut(packet, context),
-            None => takes.takes(packet.segmentation),
-        };
-    }
-    complete(packet, takes, context);
-    true
 }

@@ -1,17 +1,14 @@
 //! States and tables of all stages, as the list of stages has them.
 
-use super::Journey;
-use super::batches::alive;
-use super::state::{Extra, Scratch};
 use crate::capture::Captures;
-use crate::counters::{Stage, WorkerCounters, with_stages};
+use crate::counters::{WorkerCounters, with_stages};
 use crate::drops::Context;
 use crate::fast_path::FastPaths;
-use crate::offload::Outlet;
-use crate::stage::{Inbound, StageState};
-use crate::transmit::Egress;
+use crate::offload::{Outlet, complete, takes_of};
+use crate::stage::StageState;
+use crate::tunnel::Tunnel;
 use crate::units::Nanos;
-use polder_buffers::{Batch, PortId};
+use polder_buffers::{Batch, Packet, PortId, SegmentationKind};
 
 /// A stage's own table.
 macro_rules! table {
@@ -111,36 +108,98 @@ macro_rules! define {
                 $(self.$state.clear(context);)+
             }
         }
-
-        impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-            /// From decapsulation to the router, with `left` packets that are still on their way; returns how many of
-            /// them are left.
-            #[inline]
-            pub(super) fn come_in(&mut self, batch: &mut Batch, ingress: PortId, mut left: usize) -> usize {
-                $($($(if <crate::$module::$State as Inbound>::is_met(&self.tables.$table, ingress) {
-                    self.stages.$state.receive(batch, &self.tables.$table, &mut self.context);
-                    left = self.$inbound(Stage::$variant, batch, left);
-                })?)?)+
-                left
-            }
-        }
     };
 }
 
 with_stages!(define);
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// An inbound stage has worked on a batch that had `count` packets on their way; returns how many are left. Not in
-    /// line, so that the path without such stages is as short as if there were none.
-    #[inline(never)]
-    fn inbound(&mut self, stage: Stage, batch: &Batch, count: usize) -> usize {
-        self.meter.lap(stage, count);
-        self.egress.passed(stage, batch);
-        if stage == Stage::Decapsulate
-            && let Some(captures) = &mut self.stages.captures
-        {
-            captures.decapsulated(batch, self.context.now);
-        }
-        alive(batch)
+/// Stage from outside: it works on the batch in place, before the bridge.
+pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
+
+/// An extra stage, if there is one.
+#[derive(Default)]
+pub(super) struct Extra(pub(super) Option<ExtraStage>);
+
+impl core::fmt::Debug for Extra {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_tuple("Extra").field(&self.0.is_some()).finish()
     }
+}
+
+/// Packets of a batch that has grown, and the part of them that is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Grown {
+    pub(super) packets: Vec<Packet>,
+    pub(super) part: Batch,
+}
+
+impl Grown {
+    fn new() -> Self {
+        Self { packets: Vec::new(), part: Batch::new() }
+    }
+}
+
+/// Space for packets while their batch has grown.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    pub(super) flooded: Grown,
+    pub(super) fragments: Grown,
+    /// Packets of a batch some of which were cut by the router, or waited.
+    pub(super) routed: Grown,
+    /// Segments of packets that go neither by their port nor into their tunnel whole.
+    pub(super) cut: Batch,
+    /// Segments of packets that their tunnel's underlay does not take whole.
+    pub(super) cut_encapsulated: Batch,
+    pub(super) replies: Batch,
+    /// A work batch's packets while stages work on them.
+    pub(super) work: Batch,
+    /// Packets that another worker sequences.
+    pub(super) unsequenced: Batch,
+}
+
+impl Scratch {
+    pub(super) fn new(tables: &Tables) -> Self {
+        let mut scratch = Self {
+            flooded: Grown::new(),
+            fragments: Grown::new(),
+            routed: Grown::new(),
+            cut: Batch::new(),
+            cut_encapsulated: Batch::new(),
+            replies: Batch::new(),
+            work: Batch::new(),
+            unsequenced: Batch::new(),
+        };
+        scratch.reserve(tables);
+        scratch
+    }
+
+    /// Makes room for what stages with these tables may make of a batch.
+    pub(super) fn reserve(&mut self, tables: &Tables) {
+        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables;
+        self.routed.packets.reserve(routers.longest_expansion(*longest_frame));
+        self.flooded.packets.reserve(bridges.longest_expansion());
+        self.fragments.packets.reserve(tunnels.longest_expansion());
+    }
+}
+
+/// Completes the checksum of a packet for its port, or for the one behind its tunnel, if that takes none that is partial.
+/// `false` for a packet that is to be cut first; then nothing was done.
+#[inline(never)]
+pub(super) fn goes_on(
+    packet: &mut Packet,
+    tunnel: Option<&Tunnel>,
+    tables: &Tables,
+    context: &mut Context<'_>,
+) -> bool {
+    let port = tunnel.map_or(packet.egress, |tunnel| tunnel.underlay().port);
+    let takes = takes_of(port, &tables.outlets);
+    if packet.segmentation.kind != SegmentationKind::None {
+        // Encapsulated, it is cut as late as can be.
+        return match tunnel {
+            Some(tunnel) => tunnel.takes_uncut(packet, context),
+            None => takes.takes(packet.segmentation),
+        };
+    }
+    complete(packet, takes, context);
+    true
 }

@@ -1,86 +1,17 @@
 //! State of one worker's stages: how it begins, follows new tables, and ends.
 
-use super::stages::{Stages, Tables};
+use super::stages::{Extra, ExtraStage, Stages, Tables};
 use super::timing::Timer;
 use crate::counters::{RouteCounters, WorkerCounters};
 use crate::drops::Context;
 use crate::forward::BridgeCounters;
 use crate::units::Nanos;
+use polder_buffers::Pool;
 use polder_buffers::snapshot::Reader;
-use polder_buffers::{Batch, Packet, Pool};
 use std::sync::Arc;
-
-/// Stage from outside: it works on the batch in place, before the bridge.
-pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
-
-/// An extra stage, if there is one.
-#[derive(Default)]
-pub(super) struct Extra(pub(super) Option<ExtraStage>);
-
-impl core::fmt::Debug for Extra {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_tuple("Extra").field(&self.0.is_some()).finish()
-    }
-}
 
 /// Counters of one worker: of all stages, and of the bridge.
 pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
-
-/// Packets of a batch that has grown, and the part of them that is on its way.
-#[derive(Debug, Default)]
-pub(super) struct Grown {
-    pub(super) packets: Vec<Packet>,
-    pub(super) part: Batch,
-}
-
-impl Grown {
-    fn new() -> Self {
-        Self { packets: Vec::new(), part: Batch::new() }
-    }
-}
-
-/// Space for packets while their batch has grown.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    pub(super) flooded: Grown,
-    pub(super) fragments: Grown,
-    /// Packets of a batch some of which were cut by the router, or waited.
-    pub(super) routed: Grown,
-    /// Segments of packets that go neither by their port nor into their tunnel whole.
-    pub(super) cut: Batch,
-    /// Segments of packets that their tunnel's underlay does not take whole.
-    pub(super) cut_encapsulated: Batch,
-    pub(super) replies: Batch,
-    /// A work batch's packets while stages work on them.
-    pub(super) work: Batch,
-    /// Packets that another worker sequences.
-    pub(super) unsequenced: Batch,
-}
-
-impl Scratch {
-    pub(super) fn new(tables: &Tables) -> Self {
-        let mut scratch = Self {
-            flooded: Grown::new(),
-            fragments: Grown::new(),
-            routed: Grown::new(),
-            cut: Batch::new(),
-            cut_encapsulated: Batch::new(),
-            replies: Batch::new(),
-            work: Batch::new(),
-            unsequenced: Batch::new(),
-        };
-        scratch.reserve(tables);
-        scratch
-    }
-
-    /// Makes room for what stages with these tables may make of a batch.
-    pub(super) fn reserve(&mut self, tables: &Tables) {
-        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables;
-        self.routed.packets.reserve(routers.longest_expansion(*longest_frame));
-        self.flooded.packets.reserve(bridges.longest_expansion());
-        self.fragments.packets.reserve(tunnels.longest_expansion());
-    }
-}
 
 /// One worker's stages.
 #[derive(Debug)]
