@@ -128,7 +128,7 @@ fn a_change_takes_what_its_key_says() {
         let new = file("memory_mib = 24", &line, "");
         assert_eq!(restarts(&new), new.buffers != old.buffers, "{line}");
     }
-    for (key, line) in alone::<Port>(&["role", "coalesce", "segments"]) {
+    for (key, line) in alone::<Port>(&["role", "decide", "coalesce", "segments"]) {
         let new = file("", "", &line);
         let takes_one = key.why_fixed(&new.ports[0]).is_some() && new.ports != old.ports;
         assert_eq!(restarts(&new), takes_one, "{line}");
