@@ -7,7 +7,7 @@
 //! out of one, over IPv4 and over IPv6. Rows that begin with `all` hash each packet's flow for steering before, and
 //! ask rules on the way in and out. No device, no thread, no clock within a run; the lab's scenario `engine` measures
 //! the same with a whole worker around it. In valgrind, the difference of runs of 1 and 11 rounds is 320 000 packets.
-//! What the benchmark copies begins at cache lines and stands apart from packets in their pages: otherwise a store
+//! Buffers of the benchmark begin at cache lines and stand apart from packets in their pages: otherwise a store
 //! delays a load of the same offset in another page, and a row costs up to 6 ns more for a change of some allocation.
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 

@@ -160,7 +160,7 @@ pub(super) struct Top<T> {
 
 /// Value of a column of `polder top`.
 pub(super) enum TopValue<T> {
-    /// That of the field.
+    /// Value of the field itself.
     Own,
     /// Another one, written as the field's.
     Of(fn(&T) -> Read),
