@@ -294,6 +294,27 @@ impl Assembler {
         self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, 0);
     }
 
+    /// The same, and `from` becomes what was there before. What the program does before comes before, for all processors.
+    pub(crate) fn count_fetching(&mut self, base: Register, offset: i16, from: Register) {
+        self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, FETCH);
+    }
+
+    /// `*(u64 *)(base + offset) = from`, and `from` becomes what was there before. What the program stores before is there
+    /// before, for all processors.
+    pub(crate) fn exchange(&mut self, base: Register, offset: i16, from: Register) {
+        self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, EXCHANGE);
+    }
+
+    /// What the program loads from here on is no older than what it has loaded so far. `place` is one of the stack that may
+    /// change; R5 changes. Processors that load in order need nothing.
+    pub(crate) fn order_loads(&mut self, place: i16) {
+        if cfg!(not(target_arch = "x86_64")) {
+            self.set(Register::R5, 0);
+            self.store(Width::Double, Register::R10, place, Register::R5);
+            self.count_fetching(Register::R10, place, Register::R5);
+        }
+    }
+
     /// `to = *(width *)(base + offset)`
     pub(crate) fn load(&mut self, width: Width, to: Register, base: Register, offset: i16) {
         self.emit(LOAD | MEMORY | width as u8, to as u8, base as u8, offset, 0);
@@ -398,6 +419,9 @@ const LOAD: u8 = 0x01;
 const STORE: u8 = 0x03;
 const MEMORY: u8 = 0x60;
 const ATOMIC: u8 = 0xc0;
+/// `BPF_FETCH` and `BPF_XCHG`.
+const FETCH: i32 = 0x01;
+const EXCHANGE: i32 = 0xe1;
 const TO_NETWORK_ORDER: u8 = 0xdc;
 const JUMP: u8 = 0x05;
 const JUMP32: u8 = 0x06;

@@ -6,6 +6,9 @@
 //!      └── timers, TCP flags ──┘◀───────────────────────────────────────┘
 //! ```
 //!
+//! The table is also read when a heartbeat has told that a connection has ended or has carried another 512 MiB. Where it has more
+//! than 10,000 connections, it is read less often.
+//!
 //! If it is lost, entries stay as they are: the programs close them with the next change of the kernel's, and the kernel has
 //! each connection whose timer ends.
 
@@ -17,15 +20,19 @@ use polder_datapath::units::Nanos;
 use polder_devices::netlink::{Client, find};
 use polder_devices::skb::connections::{Connection, ConnectionTable, Direction, Transport, Tuple};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Bytes of events that may wait to be read.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Interval at which the entries of the table are read.
+/// Interval at which the entries of the table are read: at least, for each connection, and at most.
 const INTERVAL: Nanos = Nanos::SECOND;
+const INTERVAL_EACH: Nanos = Nanos(100_000);
+const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(10);
+/// Shortest time between two looks that events cause.
+const PAUSE: Nanos = Nanos::from_millis(50);
 
 /// The running thread; it ends with this.
 #[derive(Debug)]
@@ -50,8 +57,9 @@ impl Following {
             connections,
             table,
             clock,
-            known: HashMap::new(),
-            generation: 0,
+            known: Vec::new(),
+            entered: 0,
+            passed_up: 0,
             local: BTreeSet::new(),
         };
         follower.learn_addresses();
@@ -72,9 +80,12 @@ struct Follower {
     connections: Connections,
     table: Arc<ConnectionTable>,
     clock: Clock,
-    known: HashMap<conntrack::ConnectionId, Entered>,
-    /// Generation of the table at the last look.
-    generation: u64,
+    /// Connections in the table, each at the slot of its name.
+    known: Vec<Option<Entered>>,
+    /// Their number.
+    entered: usize,
+    /// Packets that the kernel had by the last look.
+    passed_up: u64,
     /// Addresses of this machine.
     local: BTreeSet<IpAddr>,
 }
@@ -82,35 +93,68 @@ struct Follower {
 /// A connection in the table.
 #[derive(Clone, Copy, Debug)]
 struct Entered {
+    id: conntrack::ConnectionId,
     connection: Connection,
-    /// Bytes carried in both directions at the last look.
+    /// At the last look, and as it is counted at this one.
+    last: Seen,
+    now: Seen,
+}
+
+/// What the programs have done with both directions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
     bytes: u64,
+    /// Sum of the numbers of openings.
+    opened: u64,
+    /// Number of directions that are open.
+    open: u8,
+    has_ended: bool,
+}
+
+impl Seen {
+    fn add(&mut self, direction: &Direction) {
+        self.bytes += direction.bytes;
+        self.opened = self.opened.wrapping_add(direction.opened);
+        self.open += u8::from(direction.is_open);
+        self.has_ended |= direction.has_ended;
+    }
 }
 
 impl Follower {
     fn run(&mut self, end: &OwnedFd) {
-        let mut look_at = self.clock.now() + INTERVAL;
+        let mut looked_at = self.clock.now();
+        let mut has_events = false;
         loop {
             let now = self.clock.now();
-            if now >= look_at {
+            let pause = if has_events { PAUSE } else { self.interval() };
+            if now.since(looked_at) >= pause {
                 self.look(now);
-                look_at = now + INTERVAL;
+                (looked_at, has_events) = (now, false);
             }
             self.ask(now);
             self.enter();
-            let look = (!self.known.is_empty()).then_some(look_at);
+            let look =
+                (self.entered > 0).then(|| looked_at + if has_events { PAUSE } else { self.interval() });
             let due = self.connections.next_deadline().into_iter().chain(look).min();
-            if !wait(end, &self.socket, due.map(|due| due.since(self.clock.now()))) {
+            let Some(woken) =
+                wait([end, self.table.events()], &self.socket, due.map(|due| due.since(self.clock.now())))
+            else {
                 break;
-            }
+            };
+            has_events |= woken;
             if let Err(error) = self.read() {
                 tracing::error!(%error, "the kernel's connections cannot be followed any more");
                 break;
             }
         }
-        for entered in self.known.values() {
+        for entered in self.known.iter().flatten() {
             self.table.leave(&entered.connection);
         }
+    }
+
+    /// Time between two looks.
+    fn interval(&self) -> Nanos {
+        Nanos(INTERVAL_EACH.0 * self.entered as u64).clamp(INTERVAL, LONGEST_INTERVAL)
     }
 
     /// Brings the addresses of this machine up to date: its own connections are the kernel's.
@@ -156,37 +200,51 @@ impl Follower {
                 Change::Enter(entered) => (entered.id, carried(&entered)),
                 Change::Leave(id) => (id, None),
             };
-            if let Some(left) = self.known.remove(&id) {
+            let slot = id.slot as usize;
+            if self.known.len() <= slot {
+                self.known.resize(slot + 1, None);
+            }
+            let Some(known) = self.known.get_mut(slot) else { continue };
+            if let Some(left) = known.take_if(|known| connection.is_some() || known.id == id) {
                 self.table.leave(&left.connection);
+                self.entered -= 1;
             }
             // One that finds no room stays the kernel's.
-            let entered = connection.filter(|connection| self.table.enter(connection).is_ok());
-            self.known.extend(entered.map(|connection| (id, Entered { connection, bytes: 0 })));
+            if let Some(connection) = connection.filter(|connection| self.table.enter(connection).is_ok()) {
+                *known = Some(Entered { id, connection, last: Seen::default(), now: Seen::default() });
+                self.entered += 1;
+            }
         }
     }
 
     /// Reads what the programs have carried.
     fn look(&mut self, now: Nanos) {
         self.learn_addresses();
-        let generation = self.table.generation();
-        let has_changed = core::mem::replace(&mut self.generation, generation) != generation;
-        let directions = match self.table.directions() {
-            Ok(directions) => directions.into_iter().collect::<HashMap<Tuple, Direction>>(),
-            Err(error) => return tracing::warn!(%error, "the table of connections cannot be read"),
-        };
-        for (id, entered) in &mut self.known {
-            let state = [entered.connection.original, entered.connection.reply]
-                .map(|tuple| directions.get(&tuple).copied().unwrap_or_default());
-            let bytes = state.iter().map(|direction| direction.bytes).sum();
-            if state.iter().any(|direction| direction.has_ended) {
-                self.connections.ended(*id);
+        let passed_up = self.table.counters().passed_up;
+        let may_have_gone_up = core::mem::replace(&mut self.passed_up, passed_up) != passed_up;
+        let known = &mut self.known;
+        let read = self.table.for_each(|_, direction| {
+            if let Some(Some(entered)) = known.get_mut(direction.number as usize) {
+                entered.now.add(&direction);
+            }
+        });
+        if let Err(error) = read {
+            return tracing::warn!(%error, "the table of connections cannot be read");
+        }
+        for entered in self.known.iter_mut().flatten() {
+            let seen = core::mem::take(&mut entered.now);
+            let last = core::mem::replace(&mut entered.last, seen);
+            if seen.has_ended {
+                self.connections.ended(entered.id);
                 continue;
             }
-            if core::mem::replace(&mut entered.bytes, bytes) != bytes {
-                self.connections.moved(*id, bytes, now);
+            if seen.bytes != last.bytes {
+                self.connections.moved(entered.id, seen.bytes, now);
             }
-            if has_changed || !state.iter().all(|direction| direction.is_open) {
-                self.connections.went_up(*id, now);
+            // A segment that the kernel has seen may have shortened its timer.
+            let is_tcp = entered.connection.original.transport == Transport::Tcp;
+            if seen.open != 2 || seen.opened != last.opened || is_tcp && may_have_gone_up {
+                self.connections.went_up(entered.id, now);
             }
         }
     }
@@ -210,16 +268,24 @@ const RTM_GETADDR: u16 = 22;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-/// Waits for events, until the time is over; false at the end.
-fn wait(end: &OwnedFd, socket: &Socket, time: Option<Nanos>) -> bool {
-    let mut files = [PollFd::new(end, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
+/// Waits for events of the kernel or the table, until the time is over. Answers whether the table has some; `None` at the end.
+fn wait([end, table]: [&OwnedFd; 2], socket: &Socket, time: Option<Nanos>) -> Option<bool> {
+    let mut files = [
+        PollFd::new(end, PollFlags::IN),
+        PollFd::new(table, PollFlags::IN),
+        PollFd::new(socket, PollFlags::IN),
+    ];
     let time = time.map(|time| Timespec {
         tv_sec: i64::try_from(time.0 / Nanos::SECOND.0).unwrap_or(1),
         tv_nsec: i64::try_from(time.0 % Nanos::SECOND.0).unwrap_or(0),
     });
     // An interrupted wait ends early.
     let _: Result<usize, rustix::io::Errno> = poll(&mut files, time.as_ref());
-    files[0].revents().is_empty()
+    let [is_over, has_events, _] = files.map(|file| !file.revents().is_empty());
+    if has_events {
+        let _: Result<usize, rustix::io::Errno> = rustix::io::read(table, &mut [0; 8]);
+    }
+    (!is_over).then_some(has_events)
 }
 
 /// The connection as the table has it; `None` for one whose packets are not rewritten by programs.
@@ -242,6 +308,7 @@ fn carried(connection: &conntrack::Connection) -> Option<Connection> {
         original: tuple(&connection.original)?,
         reply: tuple(&connection.reply)?,
         window_shifts: connection.window_scales,
+        number: connection.id.slot,
     };
     (connection.original.source.is_ipv4() || !connection.is_translated()).then_some(connection)
 }

@@ -225,3 +225,59 @@ fn a_gateway_that_stands_still_or_ends_leaves_connections_to_the_kernel() {
     masquerade.polder.kill();
     (0..10).for_each(|_| assert!(udp.exchange().is_some(), "the kernel forwards it"));
 }
+
+/// IPsec forbids by a policy; changes that touch no connection leave all of them carried, without another look of the kernel's.
+#[test]
+fn changes_close_the_connections_that_they_touch() {
+    let test = "changes_close_the_connections_that_they_touch";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let masquerade = Masquerade::new();
+    let udp = masquerade.udp();
+    let is_carried = || {
+        let before = masquerade.carried("udp");
+        until("the flow is carried", || {
+            udp.exchange().expect("an answer");
+            masquerade.carried("udp") > before
+        });
+    };
+    is_carried();
+    let ip = |command: &str| masquerade.net.gateway.ip(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    let evidence = || masquerade.polder.show("connections")["connections"]["evidence"].as_u64().unwrap();
+    // What comes in under the stamp of the last change is over.
+    let (before, carried) = (evidence(), masquerade.carried("udp"));
+    for number in 0..50 {
+        ip(&format!("route add 10.99.{number}.0/24 via 10.83.2.2"));
+        ip(&format!(
+            "neighbour replace 10.83.1.{} lladdr 02:00:00:00:01:{number:02x} dev west",
+            100 + number
+        ));
+        udp.exchange().expect("an answer");
+        ip(&format!(
+            "neighbour replace 10.83.1.{} lladdr 02:00:00:00:02:{number:02x} dev west",
+            100 + number
+        ));
+        ip(&format!("route del 10.99.{number}.0/24"));
+    }
+    // An address that shares a slot with another one closes its connections for a packet.
+    assert!(
+        evidence() <= before + 4 && masquerade.carried("udp") >= carried + 96,
+        "{:?}",
+        masquerade.connections()
+    );
+    // A policy of IPsec, and the route of the server.
+    for (change, back) in [
+        ("xfrm policy add src 10.83.1.0/24 dst 10.83.2.0/24 dir fwd action block", "xfrm policy flush"),
+        ("route add blackhole 10.83.2.2/32", "route del blackhole 10.83.2.2/32"),
+        ("rule add iif west to 10.83.2.2 pref 10 prohibit", "rule del pref 10"),
+    ] {
+        let before = masquerade.carried("udp");
+        ip(change);
+        (0..3).for_each(|_| assert_eq!(udp.exchange(), None, "{change}"));
+        assert_eq!(masquerade.carried("udp"), before, "{change}");
+        ip(back);
+        is_carried();
+    }
+    masquerade.polder.stop();
+}

@@ -67,6 +67,8 @@ fn instructions_of_filters_are_encoded_as_llvm_does() {
     assembler.compute_word(Arithmetic::Divide, R2, Operand::Value(u32::MAX));
     assembler.compute_word(Arithmetic::Move, R2, Operand::Register(R8));
     assembler.big_endian(R3, Width::Double);
+    assembler.count_fetching(R6, 8, R1);
+    assembler.exchange(R6, 8, R1);
     let end = assembler.label();
     assembler.jump_word(Condition::AnyBit, R1, Operand::Value(0x80), end);
     assembler.jump_word(Condition::NotGreater, R1, Operand::Register(R2), end);
@@ -80,6 +82,8 @@ fn instructions_of_filters_are_encoded_as_llvm_does() {
             [0x34, 0x02, 0, 0, 0xff, 0xff, 0xff, 0xff],
             [0xbc, 0x82, 0, 0, 0, 0, 0, 0],
             [0xdc, 0x03, 0, 0, 64, 0, 0, 0],
+            [0xdb, 0x16, 8, 0, 1, 0, 0, 0],
+            [0xdb, 0x16, 8, 0, 0xe1, 0, 0, 0],
             [0x46, 0x01, 1, 0, 0x80, 0, 0, 0],
             [0xbe, 0x21, 0, 0, 0, 0, 0, 0],
         ]

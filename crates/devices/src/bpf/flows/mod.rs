@@ -236,7 +236,7 @@ impl FlowTable {
     /// # Errors
     /// Errors of the kernel.
     pub fn entries(&self) -> Result<Vec<Entry>, Errno> {
-        let (bytes, key_bytes) = (self.entries.entries(MOST_ENTRIES)?, self.key_bytes);
+        let (bytes, key_bytes) = (self.entries.entries()?, self.key_bytes);
         let entries = bytes.chunks_exact(key_bytes + entry::value_bytes(self.queues));
         let is_valid = |validity, egress| self.is_valid(validity, egress);
         Ok(entries.map(|bytes| Entry::read(bytes, key_bytes, is_valid)).collect())

@@ -126,27 +126,47 @@ impl Map {
         unsafe { bpf(MAP_LOOKUP, &attributes) }.map(drop)
     }
 
-    /// All keys and values of a hash table of at most `most` entries, each behind the other.
-    pub(crate) fn entries(&self, most: u32) -> Result<Vec<u8>, Errno> {
-        let room = most as usize;
+    /// Calls `take` with each key and value of a hash table, in no order. Entries that come or go meanwhile may be left out.
+    pub(crate) fn for_each(&self, take: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Errno> {
+        let room = BATCH as usize;
         let (mut keys, mut values) = (vec![0_u8; room * self.key_bytes], vec![0_u8; room * self.value_bytes]);
-        let mut next = [0_u64; 2];
-        let mut attributes = Attributes::new()
-            .pointer(8, next.as_mut_ptr().cast())
-            .pointer(16, keys.as_mut_ptr())
-            .pointer(24, values.as_mut_ptr())
-            .u32(32, most)
-            .fd(36, self.fd.as_fd());
-        // SAFETY: (1) the kernel writes at most `count` keys and values of this map's sizes, the vectors' lengths, and a
-        // position of four bytes, or of a key's.
-        match unsafe { bpf_answered(MAP_LOOKUP_BATCH, &mut attributes) } {
-            // The end of the table is no error.
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
+        let (mut place, mut next) = ([0_u64; 2], [0_u64; 2]);
+        let mut is_first = true;
+        loop {
+            let from = if is_first { core::ptr::null() } else { place.as_ptr().cast() };
+            let mut attributes = Attributes::new()
+                .pointer(0, from)
+                .pointer(8, next.as_mut_ptr().cast())
+                .pointer(16, keys.as_mut_ptr())
+                .pointer(24, values.as_mut_ptr())
+                .u32(32, BATCH)
+                .fd(36, self.fd.as_fd());
+            // SAFETY: (1) the kernel writes at most `count` keys and values of this map's sizes, the vectors' lengths, and a
+            // position of four bytes, or of a key's; (2) it reads such a position.
+            let is_last = match unsafe { bpf_answered(MAP_LOOKUP_BATCH, &mut attributes) } {
+                Ok(()) => false,
+                // The end of the table is no error.
+                Err(Errno::NOENT) => true,
+                Err(error) => return Err(error),
+            };
+            let count = attributes.count(32).min(room);
+            let pairs = keys.chunks_exact(self.key_bytes).zip(values.chunks_exact(self.value_bytes));
+            pairs.take(count).for_each(|(key, value)| take(key, value));
+            if is_last {
+                return Ok(());
+            }
+            (place, is_first) = (next, false);
         }
-        let count = attributes.count(32).min(room);
-        let pairs = keys.chunks_exact(self.key_bytes).zip(values.chunks_exact(self.value_bytes)).take(count);
-        Ok(pairs.flat_map(|(key, value)| key.iter().chain(value)).copied().collect())
+    }
+
+    /// All keys and values of a hash table, each behind the other.
+    pub(crate) fn entries(&self) -> Result<Vec<u8>, Errno> {
+        let mut all = Vec::new();
+        self.for_each(&mut |key, value| {
+            all.extend_from_slice(key);
+            all.extend_from_slice(value);
+        })?;
+        Ok(all)
     }
 
     /// Removes `key`.
@@ -237,6 +257,8 @@ fn bytes_of(count: usize) -> Result<u32, Errno> {
     u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)
 }
 
+/// Entries of a hash table that are read at a time; a bucket of it has fewer.
+const BATCH: u32 = 1024;
 /// Mark of a kind whose memory is set aside.
 const RESERVED: u32 = 1 << 16;
 /// `BPF_F_NO_PREALLOC`, which tries require.

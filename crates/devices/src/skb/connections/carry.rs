@@ -4,11 +4,12 @@ use super::entry::{
     ADDRESS_DIFFERENCE, BYTES, DESTINATION, ENDED, EVIDENCE, FLAGS, HIGHEST_END, INPUT, LAST_ACK, LEAVES,
     LINK, LONGEST, OPEN, OUTPUT, PACKETS, PORT_DIFFERENCE, PORTS, PROTOCOL, TCP, TRANSLATED, VERSION, WINDOW,
 };
+use super::generation::{CHANGES, STAMP, of_entry, same_hop, stamp};
 use super::packet::{
-    BELOW, Ends, FIN, IPV6, KEY, OFFSET, RST, STAMP, SYN, Version, count, end, found, is_tcp, longest,
-    look_up, look_up_peer, read, sequence, stamp, track,
+    BELOW, Ends, FIN, IPV6, KEY, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest, look_up,
+    look_up_peer, read, sequence, track,
 };
-use super::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDS, GENERATION, HEARTBEAT, LATE, NONCE, at};
+use super::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, HEARTBEAT, LATE, LOTS, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};
 use crate::bpf::flows::hook::Hook as _;
@@ -18,10 +19,11 @@ use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or goes on with it, stamped. The context is in R6; all other registers change.
 pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
-    let [late, rest, fits, close, lose, examined] = [(); 6].map(|()| program.label());
+    let [late, odd, rest, fits, close, lose, examined] = [(); 7].map(|()| program.label());
     port.if_examined(program, examined);
     program.map_value(R7, maps.words);
-    program.load(Width::Double, R8, R7, at(GENERATION));
+    // Before anything else is read: what changes from here on is newer than the stamp.
+    program.load(Width::Double, R8, R7, at(CHANGES));
     program.load(Width::Double, R9, R7, at(BEAT));
     program.call(Helper::Now);
     program.subtract(R0, R9);
@@ -29,26 +31,29 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.jump_value(Condition::Greater, R0, most, late);
     headers(program, HEADERS);
     port.is_for_host(program, rest);
-    read(program, Ends::AsSent, rest, |program, version| check(program, version, rest));
+    read(program, Ends::AsSent, (odd, rest), |program, version| check(program, version, odd));
     look_up(program, maps.entries, KEY);
     found(program, rest);
     program.copy(R9, R0);
-    is_open(program, rest);
-    judge_tcp(program, maps, (rest, fits, close));
+    is_open(program, maps, odd);
+    judge_tcp(program, maps, (odd, fits, close));
     program.place(fits);
     longest(program);
     program.load(Width::Word, R4, R9, LONGEST);
-    program.jump(Condition::Greater, R5, R4, rest);
-    rewrite(program, (rest, lose));
+    program.jump(Condition::Greater, R5, R4, odd);
+    rewrite(program, (odd, lose));
     send(program, maps, port);
 
     program.place(close);
-    close_both(program, maps, rest);
+    close_both(program, maps, odd);
     program.place(lose);
     port.windows(program);
     port.lose(program);
     program.place(late);
     count(program, maps.words, at(LATE));
+    // The kernel may see a packet of a connection that is carried.
+    program.place(odd);
+    count(program, maps.words, at(UP));
     program.place(rest);
     stamp(program, R8);
     program.store(Width::Word, R6, STAMP, R5);
@@ -56,9 +61,13 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
 }
 
 /// Jumps to `rest` unless the entry at R9 is open for packets that come in here.
-fn is_open(program: &mut Assembler, rest: Label) {
+fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    of_entry(program, maps, R9, R4);
     program.load(Width::Double, R5, R9, OPEN);
-    program.jump(Condition::NotEqual, R5, R8, rest);
+    program.jump(Condition::NotEqual, R5, R4, rest);
+    same_hop(program, maps, R9, rest);
+    // The rest of the entry was stored before it was opened.
+    program.order_loads(ORDER);
     program.load(Width::Word, R4, R6, INTERFACE);
     program.load(Width::Word, R5, R9, INPUT);
     program.jump(Condition::NotEqual, R4, R5, rest);
@@ -124,7 +133,7 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.place(ended);
     end(program, R9);
     end(program, R0);
-    count(program, maps.words, at(ENDS));
+    count(program, maps.words, at(ENDED_WORD));
     program.go(rest);
 }
 
@@ -232,7 +241,7 @@ fn send(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
     port.wire_packets(program);
     program.count(R9, PACKETS, R1);
     program.load(Width::Word, R5, R6, LENGTH);
-    program.count(R9, BYTES, R5);
+    lots(program, maps);
     program.map_value(R1, maps.words);
     program.load(Width::Double, R5, R1, at(NONCE));
     program.store(Width::Word, R6, CONTROL_BLOCK, R5);
@@ -244,8 +253,24 @@ fn send(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
     program.exit();
 }
 
-/// The stack: hop limit with which the packet leaves.
+/// Counts the bytes in R5, and each lot of them that is full. R1 to R5 change.
+fn lots(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    let same = program.label();
+    program.copy(R2, R5);
+    program.count_fetching(R9, BYTES, R5);
+    program.add_register(R2, R5);
+    program.exclusive_or_register(R2, R5);
+    program.shift_right(R2, LOT_BITS);
+    program.jump_value(Condition::Equal, R2, 0, same);
+    count(program, maps.words, at(LOTS));
+    program.place(same);
+}
+
+/// Bytes of a lot, as a power of two: 512 MiB.
+const LOT_BITS: i32 = 29;
+/// The stack: hop limit with which the packet leaves; a place for the order of loads.
 const HOPS: i16 = BELOW;
+const ORDER: i16 = BELOW - 8;
 /// `BPF_F_RECOMPUTE_CSUM`, `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`.
 const RECOMPUTE: i32 = 1;
 const PSEUDO_HEADER: i32 = 0x10;

@@ -2,22 +2,24 @@
 //!
 //! ```text
 //! key    0 source (16)   16 destination (16)   32 source port (2)   34 destination port (2)   36 protocol (1)   37 IP version (1)
-//! value  0 generation of the evidence (8)   8 generation in which the entry is open (8)   16 generation of a contradiction (8)
+//! value  0 generation of the evidence (8)   8 generation in which it is open (8)   16 generation of a contradiction (8)
 //!       24 packets (8)   32 bytes (8)   40 input interface (4)   44 output interface (4)
 //!       48 link-layer destination and source (12)   60 flags (4)   64 key of the packet as it leaves (40)
 //!      104 checksum difference of the addresses (4)   108 of the ports (4)   112 longest frame (4)
 //!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
-//!      128 shift of the window (4)   132 nothing (4)
+//!      128 shift of the window (4)   132 slot of the client (4)   136 slot of the server (4)   140 slot of the next hop (4)
+//!      144 its generation when it was noted (8)   152 number of the connection (4)   156 nothing (4)
 //! ```
 //!
 //! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
 //! network order, all other numbers in that of the machine.
 
+use super::generation::slot_of_end;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a key and of a value.
 pub(super) const KEY_BYTES: u32 = 40;
-pub(super) const VALUE_BYTES: u32 = 136;
+pub(super) const VALUE_BYTES: u32 = 160;
 /// Offsets in a key.
 pub(super) const DESTINATION: i16 = 16;
 pub(super) const PORTS: i16 = 32;
@@ -41,6 +43,10 @@ pub(super) const LAST_ACK: i16 = 116;
 pub(super) const HIGHEST_END: i16 = 120;
 pub(super) const WINDOW: i16 = 124;
 pub(super) const WINDOW_SHIFT: i16 = 128;
+pub(super) const ENDS: [i16; 2] = [132, 136];
+pub(super) const HOP: i16 = 140;
+pub(super) const HOP_SEEN: i16 = 144;
+const NUMBER: i16 = 152;
 /// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
 pub(super) const ENDED: i32 = 1;
 pub(super) const TRANSLATED: i32 = 2;
@@ -142,6 +148,8 @@ pub struct Connection {
     pub reply: Tuple,
     /// Window scale of TCP of the original and of the reply direction, in bits (RFC 7323; 0 to 14).
     pub window_shifts: [u8; 2],
+    /// Number by which whoever enters it knows it.
+    pub number: u32,
 }
 
 impl Connection {
@@ -150,14 +158,20 @@ impl Connection {
         self.reply != self.original.reversed()
     }
 
+    /// Addresses by which the kernel routes its packets: that of the client before, that of the server after translation.
+    pub(super) fn ends(&self) -> [IpAddr; 2] {
+        [self.original.source, self.reply.source]
+    }
+
     /// Keys and new values of both directions.
     pub(super) fn entries(&self) -> [([u8; KEY_BYTES as usize], [u8; VALUE_BYTES as usize]); 2] {
         let [original, reply] = [self.original.key(), self.reply.key()];
         let leaves = [self.reply.reversed().key(), self.original.reversed().key()];
         let [of_original, of_reply] = self.window_shifts;
+        let of = (self.ends().map(slot_of_end), self.number);
         [
-            (original, value((&original, &leaves[0]), of_original, 0)),
-            (reply, value((&reply, &leaves[1]), of_reply, REPLY)),
+            (original, value((&original, &leaves[0]), of, of_original, 0)),
+            (reply, value((&reply, &leaves[1]), of, of_reply, REPLY)),
         ]
     }
 }
@@ -165,6 +179,7 @@ impl Connection {
 /// A new value of packets that come in as `key` says and leave as `leaves` does: closed, without evidence.
 fn value(
     (key, leaves): (&[u8; KEY_BYTES as usize], &[u8; KEY_BYTES as usize]),
+    (ends, number): ([u32; 2], u32),
     window_shift: u8,
     direction: i32,
 ) -> [u8; VALUE_BYTES as usize] {
@@ -177,6 +192,10 @@ fn value(
     put(ADDRESS_DIFFERENCE, &difference(&key[..32], &leaves[..32]).to_ne_bytes());
     put(PORT_DIFFERENCE, &difference(&key[32..36], &leaves[32..36]).to_ne_bytes());
     put(WINDOW_SHIFT, &u32::from(window_shift.min(14)).to_ne_bytes());
+    for (at, slot) in ENDS.into_iter().zip(ends) {
+        put(at, &slot.to_ne_bytes());
+    }
+    put(NUMBER, &number.to_ne_bytes());
     let flags = if key == leaves { 0 } else { TRANSLATED };
     put(FLAGS, &(direction | flags).to_ne_bytes());
     value
@@ -207,6 +226,10 @@ pub struct Direction {
     pub leaves: Option<Tuple>,
     /// True for the reply direction.
     pub is_reply: bool,
+    /// Number of the connection, as it was entered.
+    pub number: u32,
+    /// Number that is another one each time that the direction has opened again.
+    pub opened: u64,
     /// True if there is evidence of the present generation.
     pub has_evidence: bool,
     /// True if the program carries packets of the direction.
@@ -218,11 +241,13 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Reads a value in a table of that generation.
-    pub(super) fn read(value: &[u8], generation: u64) -> Self {
+    /// Reads a value. `generation` and `hop` give that of the slots of the ends and of the next hop.
+    pub(super) fn read(value: &[u8], generation: impl Fn([u32; 2]) -> u64, hop: impl Fn(u32) -> u64) -> Self {
         let bytes = |at: i16| value.get(usize::from(at.unsigned_abs())..).unwrap_or_default();
         let double = |at| bytes(at).first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         let word = |at| bytes(at).first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        let generation = generation(ENDS.map(word));
+        let (hop_seen, hop) = (double(HOP_SEEN), hop(word(HOP)));
         Self {
             packets: double(PACKETS),
             bytes: double(BYTES),
@@ -230,8 +255,10 @@ impl Direction {
             output: word(OUTPUT),
             leaves: Tuple::of_key(bytes(LEAVES)),
             is_reply: word(FLAGS) & REPLY.cast_unsigned() != 0,
-            has_evidence: double(EVIDENCE) == generation,
-            is_open: double(OPEN) == generation,
+            number: word(NUMBER),
+            opened: double(OPEN).wrapping_add(hop_seen),
+            has_evidence: double(EVIDENCE) == generation && hop_seen == hop,
+            is_open: double(OPEN) == generation && hop_seen == hop,
             is_contradicted: double(CONTRADICTED) == generation,
             has_ended: word(FLAGS) & ENDED.cast_unsigned() != 0,
         }
@@ -274,7 +301,8 @@ mod tests {
         };
         let inside = tuple("192.168.0.9", "198.51.100.7", [40_000, 443], Transport::Tcp);
         let outside = tuple("203.0.113.1", "198.51.100.7", [61_007, 443], Transport::Tcp);
-        let connection = Connection { original: inside, reply: outside.reversed(), window_shifts: [7, 9] };
+        let connection =
+            Connection { original: inside, reply: outside.reversed(), window_shifts: [7, 9], number: 5 };
         for (key, value) in connection.entries() {
             let leaves = &value[64..104];
             let addresses = u32::from_ne_bytes(value[104..108].try_into().expect("four bytes"));

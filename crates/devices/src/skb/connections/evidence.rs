@@ -1,11 +1,13 @@
 //! The egress program: sees the kernel forward packets of known connections, and opens their entries.
 
-use super::entry::{CONTRADICTED, ENDED, EVIDENCE, FLAGS, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PORTS};
-use super::packet::{
-    BELOW, Ends, FIN, KEY, RST, STAMP, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
-    stamp, track,
+use super::entry::{
+    CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PORTS,
 };
-use super::{CONTRADICTIONS, ConnectionMaps, GENERATION, NONCE, SEEN, at};
+use super::generation::{hop, is_fresh, of_entry, same_hop};
+use super::packet::{
+    BELOW, Ends, FIN, KEY, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read, track,
+};
+use super::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::skb::program::{
@@ -22,7 +24,7 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     was_forwarded(&mut program, maps, rest);
     headers(&mut program, HEADERS);
     keep_link(&mut program, rest);
-    read(&mut program, Ends::Exchanged, rest, |_, _| {});
+    read(&mut program, Ends::Exchanged, (rest, rest), |_, _| {});
     is_no_end(&mut program, rest);
     // The entry of packets that come back says which packets leave like this one.
     look_up(&mut program, maps.entries, KEY);
@@ -31,14 +33,13 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     look_up_peer(&mut program, maps.entries, R0);
     found(&mut program, rest);
     program.copy(R9, R0);
+    generations(&mut program, maps, rest);
     program.load(Width::Double, R0, R10, PEER_ENTRY);
     is_same_connection(&mut program, rest);
-    // R1: input, R2: output.
-    program.load(Width::Word, R1, R6, INGRESS_INTERFACE);
-    program.load(Width::Word, R2, R6, INTERFACE);
     mirrors(&mut program, contradiction);
     program.load(Width::Double, R5, R9, EVIDENCE);
     program.jump(Condition::NotEqual, R5, R8, fresh);
+    same_hop(&mut program, maps, R9, fresh);
     is_unchanged(&mut program, contradiction);
     program.go(seen);
     program.place(fresh);
@@ -56,19 +57,15 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     program.finish()
 }
 
-/// Jumps to `rest` for a packet that the kernel has not forwarded, or whose stamp is of another generation. The present one is in
-/// R8 from here on.
+/// Jumps to `rest` for a packet that the kernel has not forwarded, or during whose way through the kernel something has changed.
 fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     let other = program.label();
     program.load(Width::Word, R5, R6, INGRESS_INTERFACE);
     program.jump_value(Condition::Equal, R5, 0, rest);
     program.load(Width::Word, R5, R6, VLAN_PRESENT);
     program.jump_value(Condition::NotEqual, R5, 0, rest);
+    is_fresh(program, maps, rest);
     program.map_value(R7, maps.words);
-    program.load(Width::Double, R8, R7, at(GENERATION));
-    stamp(program, R8);
-    program.load(Width::Word, R4, R6, STAMP);
-    program.jump(Condition::NotEqual, R4, R5, rest);
     // What the ingress program has redirected has its mark.
     program.load(Width::Double, R4, R7, at(NONCE));
     program.load(Width::Word, R5, R6, CONTROL_BLOCK);
@@ -77,6 +74,23 @@ fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label)
     program.load(Width::Word, R5, R6, CONTROL_BLOCK + 4);
     program.jump(Condition::Equal, R5, R4, rest);
     program.place(other);
+}
+
+/// Puts the generation of the connection into R8, and that of the next hop of this packet on the stack. Jumps to `rest` if
+/// something has changed since the packet came in: what is read here has no change that the stamp does not have.
+fn generations(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    of_entry(program, maps, R9, R8);
+    hop(program, maps, ON_STACK);
+    program.store(Width::Double, R10, HOP_SLOT, R4);
+    program.store(Width::Double, R10, HOP_WORD, R5);
+    program.order_loads(ORDER);
+    is_fresh(program, maps, rest);
+}
+
+/// Puts the interface by which the packet came into R1, and that by which it leaves into R2.
+fn interfaces(program: &mut Assembler) {
+    program.load(Width::Word, R1, R6, INGRESS_INTERFACE);
+    program.load(Width::Word, R2, R6, INTERFACE);
 }
 
 /// Jumps to `rest` for a TCP segment that begins or ends a connection.
@@ -112,6 +126,7 @@ fn is_same_connection(program: &mut Assembler, rest: Label) {
 /// Jumps to `contradiction` if the other direction, in R0, has evidence that is not the mirror image of this packet's.
 fn mirrors(program: &mut Assembler, contradiction: Label) {
     let unknown = program.label();
+    interfaces(program);
     program.load(Width::Double, R5, R0, EVIDENCE);
     program.jump(Condition::NotEqual, R5, R8, unknown);
     for (field, is) in [(INPUT, R2), (OUTPUT, R1)] {
@@ -123,6 +138,7 @@ fn mirrors(program: &mut Assembler, contradiction: Label) {
 
 /// Jumps to `contradiction` unless the kernel has done with this packet what it did with those before.
 fn is_unchanged(program: &mut Assembler, contradiction: Label) {
+    interfaces(program);
     for (field, is) in [(INPUT, R1), (OUTPUT, R2)] {
         program.load(Width::Word, R5, R9, field);
         program.jump(Condition::NotEqual, R5, is, contradiction);
@@ -136,6 +152,10 @@ fn is_unchanged(program: &mut Assembler, contradiction: Label) {
 
 /// Enters what the kernel has done with the packet.
 fn enter(program: &mut Assembler) {
+    // No packet is carried meanwhile.
+    program.set(R5, -1);
+    program.exchange(R9, HOP_SEEN, R5);
+    interfaces(program);
     program.store(Width::Word, R9, INPUT, R1);
     program.store(Width::Word, R9, OUTPUT, R2);
     for (at, width) in LINK_PARTS {
@@ -144,7 +164,11 @@ fn enter(program: &mut Assembler) {
     }
     program.set(R5, 0);
     program.store(Width::Word, R9, LONGEST, R5);
+    program.load(Width::Double, R5, R10, HOP_SLOT);
+    program.store(Width::Word, R9, HOP, R5);
     program.store(Width::Double, R9, EVIDENCE, R8);
+    program.load(Width::Double, R5, R10, HOP_WORD);
+    program.exchange(R9, HOP_SEEN, R5);
 }
 
 /// Keeps the link-layer addresses of the frame at R2 on the stack.
@@ -180,8 +204,10 @@ fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     count(program, maps.words, at(SEEN));
     program.load(Width::Double, R5, R0, EVIDENCE);
     program.jump(Condition::NotEqual, R5, R8, rest);
-    program.store(Width::Double, R9, OPEN, R8);
-    program.store(Width::Double, R0, OPEN, R8);
+    for entry in [R9, R0] {
+        program.copy(R5, R8);
+        program.exchange(entry, OPEN, R5);
+    }
     program.go(rest);
 }
 
@@ -201,3 +227,7 @@ const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];
 const PEER_ENTRY: i16 = BELOW;
 /// The stack: link-layer addresses.
 const ON_STACK: i16 = PEER_ENTRY - 16;
+/// The stack: slot and generation of the next hop; a place for the order of loads.
+const HOP_SLOT: i16 = ON_STACK - 8;
+const HOP_WORD: i16 = HOP_SLOT - 8;
+const ORDER: i16 = HOP_WORD - 8;

@@ -3,7 +3,7 @@
 //! ```text
 //!            ingress of a port                                          egress of a port
 //! interface ─▶ in the table, open? ─ yes ─▶ rewrite, redirect ─────────────▶ mark? ─ yes ─▶ interface
-//!                 │ no: stamp with the generation                              │ no: forwarded, stamp of this generation?
+//!                 │ no: stamp with the number of changes                       │ no: forwarded, nothing changed since?
 //!                 └─▶ the kernel: netfilter, NAT, routing, neighbours ─────────┘ yes: evidence ─▶ the entry opens
 //! ```
 //!
@@ -12,14 +12,14 @@
 //! | entries, closed; their removal | the thread that follows the kernel's conntrack |
 //! | evidence, and with it whether an entry is open | the egress program |
 //! | counters, last acknowledgement, end of data, end of the connection | the ingress program |
-//! | generation, heartbeat | the thread that hears the kernel's notices of changes |
+//! | generations, heartbeat | the thread that hears the kernel's notices of changes |
 //!
 //! # Permission
 //! The control thread enters a connection *closed*. The egress program opens a direction when it sees the kernel itself forward a
 //! packet of it, with what the kernel did: interfaces, link-layer addresses. The packet must have come in under the present
 //! generation (the ingress program's stamp in `tc_index`), and the evidence of both directions must be each other's mirror image; a
-//! contradiction closes both for the rest of the generation. A change of the kernel's rules, routes, neighbours or links raises the
-//! generation, which closes every entry at once.
+//! contradiction closes both for the rest of the generation. A change of the kernel's rules or links raises the generation of all
+//! connections, which closes every entry at once; one of a route or neighbour that of the connections that it touches.
 //!
 //! # Heartbeat
 //! The ingress program carries only while the heartbeat is younger than [`HEARTBEAT`]: if the thread that hears of changes stands
@@ -37,6 +37,7 @@
 mod carry;
 mod entry;
 mod evidence;
+mod generation;
 mod packet;
 #[cfg(test)]
 mod tests;
@@ -47,12 +48,16 @@ pub(super) use carry::carry;
 pub(super) use evidence::evidence;
 
 use crate::bpf::sys::{Map, MapKind, SharedCounters};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use entry::{KEY_BYTES, VALUE_BYTES};
+use generation::{CHANGES, Ends, WORDS};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Age of the heartbeat up to which connections are carried.
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -64,6 +69,11 @@ pub struct ConnectionTable {
     words: SharedCounters,
     most: u32,
     entered: AtomicU32,
+    ends: Mutex<Ends>,
+    /// Readable when a connection has ended, or has carried a lot.
+    wake: OwnedFd,
+    /// Number of such events that were told.
+    told: AtomicU64,
 }
 
 /// Numbers of packets that the programs have seen.
@@ -79,6 +89,8 @@ pub struct ConnectionCounters {
     pub carried_ends: u64,
     /// Packets that the kernel has because the heartbeat was too old.
     pub late_heartbeats: u64,
+    /// Packets of IP that the kernel has, and that may be those of a connection in the table.
+    pub passed_up: u64,
 }
 
 /// Two tables are never the same one.
@@ -101,9 +113,12 @@ impl ConnectionTable {
             words: SharedCounters::new("polder_conn", WORDS)?,
             most,
             entered: AtomicU32::new(0),
+            ends: Mutex::default(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            told: AtomicU64::new(0),
         };
-        // Relaxed: no program has the table yet.
-        table.words.get(GENERATION).store(1, Ordering::Relaxed);
+        // Relaxed: no program has the table yet. An entry of zeros is closed.
+        table.words.get(generation::EVERYTHING).store(1, Ordering::Relaxed);
         table.words.get(NONCE).store(RandomState::new().build_hasher().finish(), Ordering::Relaxed);
         Ok(table)
     }
@@ -119,16 +134,34 @@ impl ConnectionTable {
     /// `2BIG` or `NOMEM` if the table is full; the connection stays the kernel's.
     pub fn enter(&self, connection: &Connection) -> Result<(), Errno> {
         let [(original, there), (reply, back)] = connection.entries();
-        self.entries.set(&original, &there)?;
-        let entered = self.entries.set(&reply, &back);
-        if entered.is_err() {
-            // A direction alone never opens; it would take room.
-            let _ = self.entries.remove(&original);
-        } else {
+        // Before the entry: a change of a route from here on closes it.
+        let mut ends = self.ends();
+        connection.ends().into_iter().for_each(|end| ends.enter(end));
+        drop(ends);
+        let entered = self.set([(&original, &there), (&reply, &back)]);
+        match entered {
             // Relaxed: a number that orders nothing, as below.
-            self.entered.fetch_add(1, Ordering::Relaxed);
+            Ok(()) => _ = self.entered.fetch_add(1, Ordering::Relaxed),
+            Err(_) => self.forget_ends(connection),
         }
         entered
+    }
+
+    fn set(&self, [(original, there), (reply, back)]: [(&[u8], &[u8]); 2]) -> Result<(), Errno> {
+        self.entries.set(original, there)?;
+        self.entries.set(reply, back).inspect_err(|_| {
+            // A direction alone never opens; it would take room.
+            let _ = self.entries.remove(original);
+        })
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_ends(&self, connection: &Connection) {
+        let mut ends = self.ends();
+        connection.ends().into_iter().for_each(|end| ends.leave(end));
     }
 
     /// Removes a connection: the kernel has its packets from then on. Returns the state of both directions.
@@ -137,6 +170,7 @@ impl ConnectionTable {
         // An entry that is gone is as good.
         if self.entries.remove(&connection.original.key()).is_ok() {
             self.entered.fetch_sub(1, Ordering::Relaxed);
+            self.forget_ends(connection);
         }
         let _ = self.entries.remove(&connection.reply.key());
         state
@@ -149,12 +183,28 @@ impl ConnectionTable {
 
     /// State of the original and the reply direction; closed and zero for a connection that is not in the table.
     pub fn state(&self, connection: &Connection) -> [Direction; 2] {
-        let generation = self.generation();
         [connection.original, connection.reply].map(|tuple| {
             let mut value = [0; VALUE_BYTES as usize];
             match self.entries.get(&tuple.key(), &mut value) {
-                Ok(()) => Direction::read(&value, generation),
+                Ok(()) => self.direction(&value),
                 Err(_) => Direction::default(),
+            }
+        })
+    }
+
+    fn direction(&self, value: &[u8]) -> Direction {
+        let generation = |slots| generation::generation(&self.words, slots);
+        Direction::read(value, generation, |slot| generation::hop_generation(&self.words, slot))
+    }
+
+    /// Calls `take` with each direction in the table and its tuple, in no order.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn for_each(&self, mut take: impl FnMut(Tuple, Direction)) -> Result<(), Errno> {
+        self.entries.for_each(&mut |key, value| {
+            if let Some(tuple) = Tuple::of_key(key) {
+                take(tuple, self.direction(value));
             }
         })
     }
@@ -164,33 +214,52 @@ impl ConnectionTable {
     /// # Errors
     /// Errors of the kernel.
     pub fn directions(&self) -> Result<Vec<(Tuple, Direction)>, Errno> {
-        let generation = self.generation();
-        let bytes = self.entries.entries(2 * self.most)?;
-        let of_key = KEY_BYTES as usize;
-        let entries = bytes.chunks_exact(of_key + VALUE_BYTES as usize);
-        let read = |bytes: &[u8]| {
-            let (key, value) = bytes.split_at(of_key);
-            Some((Tuple::of_key(key)?, Direction::read(value, generation)))
-        };
-        Ok(entries.filter_map(read).collect())
+        let mut directions = Vec::new();
+        self.for_each(|tuple, direction| directions.push((tuple, direction)))?;
+        Ok(directions)
     }
 
-    /// Closes every entry, because something has changed by which the kernel decides.
+    /// Closes every entry, because something has changed by which the kernel decides about any packet.
     pub fn raise_generation(&self) {
-        // Release: whoever sees this generation sees the change that led to it.
-        self.words.get(GENERATION).fetch_add(1, Ordering::Release);
+        generation::raise_everything(&self.words);
     }
 
-    /// Number of the present generation.
-    pub fn generation(&self) -> u64 {
+    /// Closes connections with an end in that network of a prefix length in bits, because a route to it has changed.
+    pub fn route_changed(&self, network: (IpAddr, u8)) {
+        // A thread that enters connections holds it for moments, but may stand still then.
+        match self.ends.try_lock() {
+            Ok(ends) => generation::raise_network(&self.words, &ends, network),
+            Err(_) => self.raise_generation(),
+        }
+    }
+
+    /// Closes directions that leave to that link-layer address, because a neighbour does not have it any more.
+    pub fn neighbour_changed(&self, address: [u8; 6]) {
+        generation::raise_hop(&self.words, address);
+    }
+
+    /// Changes so far, of all kinds.
+    pub fn changes(&self) -> u64 {
         // Relaxed: a look that orders nothing.
-        self.words.get(GENERATION).load(Ordering::Relaxed)
+        self.words.get(CHANGES).load(Ordering::Relaxed)
     }
 
     /// Says that all notices that had come by `now` were heard. `now` is of CLOCK_MONOTONIC, in nanoseconds.
     pub fn beat(&self, now: u64) {
         // Release: generations raised for these notices are visible before.
         self.words.get(BEAT).store(now, Ordering::Release);
+        // Relaxed: numbers that order nothing, of one thread.
+        let events = [ENDED_WORD, LOTS].map(|word| self.words.get(word).load(Ordering::Relaxed));
+        let events = events[0].wrapping_add(events[1]);
+        if self.told.swap(events, Ordering::Relaxed) != events {
+            // A counter that is full is readable as well.
+            let _: Result<usize, Errno> = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Readable once a heartbeat has seen that a connection has ended, or has carried another 512 MiB in one direction.
+    pub fn events(&self) -> &OwnedFd {
+        &self.wake
     }
 
     /// Counters of the programs.
@@ -200,9 +269,10 @@ impl ConnectionTable {
         ConnectionCounters {
             evidence: word(SEEN),
             contradictions: word(CONTRADICTIONS),
-            ends: word(ENDS),
+            ends: word(ENDED_WORD),
             carried_ends: word(CARRIED_ENDS),
             late_heartbeats: word(LATE),
+            passed_up: word(UP),
         }
     }
 
@@ -219,20 +289,21 @@ pub(super) struct ConnectionMaps<'a> {
     words: BorrowedFd<'a>,
 }
 
-/// Words that programs and this process share, and their offsets.
-const GENERATION: usize = 0;
-const BEAT: usize = 1;
-const NONCE: usize = 2;
-const SEEN: usize = 3;
-const CONTRADICTIONS: usize = 4;
-const ENDS: usize = 5;
-const CARRIED_ENDS: usize = 6;
-const LATE: usize = 7;
-const WORDS: usize = 8;
+/// Words that programs and this process share, behind those of `generation`: words that programs only read stand in the first
+/// 64 bytes.
+const BEAT: usize = 2;
+const NONCE: usize = 3;
+const SEEN: usize = 8;
+const CONTRADICTIONS: usize = 9;
+const ENDED_WORD: usize = 10;
+const CARRIED_ENDS: usize = 11;
+const LATE: usize = 12;
+const UP: usize = 13;
+const LOTS: usize = 14;
 
 /// Offset of a word.
 const fn at(word: usize) -> i16 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "eight words")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some thousand words")]
     let word = word as i16;
     8 * word
 }

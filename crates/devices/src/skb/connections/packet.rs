@@ -28,12 +28,12 @@ pub(super) enum Ends {
 }
 
 /// Puts the key of the packet at R2 at [`KEY`], the offset of its transport header at [`OFFSET`], and the place of that header,
-/// less [`ETHERNET`], into R7. Jumps to `rest` for other packets. `check` is given the version of the IP header, which is
-/// [`ETHERNET`] behind R2, and may change R1, R4 and R5. R3 is the end; R1 to R5 change.
+/// less [`ETHERNET`], into R7. Jumps to `odd` for other packets of IP, to `rest` for all others. `check` is given the version of
+/// the IP header, which is [`ETHERNET`] behind R2, and may change R1, R4 and R5. R3 is the end; R1 to R5 change.
 pub(super) fn read(
     program: &mut Assembler,
     ends: Ends,
-    rest: Label,
+    (odd, rest): (Label, Label),
     check: impl Fn(&mut Assembler, Version),
 ) {
     let [ipv6, udp, read] = [(); 3].map(|()| program.label());
@@ -46,9 +46,9 @@ pub(super) fn read(
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    program.jump_value(Condition::NotEqual, R5, 0x45, rest);
+    program.jump_value(Condition::NotEqual, R5, 0x45, odd);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
-    program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), rest);
+    program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), odd);
     check(program, Version::V4);
     program.set(R5, 0);
     for (from, to) in [(12, source), (16, destination)] {
@@ -63,10 +63,10 @@ pub(super) fn read(
     program.go(read);
 
     program.place(ipv6);
-    need(program, ETHERNET + IPV6, rest);
+    need(program, ETHERNET + IPV6, odd);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
-    program.jump_value(Condition::NotEqual, R5, 0x60, rest);
+    program.jump_value(Condition::NotEqual, R5, 0x60, odd);
     check(program, Version::V6);
     for (from, to) in [(8, source), (24, destination)] {
         for part in [0, 8] {
@@ -81,11 +81,11 @@ pub(super) fn read(
     program.copy(R7, R2);
     let ported = program.label();
     program.jump_value(Condition::NotEqual, R1, TCP, udp);
-    need(program, ETHERNET + TCP_HEADER, rest);
+    need(program, ETHERNET + TCP_HEADER, odd);
     program.go(ported);
     program.place(udp);
-    program.jump_value(Condition::NotEqual, R1, UDP, rest);
-    need(program, ETHERNET + UDP_HEADER, rest);
+    program.jump_value(Condition::NotEqual, R1, UDP, odd);
+    need(program, ETHERNET + UDP_HEADER, odd);
     program.place(ported);
     let [first, second] = match ends {
         Ends::AsSent => [0, 2],
@@ -228,13 +228,6 @@ pub(super) fn count(program: &mut Assembler, words: BorrowedFd<'_>, word: i16) {
     program.count(R1, word, R5);
 }
 
-/// Puts the stamp of the generation in `generation` into R5.
-pub(super) fn stamp(program: &mut Assembler, generation: Register) {
-    program.copy(R5, generation);
-    program.and(R5, 0x7fff);
-    program.or(R5, 0x8000);
-}
-
 /// Jumps to `rest` if an entry was not found: R0 is 0.
 pub(super) fn found(program: &mut Assembler, rest: Label) {
     program.jump_value(Condition::Equal, R0, 0, rest);
@@ -255,5 +248,4 @@ pub(super) const SYN: i32 = 0x02;
 pub(super) const RST: i32 = 0x04;
 const ACK: i32 = 0x10;
 /// Offsets in the context of a program (`struct __sk_buff`).
-pub(super) const STAMP: i16 = 44;
 const GSO_SIZE: i16 = 176;

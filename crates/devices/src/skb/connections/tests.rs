@@ -1,6 +1,6 @@
 //! Both programs, run on frames as if the loopback interface had brought and sent them.
 
-use super::packet::STAMP;
+use super::generation::STAMP;
 use super::{Connection, ConnectionTable, HEARTBEAT, Transport, Tuple, carry, evidence};
 use crate::bpf::assembler::{Assembler, Register, Width};
 use crate::bpf::sys::{ProgramKind, RunAs, load, test_run_as};
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn stamp(&self) -> u32 {
-        0x8000 | u32::try_from(self.table.generation() & 0x7fff).expect("15 bits")
+        0x8000 | u32::try_from(self.table.changes() & 0x7fff).expect("15 bits")
     }
 
     /// Enters a connection, and shows both programs its packets until it is open.
@@ -127,13 +127,13 @@ fn tuple(
 fn masqueraded(transport: Transport) -> Connection {
     let original = tuple(INSIDE, SERVER, [40_000, 443], transport);
     let reply = tuple(SERVER, OUTSIDE, [443, 61_007], transport);
-    Connection { original, reply, window_shifts: [7, 7] }
+    Connection { original, reply, window_shifts: [7, 7], number: 0 }
 }
 
 fn plain(transport: Transport) -> Connection {
     let [a, b] = [1, 2].map(|last| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last));
     let original = tuple(a, b, [40_000, 443], transport);
-    Connection { original, reply: original.reversed(), window_shifts: [7, 7] }
+    Connection { original, reply: original.reversed(), window_shifts: [7, 7], number: 0 }
 }
 
 /// Fields of a TCP segment.
@@ -419,4 +419,70 @@ fn a_full_table_refuses_and_keeps_no_half() {
     assert_eq!(table.directions().expect("entries are read").len(), 2);
     table.leave(&first);
     table.enter(&plain(Transport::Udp)).expect("there is room again");
+}
+
+/// Routes and neighbours close what they touch; a packet that was under way meanwhile opens nothing.
+#[test]
+fn a_route_or_a_neighbour_closes_what_it_touches() {
+    let Some(bench) = Bench::new() else { return };
+    let connection = masqueraded(Transport::Udp);
+    let [there, back] = [packet(connection.original, &[]), packet(connection.reply, &[])];
+    bench.open(&connection);
+    for network in [("10.0.0.0", 8), ("198.51.100.8", 29), ("203.0.113.1", 32), ("2001:db8::", 32)] {
+        let before = bench.stamp();
+        bench.table.route_changed((network.0.parse().expect("an address"), network.1));
+        assert!(bench.is_carried(&there) && bench.is_carried(&back), "{network:?}");
+        assert_eq!(bench.stamp(), before, "no connection has an end there");
+    }
+    for network in [("192.168.0.0", 24), ("198.51.100.7", 32), ("0.0.0.0", 0)] {
+        let before = bench.stamp();
+        bench.table.route_changed((network.0.parse().expect("an address"), network.1));
+        assert!(!bench.is_carried(&there) && !bench.is_carried(&back), "{network:?}");
+        bench.forwarded_from(LAN, &packet(connection.reply.reversed(), &[]), before);
+        bench.forwarded_from(LAN, &packet(connection.original.reversed(), &[]), before);
+        assert!(!bench.is_carried(&there), "{network:?}: packets that were under way");
+        bench.forwarded(&packet(connection.reply.reversed(), &[]));
+        bench.forwarded(&packet(connection.original.reversed(), &[]));
+        assert!(bench.is_carried(&there) && bench.is_carried(&back), "{network:?}");
+    }
+    // The loopback interface has one link-layer address for both directions.
+    bench.table.neighbour_changed([2, 0, 0, 0, 0, 1]);
+    assert!(bench.is_carried(&there) && bench.is_carried(&back));
+    bench.table.neighbour_changed([0; 6]);
+    assert!(!bench.is_carried(&there) && !bench.is_carried(&back));
+    let mut elsewhere = packet(connection.reply.reversed(), &[]);
+    elsewhere[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    bench.forwarded(&elsewhere);
+    assert!(bench.is_carried(&there), "another link-layer address is no contradiction after such a change");
+    assert!(!bench.is_carried(&back), "its own next hop is not confirmed yet");
+    let (sent, _) = bench.arrive(&there);
+    assert_eq!(sent.map(|sent| sent[..6].to_vec()), Some(vec![2, 0, 0, 0, 0, 2]));
+    bench.forwarded(&packet(connection.original.reversed(), &[]));
+    assert!(bench.is_carried(&back));
+    assert_eq!(bench.table.counters().contradictions, 0);
+    // One direction's next hop closes that direction alone.
+    bench.table.neighbour_changed([2, 0, 0, 0, 0, 2]);
+    assert!(!bench.is_carried(&there) && bench.is_carried(&back));
+}
+
+/// The kernel keeps time for packets that it sees: the table tells when that may have been those of a connection.
+#[test]
+fn packets_that_go_up_and_ends_are_told() {
+    let Some(bench) = Bench::new() else { return };
+    let connection = masqueraded(Transport::Tcp);
+    bench.open(&connection);
+    let ups = || bench.table.counters().passed_up;
+    let before = ups();
+    assert!(bench.is_carried(&packet(connection.original, &[])));
+    let stranger = Tuple { source_port: 40_001, ..connection.original };
+    assert!(!bench.is_carried(&packet(stranger, &[])));
+    assert_eq!(ups(), before);
+    assert!(!bench.is_carried(&packet(connection.original, &[Field::Options])));
+    assert!(!bench.is_carried(&packet(connection.original, &[Field::HopLimit(1)])));
+    assert_eq!(ups(), before + 2);
+    let is_told = || rustix::io::read(bench.table.events(), &mut [0; 8]).is_ok();
+    assert!(!is_told());
+    assert!(!bench.is_carried(&packet(connection.original, &[Field::Flags(0x14), Field::Sequence(1030)])));
+    bench.table.beat(now());
+    assert!(is_told() && !is_told());
 }

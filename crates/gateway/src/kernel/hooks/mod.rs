@@ -27,11 +27,13 @@ mod sys;
 pub mod tc;
 #[cfg(test)]
 mod tests;
+mod touched;
 pub mod walk;
 
 pub use notices::{Noticed, Subscription};
 pub use port::{Answer, Port, Takes, Tunnel};
 pub use precedence::{Precedence, run_first};
+pub use touched::Touched;
 
 use links::Links;
 use passage::{Passage, passages};

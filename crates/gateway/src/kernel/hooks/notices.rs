@@ -3,13 +3,14 @@
 //! | socket | groups | what has changed |
 //! |---|---|---|
 //! | NETLINK_NETFILTER | nf_tables | chains, rules, sets |
-//! | NETLINK_XFRM | policies | IPsec |
+//! | NETLINK_XFRM | policies, security associations | IPsec |
 //! | NETLINK_ROUTE | rules of both families, tc | policy routing, filters |
 //! | NETLINK_ROUTE | routes of both families, next hop objects | ways by an interface that is no port |
 //! | NETLINK_ROUTE | settings of both families | forwarding |
 //!
 //! The kernel sends a notice before it answers the request that has made the change. Lost notices count as notices.
 
+use super::touched::{self, Known, Touch, Touched};
 use polder_devices::netlink::{attributes, messages, number};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
@@ -17,7 +18,6 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_s
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, getsockname, recv, socket_with,
 };
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 /// Sockets that hear of changes.
@@ -25,45 +25,11 @@ use std::os::fd::OwnedFd;
 pub struct Subscription {
     sockets: Vec<(Source, OwnedFd)>,
     datagram: Vec<u8>,
-    neighbours: Neighbours,
+    known: Known,
+    touched: Vec<Touched>,
     /// True if it hears of links, neighbours and addresses, too.
     hears_evidence: bool,
 }
-
-/// Link-layer addresses of neighbours as notices have told them: most notices tell of timers alone.
-#[derive(Debug, Default)]
-struct Neighbours(HashMap<Vec<u8>, Vec<u8>>);
-
-impl Neighbours {
-    /// Takes a notice: `ndmsg`, then attributes.
-    fn note(&mut self, kind: u16, body: &[u8]) -> Noticed {
-        let (Some(index), Some(state), Some(rest)) =
-            (body.get(4..8), body.get(8..10).and_then(polder_devices::netlink::number16), body.get(12..))
-        else {
-            return EVIDENCE_ALONE;
-        };
-        let find =
-            |wanted| attributes(rest).find(|(attribute, _)| *attribute == wanted).map(|(_, value)| value);
-        let name = [index, find(NDA_DST).unwrap_or_default()].concat();
-        let address = find(NDA_LLADDR).unwrap_or_default().to_vec();
-        if self.0.len() >= MOST_NEIGHBOURS {
-            self.0.clear();
-        }
-        let before = if kind == RTM_DELNEIGH || state & NUD_UNUSABLE != 0 {
-            self.0.remove(&name).is_none()
-        } else {
-            self.0.insert(name, address.clone()) == Some(address)
-        };
-        if before { Noticed::default() } else { EVIDENCE_ALONE }
-    }
-}
-
-/// Neighbours whose addresses are kept.
-const MOST_NEIGHBOURS: usize = 8192;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// `NUD_INCOMPLETE`, `NUD_FAILED`.
-const NUD_UNUSABLE: u16 = 0x21;
 
 /// Subject of notices that have come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,14 +40,14 @@ pub struct Noticed {
     pub hook: bool,
     /// A route by an interface that is no port.
     pub route: bool,
-    /// Something else by which the kernel forwards: a route, neighbour, address, link or setting.
+    /// Something else by which the kernel forwards any packet: an address, link or setting.
     pub evidence: bool,
 }
 
 impl Noticed {
-    /// True if the kernel may forward packets in another way than before.
+    /// True if the kernel may forward any packet in another way than before.
     pub fn changes_evidence(self) -> bool {
-        self.hook || self.route || self.evidence
+        self.hook || self.evidence
     }
 }
 
@@ -102,7 +68,7 @@ impl Subscription {
         let wanted = [
             (Source::Routing, None, routing),
             (Source::Nftables, Some(NETFILTER), 1 << (NFNLGRP_NFTABLES - 1)),
-            (Source::Ipsec, Some(XFRM), 1 << (XFRMNLGRP_POLICY - 1)),
+            (Source::Ipsec, Some(XFRM), mask(&IPSEC)),
         ];
         let mut sockets = Vec::new();
         for (source, protocol, groups) in wanted {
@@ -115,7 +81,8 @@ impl Subscription {
         Ok(Self {
             sockets,
             datagram: vec![0; DATAGRAM],
-            neighbours: Neighbours::default(),
+            known: Known::default(),
+            touched: Vec::new(),
             hears_evidence: false,
         })
     }
@@ -132,6 +99,7 @@ impl Subscription {
             let port = SocketAddrNetlink::try_from(getsockname(socket)?)?.pid();
             bind(socket, &SocketAddrNetlink::new(port, mask(&ROUTING) | mask(&EVIDENCE)))?;
         }
+        self.known.read()?;
         self.hears_evidence = true;
         Ok(true)
     }
@@ -141,12 +109,23 @@ impl Subscription {
         self.sockets.iter().map(|(_, socket)| socket)
     }
 
+    /// Connections that the notices of the last [`read`](Self::read) touch, where they do not touch all.
+    pub fn touched(&self) -> &[Touched] {
+        &self.touched
+    }
+
     /// Reads waiting notices; `is_port` is true for the number of an interface that is a port's.
     pub fn read(&mut self, is_port: impl Fn(u32) -> bool) -> Noticed {
         let mut noticed = Noticed::default();
+        self.touched.clear();
         for (source, socket) in &self.sockets {
             for _ in 0..NOTICES {
-                match read_one((*source, socket), &mut self.datagram, (&is_port, &mut self.neighbours)) {
+                match read_one(
+                    (*source, socket),
+                    &mut self.datagram,
+                    (&is_port, &mut self.known),
+                    &mut self.touched,
+                ) {
                     Some(one) => noticed = noticed | one,
                     None => break,
                 }
@@ -160,12 +139,13 @@ impl Subscription {
 fn read_one(
     (source, socket): (Source, &OwnedFd),
     datagram: &mut [u8],
-    (is_port, neighbours): (&impl Fn(u32) -> bool, &mut Neighbours),
+    of: (&impl Fn(u32) -> bool, &mut Known),
+    touched: &mut Vec<Touched>,
 ) -> Option<Noticed> {
     let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
     match recv(socket, &mut *datagram, flags) {
         Ok((_, length)) => {
-            Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, (is_port, neighbours))))
+            Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, of, touched)))
         }
         Err(Errno::NOBUFS) => Some(LOST),
         Err(Errno::INTR) => Some(Noticed::default()),
@@ -205,24 +185,44 @@ fn subscribe(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> 
 fn subject(
     source: Source,
     datagram: &[u8],
-    (is_port, neighbours): (&impl Fn(u32) -> bool, &mut Neighbours),
+    (is_port, known): (&impl Fn(u32) -> bool, &mut Known),
+    touched: &mut Vec<Touched>,
 ) -> Noticed {
     match source {
         Source::Nftables | Source::Ipsec => HOOK,
         Source::Routing => messages(datagram).fold(Noticed::default(), |noticed, message| {
-            noticed
-                | match message.kind {
-                    RTM_NEWROUTE | RTM_DELROUTE if leads_elsewhere(message.body, is_port) => ROUTE_ALONE,
-                    RTM_NEWNEXTHOP | RTM_DELNEXTHOP if hop_leads_elsewhere(message.body, is_port) => {
-                        ROUTE_ALONE
-                    }
-                    RTM_NEWROUTE | RTM_DELROUTE | RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWLINK
-                    | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => EVIDENCE_ALONE,
-                    RTM_NEWNEIGH | RTM_DELNEIGH => neighbours.note(message.kind, message.body),
-                    RTM_NEWNETCONF | RTM_DELNETCONF => Noticed { any: true, ..EVIDENCE_ALONE },
-                    _ => HOOK,
-                }
+            noticed | routing((message.kind, message.body), is_port, known, touched)
         }),
+    }
+}
+
+/// Subject of one message of the socket of routing.
+fn routing(
+    (kind, body): (u16, &[u8]),
+    is_port: &impl Fn(u32) -> bool,
+    known: &mut Known,
+    touched: &mut Vec<Touched>,
+) -> Noticed {
+    let (noticed, touch) = match kind {
+        RTM_NEWROUTE | RTM_DELROUTE => {
+            (Noticed { route: leads_elsewhere(body, is_port), ..Noticed::default() }, touched::route(body))
+        }
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => {
+            (Noticed { route: hop_leads_elsewhere(body, is_port), ..Noticed::default() }, Touch::All)
+        }
+        RTM_NEWLINK | RTM_DELLINK => (Noticed::default(), known.link(kind, body)),
+        RTM_NEWADDR | RTM_DELADDR => (Noticed::default(), known.address(kind, body)),
+        RTM_NEWNEIGH | RTM_DELNEIGH => (Noticed::default(), known.neighbour(kind, body)),
+        RTM_NEWNETCONF | RTM_DELNETCONF => (Noticed { any: true, ..Noticed::default() }, Touch::All),
+        _ => (HOOK, Touch::All),
+    };
+    match touch {
+        Touch::None => noticed,
+        Touch::Some(one) => {
+            touched.push(one);
+            noticed
+        }
+        Touch::All => Noticed { evidence: true, ..noticed },
     }
 }
 
@@ -273,8 +273,6 @@ fn is_link_local(address: &[u8]) -> bool {
 }
 
 const HOOK: Noticed = Noticed { any: true, hook: true, route: false, evidence: true };
-const ROUTE_ALONE: Noticed = Noticed { any: false, hook: false, route: true, evidence: true };
-const EVIDENCE_ALONE: Noticed = Noticed { any: false, hook: false, route: false, evidence: true };
 const LOST: Noticed = Noticed { any: true, hook: true, route: true, evidence: true };
 /// Maximum number of datagrams that are read of a socket at a time.
 const NOTICES: usize = 1000;
@@ -282,9 +280,10 @@ const NOTICES: usize = 1000;
 const DATAGRAM: usize = 1 << 15;
 /// Bytes that may wait to be read.
 const BUFFER_BYTES: usize = 1 << 20;
-/// linux/netfilter/nfnetlink.h, linux/xfrm.h.
+/// linux/netfilter/nfnetlink.h.
 const NFNLGRP_NFTABLES: u32 = 7;
-const XFRMNLGRP_POLICY: u32 = 5;
+/// `XFRMNLGRP_SA` and `XFRMNLGRP_POLICY` of linux/xfrm.h.
+const IPSEC: [u32; 2] = [3, 4];
 /// `RTNLGRP_*` of linux/rtnetlink.h: tc; routes, rules, settings of IPv4; routes, rules, settings of IPv6; next hop
 /// objects.
 const ROUTING: [u32; 8] = [4, 7, 8, 24, 11, 19, 25, 32];
@@ -331,25 +330,29 @@ mod tests {
     }
 
     fn of(datagram: &[u8]) -> Noticed {
-        subject(Source::Routing, datagram, (&|index| index == 3, &mut Neighbours::default()))
+        subject(Source::Routing, datagram, (&|index| index == 3, &mut Known::default()), &mut Vec::new())
     }
+
+    const ROUTE_ALONE: Noticed = Noticed { any: false, hook: false, route: true, evidence: false };
+    const EVIDENCE_ALONE: Noticed = Noticed { any: false, hook: false, route: false, evidence: true };
 
     #[test]
     fn routes_count_where_an_interface_is_no_port() {
         let by = |index: u32| attribute(RTA_OIF, &index.to_ne_bytes());
         let hop = |index: u32| [&[8, 0, 0, 0][..], &index.to_ne_bytes()].concat();
         let several = |indices: [u32; 2]| attribute(RTA_MULTIPATH, &indices.map(hop).concat());
-        assert_eq!(of(&route(2, (1, 0), &[by(3)])), EVIDENCE_ALONE);
+        assert_eq!(of(&route(2, (1, 0), &[by(3)])), Noticed::default());
         assert_eq!(of(&route(2, (1, 0), &[by(4)])), ROUTE_ALONE);
-        assert_eq!(of(&route(2, (1, 0), &[several([3, 3])])), EVIDENCE_ALONE);
+        assert_eq!(of(&route(2, (1, 0), &[several([3, 3])])), Noticed::default());
         assert_eq!(of(&route(2, (1, 0), &[several([3, 4])])), ROUTE_ALONE);
-        assert_eq!(of(&route(2, (2, 32), &[by(4)])), EVIDENCE_ALONE, "an address of this machine");
+        assert_eq!(of(&route(2, (2, 32), &[by(4)])), Noticed::default(), "an address of this machine");
         let local = attribute(RTA_DST, &[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(of(&route(10, (1, 64), &[local, by(4)])), EVIDENCE_ALONE);
+        assert_eq!(of(&route(10, (1, 64), &[local, by(4)])), Noticed::default());
         let object = |index: u32| {
             message(RTM_NEWNEXTHOP, &[&[0; 8][..], &attribute(NHA_OIF, &index.to_ne_bytes())].concat())
         };
-        assert_eq!([of(&object(3)), of(&object(4))], [EVIDENCE_ALONE, ROUTE_ALONE]);
+        let both = Noticed { evidence: true, ..ROUTE_ALONE };
+        assert_eq!([of(&object(3)), of(&object(4))], [EVIDENCE_ALONE, both]);
     }
 
     #[test]
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(of(&message(32, &[0; 12])), HOOK, "a rule of routing");
         assert_eq!(of(&message(44, &[0; 20])), HOOK, "a filter of tc");
         assert_eq!(of(&message(RTM_NEWNETCONF, &[0; 4])), Noticed { any: true, ..EVIDENCE_ALONE });
-        assert_eq!(subject(Source::Nftables, &[], (&|_| true, &mut Neighbours::default())), HOOK);
+        assert_eq!(subject(Source::Nftables, &[], (&|_| true, &mut Known::default()), &mut Vec::new()), HOOK);
     }
 
     proptest! {

@@ -6,8 +6,8 @@
 use super::watch::Shared;
 use super::yields::Words;
 use crate::clock::monotonic;
-use crate::kernel::hooks::{Noticed, Precedence, Subscription, run_first};
-use polder_devices::skb::connections::HEARTBEAT;
+use crate::kernel::hooks::{Noticed, Precedence, Subscription, Touched, run_first};
+use polder_devices::skb::connections::{ConnectionTable, HEARTBEAT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 
@@ -42,11 +42,22 @@ pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
             shared.yields.notice(noticed, &mut known);
         }
         if let Some(connections) = &known.connections {
+            if !noticed.changes_evidence() {
+                subscription.touched().iter().for_each(|touched| touch(connections, *touched));
+            }
             connections.beat(if shared.yields.is_clear() && !is_deaf { before } else { NEVER });
         }
         if noticed.any {
             shared.wake();
         }
+    }
+}
+
+/// Closes the connections that a change touches.
+fn touch(connections: &ConnectionTable, touched: Touched) {
+    match touched {
+        Touched::Network(address, bits) => connections.route_changed((address, bits)),
+        Touched::Neighbour(address) => connections.neighbour_changed(address),
     }
 }
 

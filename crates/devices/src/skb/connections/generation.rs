@@ -1,0 +1,250 @@
+//! Generations: what has changed in the kernel since it was seen to forward the packets of a connection.
+//!
+//! | word | raised by a change of | closes |
+//! |---|---|---|
+//! | everything | rules, policies, settings, links, addresses | all connections |
+//! | slot of an address | a route to it | connections with that end |
+//! | slot of a link-layer address | a neighbour that no longer has it | directions that leave to it |
+//! | changes | any of these | nothing: packets are stamped with it |
+//!
+//! The generation of a connection is the sum of "everything" and the slots of both ends: no word ever falls, so the sum is
+//! another one after each change. An end is an address by which the kernel routes: that of the client before, and that of the
+//! server after translation.
+//!
+//! # Order
+//! A change raises "changes" first. The egress program reads the sum first and "changes" last. So a sum that has the change comes
+//! with a stamp that has it, too, and a packet that came in before it opens nothing.
+//!
+//! Ends and link-layer addresses share 4,096 slots by a hash. Two that meet in one close each other's connections for a packet.
+
+use super::entry::{ENDS, HOP, HOP_SEEN};
+use super::{ConnectionMaps, at};
+use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
+use crate::bpf::sys::SharedCounters;
+use Register::{R1, R4, R5, R6, R10};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+
+/// Words.
+pub(super) const EVERYTHING: usize = 0;
+pub(super) const CHANGES: usize = 1;
+/// The first slot, and their number.
+const FIRST: usize = 16;
+const SLOTS: u16 = 4096;
+/// All words.
+pub(super) const WORDS: usize = FIRST + SLOTS as usize;
+
+/// Slot of an end of a connection.
+pub(super) fn slot_of_end(end: IpAddr) -> u32 {
+    let folded = match end {
+        IpAddr::V4(address) => u64::from(u32::from(address)),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, e, f, g, h, rest @ ..] = address.octets();
+            u64::from_be_bytes([a, b, c, d, e, f, g, h]).rotate_left(32) ^ u64::from_be_bytes(rest)
+        }
+    };
+    // The upper bits of the product depend on all bits of the address.
+    let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u32::try_from(hash).unwrap_or_default() % u32::from(SLOTS)
+}
+
+/// Slot of a link-layer address, as [`hop`] computes it.
+fn slot_of_hop(address: [u8; 6]) -> u32 {
+    let half = |at: usize| u64::from(u16::from_ne_bytes([address[at], address[at + 1]]));
+    let folded = half(0) ^ (half(2) | half(4) << 16);
+    let hash = folded.wrapping_mul(u64::from(MULTIPLIER.cast_unsigned())) >> SHIFT;
+    u32::try_from(hash % u64::from(SLOTS)).unwrap_or_default()
+}
+
+/// A positive odd number whose bits are spread.
+const MULTIPLIER: i32 = 0x5bd1_e995;
+const SHIFT: i32 = 20;
+
+/// Raises a word for a change; "changes" comes first.
+fn raise(words: &SharedCounters, word: usize) {
+    // SeqCst: nobody sees the second without the first.
+    words.get(CHANGES).fetch_add(1, Ordering::SeqCst);
+    words.get(word).fetch_add(1, Ordering::SeqCst);
+}
+
+/// Closes all connections.
+pub(super) fn raise_everything(words: &SharedCounters) {
+    raise(words, EVERYTHING);
+}
+
+/// Closes directions that leave to that link-layer address.
+pub(super) fn raise_hop(words: &SharedCounters, address: [u8; 6]) {
+    raise(words, FIRST + slot_of_hop(address) as usize);
+}
+
+/// Closes connections with an end in a network of that prefix length, of those that have entered `ends`.
+pub(super) fn raise_network(words: &SharedCounters, ends: &Ends, (address, bits): (IpAddr, u8)) {
+    let [first, last] = range(address, bits);
+    let mut touched = ends.0.range(first..=last);
+    let few = touched.by_ref().take(MOST).map(|(end, _)| *end).collect::<Vec<_>>();
+    if touched.next().is_some() {
+        return raise_everything(words);
+    }
+    few.into_iter().for_each(|end| raise(words, FIRST + slot_of_end(end) as usize));
+}
+
+/// Ends that a change closes one by one; more close everything.
+const MOST: usize = 256;
+
+/// First and last address of a network.
+fn range(address: IpAddr, bits: u8) -> [IpAddr; 2] {
+    match address {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let address = u32::from(address);
+            [address & !host, address | host].map(|end| Ipv4Addr::from(end).into())
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let address = u128::from(address);
+            [address & !host, address | host].map(|end| Ipv6Addr::from(end).into())
+        }
+    }
+}
+
+/// Ends of the connections in a table, each with their number.
+#[derive(Debug, Default)]
+pub(super) struct Ends(BTreeMap<IpAddr, u32>);
+
+impl Ends {
+    pub(super) fn enter(&mut self, end: IpAddr) {
+        *self.0.entry(end).or_default() += 1;
+    }
+
+    pub(super) fn leave(&mut self, end: IpAddr) {
+        let Some(number) = self.0.get_mut(&end) else { return };
+        *number -= 1;
+        if *number == 0 {
+            self.0.remove(&end);
+        }
+    }
+}
+
+/// Generation of a connection with these slots.
+pub(super) fn generation(words: &SharedCounters, slots: [u32; 2]) -> u64 {
+    let slots = slots.map(|slot| FIRST + (slot % u32::from(SLOTS)) as usize);
+    // Relaxed: a look that orders nothing.
+    let read = |word: usize| words.get(word).load(Ordering::Relaxed);
+    slots.into_iter().fold(read(EVERYTHING), |sum, slot| sum.wrapping_add(read(slot)))
+}
+
+/// The same of a direction's next hop.
+pub(super) fn hop_generation(words: &SharedCounters, slot: u32) -> u64 {
+    // Relaxed: as above.
+    words.get(FIRST + (slot % u32::from(SLOTS)) as usize).load(Ordering::Relaxed)
+}
+
+/// Puts the generation of the entry at `entry` into `to`. R1 and R5 change.
+pub(super) fn of_entry(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, to: Register) {
+    program.map_value(R1, maps.words);
+    program.load(Width::Double, to, R1, at(EVERYTHING));
+    for end in ENDS {
+        program.load(Width::Word, R5, entry, end);
+        word_of_slot(program, maps);
+        program.add_register(to, R5);
+    }
+}
+
+/// Jumps to `other` unless the next hop of the entry at `entry` is as it was when it was noted. R1, R4 and R5 change.
+pub(super) fn same_hop(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, other: Label) {
+    program.load(Width::Word, R5, entry, HOP);
+    word_of_slot(program, maps);
+    program.load(Width::Double, R4, entry, HOP_SEEN);
+    program.jump(Condition::NotEqual, R4, R5, other);
+}
+
+/// Puts slot and word of the link-layer address at `address` of the stack into R4 and R5. R1 changes.
+pub(super) fn hop(program: &mut Assembler, maps: ConnectionMaps<'_>, address: i16) {
+    program.load(Width::Half, R5, R10, address);
+    program.load(Width::Half, R4, R10, address + 4);
+    program.shift_left(R4, 16);
+    program.load(Width::Half, R1, R10, address + 2);
+    program.or_register(R4, R1);
+    program.exclusive_or_register(R5, R4);
+    program.set(R4, MULTIPLIER);
+    program.multiply(R5, R4);
+    program.shift_right(R5, SHIFT);
+    program.and(R5, i32::from(SLOTS) - 1);
+    program.copy(R4, R5);
+    word_of_slot(program, maps);
+}
+
+/// Puts the word of the slot in R5 into R5. R1 changes.
+fn word_of_slot(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    program.and(R5, i32::from(SLOTS) - 1);
+    program.shift_left(R5, 3);
+    program.map_value(R1, maps.words);
+    program.add_register(R1, R5);
+    program.load(Width::Double, R5, R1, at(FIRST));
+}
+
+/// Jumps to `rest` unless nothing has changed since the packet came in: its stamp says so. R1, R4 and R5 change.
+pub(super) fn is_fresh(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    program.map_value(R1, maps.words);
+    program.load(Width::Double, R4, R1, at(CHANGES));
+    stamp(program, R4);
+    program.load(Width::Word, R4, R6, STAMP);
+    program.jump(Condition::NotEqual, R4, R5, rest);
+}
+
+/// Puts the stamp of the number of changes in `changes` into R5.
+pub(super) fn stamp(program: &mut Assembler, changes: Register) {
+    program.copy(R5, changes);
+    program.and(R5, 0x7fff);
+    program.or(R5, 0x8000);
+}
+
+/// Offset in the context of a program (`struct __sk_buff`): `tc_index`.
+pub(super) const STAMP: i16 = 44;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn networks_have_first_and_last_addresses() {
+        let texts = |address: &str, bits| {
+            range(address.parse().expect("an address"), bits).map(|end| end.to_string())
+        };
+        assert_eq!(texts("192.0.2.77", 24), ["192.0.2.0", "192.0.2.255"]);
+        assert_eq!(texts("192.0.2.77", 32), ["192.0.2.77", "192.0.2.77"]);
+        assert_eq!(texts("0.0.0.0", 0), ["0.0.0.0", "255.255.255.255"]);
+        assert_eq!(texts("2001:db8::5", 64), ["2001:db8::", "2001:db8::ffff:ffff:ffff:ffff"]);
+        assert_eq!(texts("::", 0), ["::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]);
+        assert_eq!(texts("2001:db8::5", 128), ["2001:db8::5", "2001:db8::5"]);
+    }
+
+    #[test]
+    fn an_end_is_there_as_long_as_a_connection_has_it() {
+        let end = IpAddr::from([192, 0, 2, 1]);
+        let mut ends = Ends::default();
+        ends.leave(end);
+        ends.enter(end);
+        ends.enter(end);
+        ends.leave(end);
+        assert_eq!(ends.0.len(), 1);
+        ends.leave(end);
+        assert!(ends.0.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn slots_are_in_range_and_addresses_are_spread(number in any::<u32>()) {
+            let end = |number: u32| slot_of_end(Ipv4Addr::from(number).into());
+            prop_assert!(end(number) < SLOTS.into());
+            // Hosts of one network are in different slots.
+            let network = number & !0xff;
+            let slots = (0..256).map(|host| end(network | host)).collect::<std::collections::BTreeSet<_>>();
+            prop_assert!(slots.len() > 128, "{}", slots.len());
+            let [a, b, c, d] = number.to_be_bytes();
+            prop_assert!(slot_of_hop([2, 0, a, b, c, d]) < SLOTS.into());
+        }
+    }
+}
