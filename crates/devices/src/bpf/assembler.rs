@@ -98,8 +98,6 @@ pub(crate) enum Helper {
     Processor = 8,
     /// `bpf_skb_store_bytes(context, offset, from, bytes, flags)`; not at the XDP hook.
     StoreBytes = 9,
-    /// `bpf_l3_csum_replace(context, offset, 0, difference, 0)`; not at the XDP hook.
-    ReplaceHeaderChecksum = 10,
     /// `bpf_l4_csum_replace(context, offset, 0, difference, flags)`; not at the XDP hook.
     ReplaceTransportChecksum = 11,
     /// `bpf_tail_call(context, programs, index)`: goes on where there is no such program.
@@ -133,6 +131,8 @@ pub(crate) enum Helper {
     RingReserve = 131,
     /// `bpf_ringbuf_submit(record, flags)`
     RingSubmit = 132,
+    /// `bpf_ktime_get_coarse_ns()`: up to a tick of the kernel's behind.
+    NowCoarse = 160,
     /// `bpf_check_mtu(context, interface, length, difference, flags)`.
     CheckMtu = 163,
     /// `bpf_xdp_get_buff_len(context)`; at the XDP hook alone.

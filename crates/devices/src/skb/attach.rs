@@ -124,6 +124,17 @@ pub fn foreign_programs(interface: u32, is_egress: bool) -> Result<usize, Errno>
     Ok(sys::tcx_programs(interface, side)?.iter().filter(|program| is_foreign(program)).count())
 }
 
+/// Numbers of the TCX programs at an interface's ingress or egress that this process has not loaded, in their order.
+///
+/// # Errors
+/// As [`foreign_programs`].
+pub fn programs_of_others(interface: u32, is_egress: bool) -> Result<Vec<u32>, Errno> {
+    let side = if is_egress { Side::Egress } else { Side::Ingress };
+    let mut programs = sys::tcx_programs(interface, side)?;
+    programs.retain(|program| !is_own(*program));
+    Ok(programs)
+}
+
 /// Name of the programs of captures.
 pub(super) const COPIES: &str = "polder_copies";
 

@@ -54,7 +54,7 @@ mod redirect;
 mod routed;
 
 pub use crate::bpf::{Carried, Entry, FlowTable, Reached};
-pub use attach::foreign_programs;
+pub use attach::{foreign_programs, programs_of_others};
 pub use clsact::{is_left, is_own_filter, release};
 pub use copies::{Copies, Copy, CopyError};
 pub use error::{Hook, OpenError};
@@ -62,7 +62,7 @@ pub use init::{adopt, open};
 pub use options::Options;
 pub use parts::{LAYOUT, Parts};
 pub use port::{Opened, Port};
-pub use preflight::{Advice, advice, inspect};
+pub use preflight::{Advice, advice, has_tcx, inspect};
 #[cfg(feature = "models")]
 pub use redirect::{redirect, set_hash, use_control_block};
 pub use spare::Spare;

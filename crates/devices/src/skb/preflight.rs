@@ -77,6 +77,11 @@ pub(super) fn hook(link: &LinkInfo, options: &Options) -> Hook {
     if options.clsact || lacks_tcx(link) { Hook::Clsact } else { Hook::Tcx }
 }
 
+/// True if the kernel has TCX, by which alone connections are carried.
+pub fn has_tcx(interface: &str) -> bool {
+    link::query(Which::Name(interface)).is_ok_and(|link| !lacks_tcx(&link))
+}
+
 /// True if the kernel has no TCX. A process that may not ask for it goes by the kernel's version.
 fn lacks_tcx(link: &LinkInfo) -> bool {
     match sys::tcx_programs(link.index, Side::Ingress) {

@@ -4,17 +4,17 @@ use super::entry::{
     ADDRESS_DIFFERENCE, BYTES, DESTINATION, ENDED, EVIDENCE, FLAGS, HIGHEST_END, INPUT, LAST_ACK, LEAVES,
     LINK, LONGEST, OPEN, OUTPUT, PACKETS, PORT_DIFFERENCE, PORTS, PROTOCOL, TCP, TRANSLATED, VERSION, WINDOW,
 };
-use super::generation::{CHANGES, STAMP, of_entry, same_hop, stamp};
+use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp};
 use super::packet::{
-    BELOW, Ends, FIN, IPV6, KEY, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest, look_up,
-    look_up_peer, read, sequence, track,
+    BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest,
+    look_up, look_up_peer, read, sequence, track,
 };
 use super::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, HEARTBEAT, LATE, LOTS, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
-use crate::bpf::classify::{ETHERNET, network_order};
+use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::bpf::flows::hook::Hook as _;
 use crate::bpf::flows::program::verify_v4;
-use crate::skb::program::{CONTROL_BLOCK, HEADERS, INTERFACE, LENGTH, ToTap, headers};
+use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, HEADERS, INTERFACE, LENGTH, ToTap, headers};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and ends the program, or goes on with it, stamped. The context is in R6; all other registers change.
@@ -25,11 +25,12 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     // Before anything else is read: what changes from here on is newer than the stamp.
     program.load(Width::Double, R8, R7, at(CHANGES));
     program.load(Width::Double, R9, R7, at(BEAT));
-    program.call(Helper::Now);
+    program.call(Helper::NowCoarse);
     program.subtract(R0, R9);
     let most = i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0);
-    program.jump_value(Condition::Greater, R0, most, late);
-    headers(program, HEADERS);
+    // The coarse clock may be behind the heartbeat.
+    program.jump_value(Condition::SignedGreater, R0, most, late);
+    short_headers(program);
     port.is_for_host(program, rest);
     read(program, Ends::AsSent, (odd, rest), |program, version| check(program, version, odd));
     look_up(program, maps.entries, KEY);
@@ -41,7 +42,7 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     longest(program);
     program.load(Width::Word, R4, R9, LONGEST);
     program.jump(Condition::Greater, R5, R4, odd);
-    rewrite(program, (odd, lose));
+    rewrite(program, lose);
     send(program, maps, port);
 
     program.place(close);
@@ -60,6 +61,22 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.place(examined);
 }
 
+/// As [`headers`], without a call for a short packet of IPv4: 60 bytes have all headers that are read here.
+fn short_headers(program: &mut Assembler) {
+    let [more, ready] = [(); 2].map(|()| program.label());
+    program.load(Width::Word, R2, R6, DATA);
+    program.load(Width::Word, R3, R6, DATA_END);
+    need(program, SHORT, more);
+    program.load(Width::Half, R5, R2, 12);
+    program.jump_value(Condition::Equal, R5, network_order(0x0800), ready);
+    program.place(more);
+    headers(program, HEADERS);
+    program.place(ready);
+}
+
+/// Bytes of a short frame.
+const SHORT: i16 = 60;
+
 /// Jumps to `rest` unless the entry at R9 is open for packets that come in here.
 fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     of_entry(program, maps, R9, R4);
@@ -73,6 +90,7 @@ fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.jump(Condition::NotEqual, R4, R5, rest);
     program.load(Width::Word, R5, R9, FLAGS);
     program.jump_value(Condition::AnyBit, R5, ENDED, rest);
+    consents(program, maps, R9, rest);
 }
 
 /// Jumps to `rest` for a packet whose IP header the kernel looks at more closely. Notes the hop limit with which it leaves.
@@ -152,40 +170,74 @@ fn close_both(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.go(rest);
 }
 
-/// Rewrites the packet as the kernel does. Jumps to `rest` before anything is written, for what is not rewritten here, and to
-/// `lose` if the kernel refuses a write.
-fn rewrite(program: &mut Assembler, (rest, lose): (Label, Label)) {
-    let [ipv6, plain, written] = [(); 3].map(|()| program.label());
+/// Rewrites the packet as the kernel does. Jumps to `lose` if the kernel refuses a write.
+///
+/// A sum of everything that a device has computed stays right: all changes in an IPv4 packet are each other's opposite. In IPv6
+/// there is no header checksum, so addresses and hop limit are stored with `RECOMPUTE`.
+fn rewrite(program: &mut Assembler, lose: Label) {
+    let [ipv6, plain, same_ports, written] = [(); 4].map(|()| program.label());
     program.load(Width::Word, R7, R9, FLAGS);
     program.and(R7, TRANSLATED);
-    program.load(Width::Byte, R5, R10, KEY + VERSION);
-    program.jump_value(Condition::Equal, R5, 6, ipv6);
     program.jump_value(Condition::Equal, R7, 0, plain);
     transport_checksum(program, (ADDRESS_DIFFERENCE, PSEUDO_HEADER), lose);
+    program.load(Width::Word, R5, R9, PORT_DIFFERENCE);
+    program.jump_value(Condition::Equal, R5, 0, same_ports);
     transport_checksum(program, (PORT_DIFFERENCE, 0), lose);
-    for (field, to) in [(0, 12), (DESTINATION, 16)] {
-        store(program, (ETHERNET + to, R9, LEAVES + field), (4, 0), lose);
-    }
-    program.load(Width::Double, R2, R10, OFFSET);
-    store_at(program, (R9, LEAVES + PORTS), (4, 0), lose);
+    program.place(same_ports);
     program.place(plain);
-    program.copy(R1, R6);
-    program.set(R2, i32::from(ETHERNET + 10));
-    program.set(R3, 0);
-    // One hop less is this difference, whatever their number is.
-    program.load(Width::Word, R4, R9, ADDRESS_DIFFERENCE);
-    program.add(R4, network_order(0xfeff));
-    program.set(R5, 0);
-    program.call(Helper::ReplaceHeaderChecksum);
-    program.jump_value(Condition::NotEqual, R0, 0, lose);
-    store(program, (ETHERNET + 8, R10, HOPS), (1, 0), lose);
+    program.load(Width::Byte, R5, R10, KEY + VERSION);
+    program.jump_value(Condition::Equal, R5, 6, ipv6);
+    rewrite_v4(program, lose);
     program.go(written);
-
-    // A checksum that a device has computed over everything is not brought up to date by the function for IPv4.
     program.place(ipv6);
-    program.jump_value(Condition::NotEqual, R7, 0, rest);
-    store(program, (ETHERNET + 7, R10, HOPS), (1, RECOMPUTE), lose);
+    rewrite_v6(program, lose);
     program.place(written);
+}
+
+/// Writes headers where they stand. R1 to R5 change.
+fn rewrite_v4(program: &mut Assembler, lose: Label) {
+    let plain = program.label();
+    program.load(Width::Word, R2, R6, DATA);
+    program.load(Width::Word, R3, R6, DATA_END);
+    need(program, ETHERNET + IPV4 + PORTS_BYTES, lose);
+    for (at, width) in LINK_PARTS {
+        program.load(width, R5, R9, LINK + at);
+        program.store(width, R2, at, R5);
+    }
+    program.load(Width::Byte, R5, R10, HOPS);
+    program.store(Width::Byte, R2, ETHERNET + 8, R5);
+    // RFC 1624. One hop less is this difference, whatever their number is.
+    program.load(Width::Half, R4, R2, ETHERNET + 10);
+    program.exclusive_or(R4, 0xffff);
+    program.load(Width::Word, R5, R9, ADDRESS_DIFFERENCE);
+    program.add_register(R4, R5);
+    program.add(R4, network_order(0xfeff));
+    for _ in 0..2 {
+        program.copy(R5, R4);
+        program.shift_right(R5, 16);
+        program.and(R4, 0xffff);
+        program.add_register(R4, R5);
+    }
+    program.exclusive_or(R4, 0xffff);
+    program.store(Width::Half, R2, ETHERNET + 10, R4);
+    program.jump_value(Condition::Equal, R7, 0, plain);
+    for (field, to) in [(0, 12), (DESTINATION, 16), (PORTS, IPV4)] {
+        program.load(Width::Word, R5, R9, LEAVES + field);
+        program.store(Width::Word, R2, ETHERNET + to, R5);
+    }
+    program.place(plain);
+}
+
+/// Has the kernel write, which keeps such a sum right.
+fn rewrite_v6(program: &mut Assembler, lose: Label) {
+    let plain = program.label();
+    program.jump_value(Condition::Equal, R7, 0, plain);
+    for (field, to) in [(0, 8), (DESTINATION, 24)] {
+        store(program, (ETHERNET + to, R9, LEAVES + field), (16, RECOMPUTE), lose);
+    }
+    store(program, (ETHERNET + IPV6, R9, LEAVES + PORTS), (4, 0), lose);
+    program.place(plain);
+    store(program, (ETHERNET + 7, R10, HOPS), (1, RECOMPUTE), lose);
     store(program, (0, R9, LINK), (12, 0), lose);
 }
 
@@ -216,18 +268,8 @@ fn store(
     (bytes, flags): (i32, i32),
     lose: Label,
 ) {
-    program.set(R2, i32::from(to));
-    store_at(program, (from, offset), (bytes, flags), lose);
-}
-
-/// The same, at the offset in R2.
-fn store_at(
-    program: &mut Assembler,
-    (from, offset): (Register, i16),
-    (bytes, flags): (i32, i32),
-    lose: Label,
-) {
     program.copy(R1, R6);
+    program.set(R2, i32::from(to));
     program.copy(R3, from);
     program.add(R3, i32::from(offset));
     program.set(R4, bytes);
@@ -271,6 +313,8 @@ const LOT_BITS: i32 = 29;
 /// The stack: hop limit with which the packet leaves; a place for the order of loads.
 const HOPS: i16 = BELOW;
 const ORDER: i16 = BELOW - 8;
+/// Bytes of both ports.
+const PORTS_BYTES: i16 = 4;
 /// `BPF_F_RECOMPUTE_CSUM`, `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`.
 const RECOMPUTE: i32 = 1;
 const PSEUDO_HEADER: i32 = 0x10;

@@ -8,7 +8,7 @@
 //!      104 checksum difference of the addresses (4)   108 of the ports (4)   112 longest frame (4)
 //!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
 //!      128 shift of the window (4)   132 slot of the client (4)   136 slot of the server (4)   140 slot of the next hop (4)
-//!      144 its generation when it was noted (8)   152 number of the connection (4)   156 nothing (4)
+//!      144 its generation when it was noted (8)   152 number of the connection (4)   156 slot of the pair of interfaces (4)
 //! ```
 //!
 //! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
@@ -47,11 +47,14 @@ pub(super) const ENDS: [i16; 2] = [132, 136];
 pub(super) const HOP: i16 = 140;
 pub(super) const HOP_SEEN: i16 = 144;
 const NUMBER: i16 = 152;
+pub(super) const PAIR: i16 = 156;
 /// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
 pub(super) const ENDED: i32 = 1;
 pub(super) const TRANSLATED: i32 = 2;
 /// Flag of the reply direction.
 const REPLY: i32 = 4;
+/// Flag of a connection that is carried although rules look at each packet.
+pub(super) const CONSENTS: i32 = 8;
 /// Protocols over IP.
 pub(super) const TCP: i32 = 6;
 pub(super) const UDP: i32 = 17;
@@ -150,6 +153,8 @@ pub struct Connection {
     pub window_shifts: [u8; 2],
     /// Number by which whoever enters it knows it.
     pub number: u32,
+    /// True if it is carried although rules look at each packet.
+    pub consents: bool,
 }
 
 impl Connection {
@@ -169,9 +174,10 @@ impl Connection {
         let leaves = [self.reply.reversed().key(), self.original.reversed().key()];
         let [of_original, of_reply] = self.window_shifts;
         let of = (self.ends().map(slot_of_end), self.number);
+        let consents = if self.consents { CONSENTS } else { 0 };
         [
-            (original, value((&original, &leaves[0]), of, of_original, 0)),
-            (reply, value((&reply, &leaves[1]), of, of_reply, REPLY)),
+            (original, value((&original, &leaves[0]), of, of_original, consents)),
+            (reply, value((&reply, &leaves[1]), of, of_reply, REPLY | consents)),
         ]
     }
 }
@@ -181,7 +187,7 @@ fn value(
     (key, leaves): (&[u8; KEY_BYTES as usize], &[u8; KEY_BYTES as usize]),
     (ends, number): ([u32; 2], u32),
     window_shift: u8,
-    direction: i32,
+    flags: i32,
 ) -> [u8; VALUE_BYTES as usize] {
     let mut value = [0; VALUE_BYTES as usize];
     let mut put = |at: i16, bytes: &[u8]| {
@@ -196,8 +202,8 @@ fn value(
         put(at, &slot.to_ne_bytes());
     }
     put(NUMBER, &number.to_ne_bytes());
-    let flags = if key == leaves { 0 } else { TRANSLATED };
-    put(FLAGS, &(direction | flags).to_ne_bytes());
+    let translated = if key == leaves { 0 } else { TRANSLATED };
+    put(FLAGS, &(flags | translated).to_ne_bytes());
     value
 }
 
@@ -301,8 +307,13 @@ mod tests {
         };
         let inside = tuple("192.168.0.9", "198.51.100.7", [40_000, 443], Transport::Tcp);
         let outside = tuple("203.0.113.1", "198.51.100.7", [61_007, 443], Transport::Tcp);
-        let connection =
-            Connection { original: inside, reply: outside.reversed(), window_shifts: [7, 9], number: 5 };
+        let connection = Connection {
+            original: inside,
+            reply: outside.reversed(),
+            window_shifts: [7, 9],
+            number: 5,
+            consents: false,
+        };
         for (key, value) in connection.entries() {
             let leaves = &value[64..104];
             let addresses = u32::from_ne_bytes(value[104..108].try_into().expect("four bytes"));

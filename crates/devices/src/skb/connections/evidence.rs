@@ -1,11 +1,13 @@
 //! The egress program: sees the kernel forward packets of known connections, and opens their entries.
 
 use super::entry::{
-    CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PORTS,
+    CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PAIR,
+    PORTS,
 };
-use super::generation::{hop, is_fresh, of_entry, same_hop};
+use super::generation::{hop, is_fresh, of_entry, pair, same_hop};
 use super::packet::{
-    BELOW, Ends, FIN, KEY, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read, track,
+    BELOW, Ends, FIN, KEY, LINK_PARTS, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
+    track,
 };
 use super::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
@@ -164,6 +166,8 @@ fn enter(program: &mut Assembler) {
     }
     program.set(R5, 0);
     program.store(Width::Word, R9, LONGEST, R5);
+    pair(program);
+    program.store(Width::Word, R9, PAIR, R5);
     program.load(Width::Double, R5, R10, HOP_SLOT);
     program.store(Width::Word, R9, HOP, R5);
     program.store(Width::Double, R9, EVIDENCE, R8);
@@ -221,8 +225,6 @@ fn contradict(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     count(program, maps.words, at(CONTRADICTIONS));
 }
 
-/// Link-layer addresses, in parts.
-const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];
 /// The stack: entry of the other direction.
 const PEER_ENTRY: i16 = BELOW;
 /// The stack: link-layer addresses.

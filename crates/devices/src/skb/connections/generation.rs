@@ -15,13 +15,17 @@
 //! A change raises "changes" first. The egress program reads the sum first and "changes" last. So a sum that has the change comes
 //! with a stamp that has it, too, and a packet that came in before it opens nothing.
 //!
+//! # Pairs
+//! A pair of interfaces has a word as well: not zero if rules look at each packet from one to the other. Then connections are carried
+//! whose entries consent. 256 words are shared by a hash, too.
+//!
 //! Ends and link-layer addresses share 4,096 slots by a hash. Two that meet in one close each other's connections for a packet.
 
-use super::entry::{ENDS, HOP, HOP_SEEN};
+use super::entry::{CONSENTS, ENDS, FLAGS, HOP, HOP_SEEN, PAIR};
 use super::{ConnectionMaps, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::sys::SharedCounters;
-use Register::{R1, R4, R5, R6, R10};
+use Register::{R1, R2, R4, R5, R6, R10};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
@@ -29,8 +33,11 @@ use std::sync::atomic::Ordering;
 /// Words.
 pub(super) const EVERYTHING: usize = 0;
 pub(super) const CHANGES: usize = 1;
+/// The first word of a pair, and their number.
+const PAIRS: usize = 16;
+const PAIR_SLOTS: u16 = 256;
 /// The first slot, and their number.
-const FIRST: usize = 16;
+const FIRST: usize = PAIRS + PAIR_SLOTS as usize;
 const SLOTS: u16 = 4096;
 /// All words.
 pub(super) const WORDS: usize = FIRST + SLOTS as usize;
@@ -108,6 +115,20 @@ fn range(address: IpAddr, bits: u8) -> [IpAddr; 2] {
     }
 }
 
+/// Has connections from one interface to the other of these pairs carried only where they consent, and all others.
+pub(super) fn set_pairs(words: &SharedCounters, pairs: &[[u32; 2]]) {
+    let slots = pairs.iter().map(|[from, to]| from.wrapping_mul(FACTOR.cast_unsigned()).wrapping_add(*to));
+    let slots = slots.map(|slot| slot % u32::from(PAIR_SLOTS)).collect::<std::collections::BTreeSet<_>>();
+    for slot in 0..u32::from(PAIR_SLOTS) {
+        let word = if slots.contains(&slot) { u64::from(CONSENTS.cast_unsigned()) } else { 0 };
+        // Relaxed: nothing is carried before the next heartbeat.
+        words.get(PAIRS + slot as usize).store(word, Ordering::Relaxed);
+    }
+}
+
+/// Factor of the first number of a pair.
+const FACTOR: i32 = 31;
+
 /// Ends of the connections in a table, each with their number.
 #[derive(Debug, Default)]
 pub(super) struct Ends(BTreeMap<IpAddr, u32>);
@@ -175,13 +196,38 @@ pub(super) fn hop(program: &mut Assembler, maps: ConnectionMaps<'_>, address: i1
     word_of_slot(program, maps);
 }
 
+/// Puts the slot of the pair of interfaces in R1 and R2 into R5. R4 changes.
+pub(super) fn pair(program: &mut Assembler) {
+    program.copy(R5, R1);
+    program.set(R4, FACTOR);
+    program.multiply(R5, R4);
+    program.add_register(R5, R2);
+    program.and(R5, i32::from(PAIR_SLOTS) - 1);
+}
+
+/// Jumps to `rest` if rules look at each packet of the pair of the entry at `entry`, and it does not consent. R1, R4 and R5 change.
+pub(super) fn consents(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, rest: Label) {
+    program.load(Width::Word, R5, entry, PAIR);
+    program.and(R5, i32::from(PAIR_SLOTS) - 1);
+    word(program, maps, PAIRS);
+    program.load(Width::Word, R4, entry, FLAGS);
+    program.exclusive_or(R4, CONSENTS);
+    program.and_register(R4, R5);
+    program.jump_value(Condition::NotEqual, R4, 0, rest);
+}
+
 /// Puts the word of the slot in R5 into R5. R1 changes.
 fn word_of_slot(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.and(R5, i32::from(SLOTS) - 1);
+    word(program, maps, FIRST);
+}
+
+/// Puts the word whose number behind `first` is in R5, and which is bounded, into R5. R1 changes.
+fn word(program: &mut Assembler, maps: ConnectionMaps<'_>, first: usize) {
     program.shift_left(R5, 3);
     program.map_value(R1, maps.words);
     program.add_register(R1, R5);
-    program.load(Width::Double, R5, R1, at(FIRST));
+    program.load(Width::Double, R5, R1, at(first));
 }
 
 /// Jumps to `rest` unless nothing has changed since the packet came in: its stamp says so. R1, R4 and R5 change.

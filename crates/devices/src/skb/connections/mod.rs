@@ -238,6 +238,11 @@ impl ConnectionTable {
         generation::raise_hop(&self.words, address);
     }
 
+    /// Says from which interface to which other one rules look at each packet: there, connections are carried that consent.
+    pub fn set_looked_at(&self, pairs: &[[u32; 2]]) {
+        generation::set_pairs(&self.words, pairs);
+    }
+
     /// Changes so far, of all kinds.
     pub fn changes(&self) -> u64 {
         // Relaxed: a look that orders nothing.

@@ -240,6 +240,8 @@ pub(super) const OFFSET: i16 = -88;
 /// First place below.
 pub(super) const BELOW: i16 = -96;
 pub(super) const IPV6: i16 = 40;
+/// Link-layer addresses, in parts.
+pub(super) const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];
 const TCP_HEADER: i16 = 20;
 const UDP_HEADER: i16 = 8;
 /// Bits of TCP.
