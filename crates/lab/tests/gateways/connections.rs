@@ -270,7 +270,7 @@ fn changes_close_the_connections_that_they_touch() {
     for (change, back) in [
         ("xfrm policy add src 10.83.1.0/24 dst 10.83.2.0/24 dir fwd action block", "xfrm policy flush"),
         ("route add blackhole 10.83.2.2/32", "route del blackhole 10.83.2.2/32"),
-        ("rule add iif west to 10.83.2.2 pref 10 prohibit", "rule del pref 10"),
+        ("rule add iif west to 10.83.2.2 pref 10 blackhole", "rule del pref 10"),
     ] {
         let before = masquerade.carried("udp");
         ip(change);
@@ -278,6 +278,85 @@ fn changes_close_the_connections_that_they_touch() {
         assert_eq!(masquerade.carried("udp"), before, "{change}");
         ip(back);
         is_carried();
+    }
+    masquerade.polder.stop();
+}
+
+/// Rules of a forwarding machine, and what is said of those of them that look at each packet of an established connection.
+const LOOKED_AT: [(&str, Option<&str>); 8] = [
+    // Limits for what is new, and for what is logged: packets of an established connection do not meet them.
+    (
+        "chain forward { type filter hook forward priority 0; policy drop;
+            ct state vmap { established : accept, related : accept, invalid : drop }
+            tcp flags syn limit rate over 25/second drop
+            limit rate 5/minute log prefix \"denied \"
+            iifname west oifname east accept }",
+        None,
+    ),
+    (
+        "chain syn_flood { limit rate 25/second burst 50 packets return
+            drop }
+         chain forward { type filter hook forward priority 0;
+            tcp flags & (fin|syn|rst|ack) == syn jump syn_flood
+            limit rate 5/minute log prefix \"seen \"
+            ct state established,related accept }
+         chain input { type filter hook input priority 0; limit rate over 10/second drop
+            meta length > 1000 drop }",
+        None,
+    ),
+    (
+        "chain forward { type filter hook forward priority 0; iifname lo limit rate over 10/second drop
+            accept }",
+        None,
+    ),
+    (
+        "set seen { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
+         chain forward { type filter hook forward priority 0; ct state new add @seen { ip saddr }
+            ct state new ip saddr @seen accept
+            ct state established accept }",
+        None,
+    ),
+    (
+        "chain forward { type filter hook forward priority 0; limit rate over 1000/second drop
+            ct state established accept }",
+        Some("`limit`"),
+    ),
+    (
+        "chain forward { type filter hook forward priority 0; jump length }
+         chain length { meta length > 1000 drop }",
+        Some("packet length"),
+    ),
+    (
+        "set seen { type ipv4_addr; flags timeout; }
+         chain prerouting { type filter hook prerouting priority 0; ip saddr @seen drop }",
+        Some("`seen`"),
+    ),
+    (
+        "chain forward { type filter hook forward priority 0; }
+         chain mangle { type filter hook postrouting priority mangle; ip dscp set cs1 }",
+        Some("a change of headers"),
+    ),
+];
+
+#[test]
+fn rules_that_look_at_each_packet_are_found_where_connections_meet_them() {
+    let test = "rules_that_look_at_each_packet_are_found_where_connections_meet_them";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let masquerade = Masquerade::new();
+    for (rules, wanted) in LOOKED_AT {
+        // A statement ends with its line.
+        let rules = rules.replace(" }", "\n }");
+        nft(&masquerade.net.gateway, &format!("flush ruleset\ntable inet t {{ {rules} }}\n"));
+        // It is read again once it has changed.
+        until(&format!("{wanted:?} is said of {rules}"), || {
+            let shown = masquerade.polder.show("connections");
+            match (shown["connections"]["obstacle"].as_str(), wanted) {
+                (Some(obstacle), Some(wanted)) => obstacle.contains(wanted),
+                (obstacle, wanted) => obstacle.is_none() && wanted.is_none(),
+            }
+        });
     }
     masquerade.polder.stop();
 }

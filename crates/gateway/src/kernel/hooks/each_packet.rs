@@ -1,39 +1,40 @@
 //! Rules that look at each packet of a connection, and not at the connection alone: while there is one, no connection is carried.
 //!
-//! A test of addresses, ports, interfaces, protocol, mark or state has the same result for all packets of a connection that the
+//! A rule counts where such packets reach it: `walk` knows of them that their connection is established, and that they neither begin
+//! nor end it. A test of addresses, ports, interfaces, protocol, mark or state has the same result for all packets of a connection that the
 //! kernel was seen to forward. Whatever is not known to be such a test counts as one of each packet.
 //!
 //! Source: linux/netfilter/nf_tables.h; iptables-extensions(8).
 
 use super::expression::big;
-use polder_devices::netlink::{attributes, find, text};
+use polder_devices::netlink::{find, text};
 
-/// The first expression of a rule that looks at each packet, in words; the names of sets go to `sets`.
-pub(super) fn of(expressions: &[u8], sets: &mut Vec<String>) -> Option<String> {
-    attributes(expressions).find_map(|(_, expression)| {
-        let name = find(expression, 1).map(text).unwrap_or_default();
-        let data = find(expression, 2).unwrap_or_default();
-        let number = |kind| big(find(data, kind));
-        if name == "lookup" {
-            sets.extend(find(data, 1).map(text));
-        }
-        let said = match name.as_str() {
-            "meta" => meta(number(2)?)?.to_owned(),
-            "ct" => ct(number(2)?)?.to_owned(),
-            "payload" if number(5).is_some() => "a change of headers".to_owned(),
-            "payload" => payload((number(2)?, number(3)?, number(4)?))?.to_owned(),
-            // The segment size of a SYN, which the kernel has in any case.
-            "exthdr" if number(7).is_some() => return None,
-            "match" => extension(&find(data, 1).map(text)?, &MATCHES)?,
-            "target" => extension(&find(data, 1).map(text)?, &TARGETS)?,
-            "cmp" | "bitwise" | "lookup" | "range" | "byteorder" | "immediate" | "counter" | "log"
-            | "last" | "nat" | "masq" | "redir" | "reject" | "rt" | "fib" | "notrack" | "flow_offload" => {
-                return None;
-            }
-            other => other.to_owned(),
-        };
-        Some(said)
-    })
+/// What an expression looks at in each packet, in words; `None` if it does not.
+pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
+    let number = |kind| big(find(data, kind));
+    let said = match name {
+        "meta" => meta(number(2)?)?.to_owned(),
+        "ct" => ct(number(2)?)?.to_owned(),
+        "payload" if number(5).is_some() => "a change of headers".to_owned(),
+        "payload" => payload((number(2)?, number(3)?, number(4)?))?.to_owned(),
+        // The segment size of a SYN, which the kernel has in any case.
+        "exthdr" if number(7).is_some() => return None,
+        "match" => extension(&find(data, 1).map(text)?, &MATCHES)?,
+        "target" => extension(&find(data, 1).map(text)?, &TARGETS)?,
+        "cmp" | "bitwise" | "lookup" | "range" | "byteorder" | "immediate" | "counter" | "log" | "last"
+        | "nat" | "masq" | "redir" | "reject" | "rt" | "fib" | "notrack" | "flow_offload" => return None,
+        other => format!("`{other}`"),
+    };
+    Some(said)
+}
+
+/// True if such an expression does nothing by itself: it matters for what the rule does behind it.
+pub(super) fn is_test(name: &str, data: &[u8]) -> bool {
+    match name {
+        "meta" | "ct" | "limit" | "numgen" | "match" => true,
+        "payload" => find(data, 5).is_none(),
+        _ => false,
+    }
 }
 
 /// `NFT_META_*`.
@@ -121,16 +122,13 @@ mod tests {
     /// Name of an expression, and its attributes that are numbers.
     type Expression<'a> = (&'a str, &'a [(u16, u32)]);
 
-    fn rule(expressions: &[Expression<'_>]) -> Vec<u8> {
-        let mut rule = Vec::new();
-        for (name, numbers) in expressions {
-            let (mut expression, mut data) = (Vec::new(), Vec::new());
+    /// What the first of these expressions looks at that looks at each packet.
+    fn first(expressions: &[Expression<'_>]) -> Option<String> {
+        expressions.iter().find_map(|(name, numbers)| {
+            let mut data = Vec::new();
             numbers.iter().for_each(|(kind, number)| put(&mut data, *kind, &number.to_be_bytes()));
-            put(&mut expression, 1, &[name.as_bytes(), &[0]].concat());
-            put(&mut expression, 2, &data);
-            put(&mut rule, 1, &expression);
-        }
-        rule
+            of(name, &data)
+        })
     }
 
     #[test]
@@ -143,7 +141,7 @@ mod tests {
             &[("payload", &[(1, 1), (2, 1), (3, 24), (4, 16)])],
         ];
         for expressions in of_connection {
-            assert_eq!(of(&rule(expressions), &mut Vec::new()), None, "{expressions:?}");
+            assert_eq!(first(expressions), None, "{expressions:?}");
         }
         let of_packet: [&[Expression<'_>]; 9] = [
             &[("limit", &[])],
@@ -157,14 +155,17 @@ mod tests {
             &[("ct", &[(1, 1), (2, 15)])],
         ];
         for expressions in of_packet {
-            assert!(of(&rule(expressions), &mut Vec::new()).is_some(), "{expressions:?}");
+            assert!(first(expressions).is_some(), "{expressions:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            of(&bytes, &mut Vec::new());
+        fn any_bytes_are_read(
+            name in proptest::sample::select(vec!["meta", "ct", "payload", "match", "target", "exthdr", "x"]),
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            of(name, &bytes);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Expressions of nf_tables, as far as they decide about packets (linux/netfilter/nf_tables.h).
 
+use super::each_packet;
 use super::ruleset::{Effect, Field, Step, Test, Value};
-use polder_devices::netlink::{attributes, find, text};
+use polder_devices::netlink::{attributes, find, number16, text};
 use std::collections::HashMap;
 
 /// A part of a rule, before sets are known.
@@ -24,11 +25,33 @@ pub(super) struct Lookup {
 /// The parts of a rule, from its list of expressions.
 pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
     let mut registers = Registers::default();
-    let part = |(_, expression)| {
+    let (mut parts, mut tests) = (Vec::new(), Vec::new());
+    for (_, expression) in attributes(expressions) {
         let name = find(expression, 1).map(text).unwrap_or_default();
-        part(&name, find(expression, 2).unwrap_or_default(), &mut registers)
-    };
-    attributes(expressions).filter_map(part).collect()
+        let data = find(expression, 2).unwrap_or_default();
+        if let Some(said) = each_packet::of(&name, data) {
+            tests.extend(each_packet::is_test(&name, data).then_some(parts.len()));
+            parts.push(Part::Step(Step::Each(said)));
+        }
+        parts.extend(part(&name, data, &mut registers));
+    }
+    // A test whose packets are counted or logged is of no matter to others.
+    for at in tests.into_iter().rev() {
+        if is_harmless(&parts[at..]) {
+            parts.remove(at);
+        }
+    }
+    parts
+}
+
+/// True if the rule does nothing that a packet would notice from there on.
+fn is_harmless(parts: &[Part]) -> bool {
+    parts.iter().all(|part| match part {
+        Part::Step(Step::Do(effect)) => *effect == Effect::Nothing,
+        Part::Step(Step::Test(_) | Step::Each(_)) => true,
+        Part::Step(Step::Choose(..)) => false,
+        Part::Lookup(lookup) => !lookup.is_map,
+    })
 }
 
 /// Content of each register, by its first word.
@@ -87,6 +110,17 @@ fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
         "target" => target(&find(data, 1).map(text).unwrap_or_default()),
         // These count, log, or keep something beside the packet.
         "counter" | "log" | "notrack" | "last" | "flow_offload" | "dynset" => Step::Do(Effect::Nothing),
+        "ct" if number(2) == Some(CT_STATE) => {
+            registers.load(number(1), Field::State);
+            return None;
+        }
+        "match" => {
+            registers.0.clear();
+            Step::Test(matched(
+                &find(data, 1).map(text).unwrap_or_default(),
+                find(data, 3).unwrap_or_default(),
+            ))
+        }
         "ct" | "rt" | "numgen" | "hash" | "byteorder" => {
             // Values that are not known; which register they are put in does not matter.
             registers.0.clear();
@@ -103,6 +137,22 @@ fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
 
 fn alter(effect: &str) -> Step {
     Step::Do(Effect::Alter(effect.to_owned()))
+}
+
+/// A match of iptables: of that of states alone it is known which packets pass.
+fn matched(name: &str, info: &[u8]) -> Test {
+    let half = |at: usize| info.get(at..).and_then(number16);
+    let (states, is_inverted) = match name {
+        "state" => (info.first_chunk().map(|mask| u32::from_ne_bytes(*mask)), false),
+        // `xt_conntrack_mtinfo`: flags, inverted flags, states.
+        "conntrack" if half(146) == Some(MATCHES_STATE) => {
+            (half(150).map(u32::from), half(148).is_some_and(|flags| flags & MATCHES_STATE != 0))
+        }
+        _ => (None, false),
+    };
+    let Some(states) = states else { return Test::Other };
+    let mask = states.to_ne_bytes().map(|byte| (byte, 0)).to_vec();
+    Test::Is { value: Value { field: Field::State, mask }, any: vec![vec![0; 4]], negated: !is_inverted }
 }
 
 /// `NFT_META_*`.
@@ -127,6 +177,7 @@ fn payload(place: (u32, u32, u32)) -> Field {
         // One byte at 8 is the time to live of IPv4.
         (NETWORK_HEADER, 12, 1..=4) | (NETWORK_HEADER, 8, 2..=16) => Field::Source,
         (NETWORK_HEADER, 16, 1..=4) | (NETWORK_HEADER, 24, 1..=16) => Field::Destination,
+        (TRANSPORT_HEADER, 13, 1) => Field::TcpFlags,
         _ => Field::Other,
     }
 }
@@ -232,6 +283,10 @@ const BESIDE: [&str; 17] = [
     "HMARK",
 ];
 const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+/// `NFT_CT_STATE`; `XT_CONNTRACK_STATE`.
+const CT_STATE: u32 = 0;
+const MATCHES_STATE: u16 = 1;
 const VERDICT_REGISTER: u32 = 0;
 /// `NFT_OBJECT_SYNPROXY`.
 const OBJECT_SYNPROXY: u32 = 10;

@@ -66,6 +66,18 @@ pub const V6: Layout = Layout {
     goto: 4,
 };
 
+impl Layout {
+    /// File with the names of tables that are used.
+    pub(super) fn names(&self) -> &'static str {
+        self.names
+    }
+}
+
+/// True if a table of one family is used in this network namespace.
+pub(super) fn is_used(layout: &Layout) -> bool {
+    std::fs::read_to_string(layout.names).is_ok_and(|names| names.lines().any(|name| !name.is_empty()))
+}
+
 /// Reads the tables of one family that have been used in this network namespace.
 pub(super) fn read(layout: &Layout) -> Result<Ruleset, Errno> {
     let mut ruleset = Ruleset::default();
@@ -123,7 +135,12 @@ pub fn chains(layout: &Layout, table: &str, info: &[u8], entries: &[u8]) -> Vec<
         let begun = hooks.iter().find(|&&(_, first, _)| first == entry.offset);
         if let Some(&(hook, ..)) = begun {
             let name = hook.word().to_uppercase();
-            found.push(chain(layout, table, name, Some(Base { hook, drops: false, devices: Vec::new() })));
+            found.push(chain(
+                layout,
+                table,
+                name,
+                Some(Base { hook, priority: 0, drops: false, devices: Vec::new() }),
+            ));
         }
         if entry.name == "ERROR" {
             heads.insert(entry.end, found.len());

@@ -28,12 +28,14 @@ pub mod tc;
 #[cfg(test)]
 mod tests;
 mod touched;
+mod unannounced;
 pub mod walk;
 
 pub use notices::{Noticed, Subscription};
 pub use port::{Answer, Port, Takes, Tunnel};
 pub use precedence::{Precedence, run_first};
 pub use touched::Touched;
+pub use unannounced::Unannounced;
 
 use links::Links;
 use passage::{Passage, passages};
@@ -70,6 +72,20 @@ impl Bypassed {
     }
 }
 
+/// A rule that looks at each packet of the connections from one port to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EachPacket {
+    /// The ports.
+    pub ports: [String; 2],
+    /// Numbers of their interfaces.
+    pub interfaces: [u32; 2],
+    /// The rule.
+    pub rule: String,
+}
+
+/// Ports of which each pair is looked at.
+const MOST_PAIRED: usize = 32;
+
 /// Result of an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
@@ -78,6 +94,8 @@ pub struct Inspection {
     /// Reasons why ports where the kernel decides carry no connection: rules that look at each packet, and hooks that tell of no
     /// change.
     pub obstacles: Vec<String>,
+    /// Rules that look at each packet.
+    pub each_packet: Vec<EachPacket>,
     /// Objects that could not be read, and the reason.
     pub unread: Vec<String>,
     /// True if something was not read because it changed all the time: what was found is not all.
@@ -121,24 +139,32 @@ pub fn inspect(ports: &[Port]) -> Inspection {
         inspection.bypassed.extend(concerned.map(|(by, policy)| bypassed(port, by, policy)));
     }
     inspection.bypassed.dedup();
-    inspection.find_obstacles(ports, (&rulesets, &links));
+    inspection.find_obstacles(ports, (&chains, &links));
     inspection
 }
 
 impl Inspection {
     /// Finds what keeps ports where the kernel decides from carrying connections.
-    fn find_obstacles(&mut self, ports: &[Port], (rulesets, links): (&[Ruleset], &Links)) {
+    fn find_obstacles(&mut self, ports: &[Port], (chains, links): (&Chains<'_>, &Links)) {
         let decided = || ports.iter().filter(|port| port.answer == Answer::Decided);
         if decided().next().is_none() {
             return;
         }
-        for ruleset in rulesets {
-            self.obstacles.extend(ruleset.each_packet.iter().cloned());
-            let legacy =
-                ruleset.chains.iter().find(|chain| chain.tool != Tool::Nft && !chain.rules.is_empty());
-            let silent = |chain: &Chain| format!("{} tells of no change of its rules", chain.tool.word());
-            self.obstacles.extend(legacy.map(silent));
+        let ports = decided().collect::<Vec<_>>();
+        if chains.look_at_each_packet() {
+            match ports.len() <= MOST_PAIRED {
+                true => self.each_packet = each_packet(&ports, chains, links),
+                false => self
+                    .obstacles
+                    .push("rules look at each packet, and there are too many ports to tell which".to_owned()),
+            }
         }
+        for (layout, tool) in [(&legacy::V4, Tool::Iptables), (&legacy::V6, Tool::Ip6tables)] {
+            if legacy::is_used(layout) {
+                self.obstacles.push(format!("{} tells of no change of its rules", tool.word()));
+            }
+        }
+        self.obstacles.extend(unannounced::ipvs());
         for port in decided() {
             let filters = self.told("filters of tc", read_tc(port, links));
             self.obstacles.extend(filters.iter().map(|filter| format!("{} {}", filter.by, filter.name)));
@@ -160,6 +186,34 @@ impl Inspection {
             T::default()
         })
     }
+}
+
+/// Rules that look at each packet that goes from one of these ports to another one.
+fn each_packet(ports: &[&Port], chains: &Chains<'_>, links: &Links) -> Vec<EachPacket> {
+    let bases = chains.bases().collect::<Vec<_>>();
+    let met = |from: &Port, to: &Port| {
+        let mut passages = passage::carried([&from.interface, &to.interface], links).into_iter();
+        passages.find_map(|passage| {
+            let mut met = bases.iter().filter(|(chain, base)| passage.meets(chain.family, base));
+            met.find_map(|(chain, base)| {
+                let would = chains.walk_each(chain, &passage::established(&passage.packet, base))?;
+                let (family, table) = (chain.family.word(), &chain.table);
+                Some(match would.rule {
+                    Some((chain, handle)) => format!(
+                        "nftables chain `{family} {table} {chain}`: the rule with handle {handle} looks at {}",
+                        would.effect
+                    ),
+                    None => format!("nftables chain `{family} {table} {}` would {}", chain.name, would.effect),
+                })
+            })
+        })
+    };
+    let pairs = ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to)));
+    let found = pairs.filter_map(|(from, to)| {
+        let interfaces = [&from.interface, &to.interface].map(|name| links.index(name).unwrap_or_default());
+        Some(EachPacket { ports: [from.name.clone(), to.name.clone()], interfaces, rule: met(from, to)? })
+    });
+    found.collect()
 }
 
 fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[Passage]) -> Option<Bypassed> {

@@ -1,6 +1,5 @@
 //! Rulesets of nf_tables, from NFNETLINK messages (linux/netfilter/nf_tables.h).
 
-use super::each_packet;
 use super::expression::{DATA_VALUE, DATA_VERDICT, Lookup, Part, big, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};
 use polder_devices::netlink::{attributes, find, put, text};
@@ -13,10 +12,6 @@ pub struct Reader {
     dormant: HashSet<(Family, String)>,
     rules: Vec<(Key, u64, Vec<Part>)>,
     sets: HashMap<Key, Set>,
-    /// Chains whose rules look at each packet, with what they look at.
-    each_packet: Vec<(Key, String)>,
-    /// Sets that chains look into.
-    looked_into: Vec<(Key, String)>,
 }
 
 /// Family, table and name of a chain or set.
@@ -38,10 +33,7 @@ impl Reader {
         match kind {
             NEW_TABLE => self.table(family, rest),
             NEW_CHAIN => self.chains.extend(chain(family, rest)),
-            NEW_RULE => {
-                self.rules.extend(rule(family, rest));
-                self.look_at(family, rest);
-            }
+            NEW_RULE => self.rules.extend(rule(family, rest)),
             NEW_SET => self.set(family, rest),
             NEW_ELEMENTS => self.elements(family, rest),
             _ => {}
@@ -52,15 +44,6 @@ impl Reader {
         if big(find(body, 2)).is_some_and(|flags| flags & DORMANT != 0) {
             self.dormant.insert((family, name(body, 1)));
         }
-    }
-
-    fn look_at(&mut self, family: Family, body: &[u8]) {
-        let key = (family, name(body, 1), name(body, 2));
-        let mut sets = Vec::new();
-        if let Some(said) = each_packet::of(find(body, 4).unwrap_or_default(), &mut sets) {
-            self.each_packet.push((key.clone(), said));
-        }
-        self.looked_into.extend(sets.into_iter().map(|set| (key.clone(), set)));
     }
 
     fn set(&mut self, family: Family, body: &[u8]) {
@@ -101,19 +84,7 @@ impl Reader {
 
     /// The ruleset, once everything has been told.
     pub fn finish(self) -> Ruleset {
-        let Self { mut chains, dormant, rules, sets, each_packet, looked_into } = self;
-        let changes = looked_into.into_iter().filter(|((family, table, _), set)| {
-            let set = sets.get(&(*family, table.clone(), set.clone()));
-            set.is_none_or(|set| set.flags & (TIMEOUT | EVALUATED) != 0)
-        });
-        let changes = changes.map(|(key, set)| (key, format!("the set `{set}`, whose elements come and go")));
-        let each_packet = each_packet.into_iter().chain(changes);
-        let each_packet =
-            each_packet.filter(|((family, table, _), _)| !dormant.contains(&(*family, table.clone())));
-        let said = |((family, table, chain), said): (Key, String)| {
-            format!("nftables chain `{} {table} {chain}` looks at {said}", family.word())
-        };
-        let each_packet = each_packet.map(said).collect();
+        let Self { mut chains, dormant, rules, sets } = self;
         chains.retain(|chain| !dormant.contains(&(chain.family, chain.table.clone())));
         let mut places = HashMap::new();
         for (place, chain) in chains.iter().enumerate() {
@@ -121,19 +92,28 @@ impl Reader {
         }
         for (key, handle, parts) in rules {
             let Some(chain) = places.get(&key).and_then(|&place| chains.get_mut(place)) else { continue };
-            let step = |part| match part {
-                Part::Step(step) => step,
+            let steps = |part| match part {
+                Part::Step(step) => [None, Some(step)],
                 Part::Lookup(lookup) => {
-                    resolved(&lookup, sets.get(&(key.0, key.1.clone(), lookup.set.clone())))
+                    let set = sets.get(&(key.0, key.1.clone(), lookup.set.clone()));
+                    let changes = set.is_none_or(Set::changes_by_itself);
+                    let changes = changes
+                        .then(|| Step::Each(format!("the set `{}`, whose elements come and go", lookup.set)));
+                    [changes, Some(resolved(&lookup, set))]
                 }
             };
-            chain.rules.push(Rule { handle, steps: parts.into_iter().map(step).collect() });
+            chain.rules.push(Rule { handle, steps: parts.into_iter().flat_map(steps).flatten().collect() });
         }
-        Ruleset { chains, each_packet }
+        Ruleset { chains }
     }
 }
 
 impl Set {
+    /// True if elements come or go without a notice.
+    fn changes_by_itself(&self) -> bool {
+        self.flags & (TIMEOUT | EVALUATED) != 0
+    }
+
     /// True if its keys are single values of the field, and nothing else.
     fn fits(&self, value: &Value) -> bool {
         let is_field = value.field.bytes().is_some_and(|bytes| bytes == self.key_bytes as usize);
@@ -168,8 +148,9 @@ fn chain(family: Family, body: &[u8]) -> Option<Chain> {
             }
         }
         devices.dedup();
-        let hook = Hook::of(family, big(find(hook, 1))?)?;
-        Some(Base { hook, drops: big(find(body, 5)) == Some(0), devices })
+        let (hook_body, hook) = (hook, Hook::of(family, big(find(hook, 1))?)?);
+        let priority = big(find(hook_body, 2)).unwrap_or(0).cast_signed();
+        Some(Base { hook, priority, drops: big(find(body, 5)) == Some(0), devices })
     });
     Some(Chain {
         tool: Tool::Nft,

@@ -64,6 +64,40 @@ pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
     passages
 }
 
+/// Hooks that carried packets would pass from one interface to another, and what is known of them there.
+pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<Passage> {
+    let [from, to] = interfaces.map(|name| links.and_vlans(name));
+    let mut passages = Vec::new();
+    for (families, version) in [(&IPV4, NFPROTO_IPV4), (&IPV6, NFPROTO_IPV6)] {
+        // Data and acknowledgements: no SYN, FIN or RST.
+        let flags =
+            (0..0x100).filter(|flags| flags & 0x07 == 0).map(|flags: u16| flags.to_le_bytes()[..1].to_vec());
+        let packet = Packet::default()
+            .with(Field::Version, vec![vec![version]])
+            .with(Field::Protocol, vec![vec![6], vec![17], vec![136]])
+            .with(Field::TcpFlags, flags.collect());
+        let route = Route { links, families, packet };
+        passages.push(route.at(Hook::Prerouting, (&from, &[])));
+        passages.push(route.at(Hook::Forward, (&from, &to)));
+        passages.push(route.at(Hook::Postrouting, (&from, &to)));
+        let route = Route { families: &DEVICE, ..route };
+        passages.push(route.at(Hook::Ingress, (&from, &[])));
+        passages.push(route.at(Hook::Egress, (&[], &to)));
+    }
+    passages
+}
+
+/// A packet of an established connection, at a chain that is called once that is known.
+pub(super) fn established(packet: &Packet, base: &Base) -> Packet {
+    let is_before = base.hook == Hook::Ingress || base.hook == Hook::Prerouting && base.priority <= TRACKING;
+    let packet = packet.clone();
+    if is_before { packet } else { packet.with(Field::State, vec![ESTABLISHED.to_ne_bytes().to_vec()]) }
+}
+
+/// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h; `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
+const TRACKING: i32 = -200;
+const ESTABLISHED: u32 = 2;
+
 /// Packets of tunnels, from and to this machine.
 fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> {
     let mut passages = Vec::new();

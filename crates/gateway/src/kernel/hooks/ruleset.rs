@@ -114,8 +114,6 @@ impl Hook {
 pub struct Ruleset {
     /// All chains.
     pub chains: Vec<Chain>,
-    /// Chains with rules that look at each packet of a connection, each with what they look at.
-    pub each_packet: Vec<String>,
 }
 
 /// A chain.
@@ -162,6 +160,8 @@ impl Tool {
 pub struct Base {
     /// The hook.
     pub hook: Hook,
+    /// Its place among the chains of the hook: lower ones are called first.
+    pub priority: i32,
     /// True if the policy of the chain is drop.
     pub drops: bool,
     /// The interfaces of a chain that is bound to some; a trailing `*` stands for any end.
@@ -186,6 +186,8 @@ pub enum Step {
     Do(Effect),
     /// A verdict by the value of a field.
     Choose(Value, Vec<(Vec<u8>, Effect)>),
+    /// What follows may be another thing for each packet of a connection, by this.
+    Each(String),
 }
 
 /// Condition of a rule.
@@ -236,6 +238,10 @@ pub enum Field {
     Source,
     /// Its destination address.
     Destination,
+    /// State of its connection (`NF_CT_STATE_BIT`).
+    State,
+    /// Flags of TCP.
+    TcpFlags,
     /// Any other.
     Other,
 }
@@ -245,8 +251,8 @@ impl Field {
     pub fn bytes(self) -> Option<usize> {
         match self {
             Self::InName | Self::OutName | Self::InBridge | Self::OutBridge => Some(NAME_BYTES),
-            Self::InIndex | Self::OutIndex => Some(4),
-            Self::Version | Self::Protocol => Some(1),
+            Self::InIndex | Self::OutIndex | Self::State => Some(4),
+            Self::Version | Self::Protocol | Self::TcpFlags => Some(1),
             Self::Source | Self::Destination | Self::Other => None,
         }
     }

@@ -3,7 +3,7 @@
 //! A test of a field that is known passes or not; any other may do either. What a rule does counts if it may
 //! be reached, and the walk ends early only where it must.
 
-use super::ruleset::{Chain, Effect, Family, Field, Rule, Ruleset, Step, Test, Tool, Value};
+use super::ruleset::{Base, Chain, Effect, Family, Field, Rule, Ruleset, Step, Test, Tool, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -79,9 +79,31 @@ impl<'a> Chains<'a> {
         Self(chains.map(named).collect())
     }
 
+    /// The chains that hooks call.
+    pub fn bases(&self) -> impl Iterator<Item = (&'a Chain, &'a Base)> {
+        self.0.values().filter_map(|chain| Some((*chain, chain.base.as_ref()?)))
+    }
+
+    /// True if a rule of any chain looks at each packet.
+    pub fn look_at_each_packet(&self) -> bool {
+        let mut steps = self.0.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.steps);
+        steps.any(|step| matches!(step, Step::Each(_)))
+    }
+
+    /// The first rule of a base chain that may do other things to each packet of a connection which are all like `packet`.
+    pub fn walk_each(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
+        let looks_for = Wanted::Each;
+        let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
+        match walk.chain(&chain.name, DEPTH) {
+            Outcome::Would(would) => Some(would),
+            Outcome::Ends | Outcome::Falls => None,
+        }
+    }
+
     /// The first thing that a base chain would do to `packet`, if it may do anything.
     pub fn walk(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
-        let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new() };
+        let looks_for = Wanted::Effect;
+        let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
         match walk.chain(&chain.name, DEPTH) {
             Outcome::Would(would) => Some(would),
             Outcome::Ends => None,
@@ -117,6 +139,16 @@ struct Walk<'a, 'c> {
     packet: &'c Packet,
     of: &'a Chain,
     known: HashMap<&'a str, Outcome>,
+    looks_for: Wanted,
+}
+
+/// Rules that end a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Those with an effect.
+    Effect,
+    /// Those that may do another thing to each packet.
+    Each,
 }
 
 impl<'a> Walk<'a, '_> {
@@ -159,6 +191,8 @@ impl<'a> Walk<'a, '_> {
                 },
                 Step::Do(effect) => self.effect(effect, sure, (chain, rule), depth),
                 Step::Choose(value, elements) => self.choose((value, elements), sure, (chain, rule), depth),
+                Step::Each(said) if self.looks_for == Wanted::Each => would(chain, rule, said),
+                Step::Each(_) => Next::Step,
             };
             match next {
                 Next::Step => {}
@@ -205,14 +239,12 @@ impl<'a> Walk<'a, '_> {
         (chain, rule): (&'a Chain, &'a Rule),
         depth: usize,
     ) -> Next {
-        let would = |effect: &str| {
-            let rule = Some((chain.name.clone(), rule.handle));
-            Next::Leave(Outcome::Would(Would { effect: effect.to_owned(), rule }))
-        };
         match effect {
             Effect::Nothing => Next::Step,
-            Effect::Drop => would(DROP),
-            Effect::Alter(effect) => would(effect),
+            // One rule more may be seen than is reached.
+            Effect::Drop | Effect::Alter(_) if self.looks_for == Wanted::Each => Next::Step,
+            Effect::Drop => would(chain, rule, DROP),
+            Effect::Alter(effect) => would(chain, rule, effect),
             Effect::Accept if sure => Next::Leave(Outcome::Ends),
             Effect::Return if sure => Next::Leave(Outcome::Falls),
             Effect::Accept | Effect::Return => Next::Rule,
@@ -224,6 +256,12 @@ impl<'a> Walk<'a, '_> {
             },
         }
     }
+}
+
+/// The rule ends the walk.
+fn would(chain: &Chain, rule: &Rule, effect: &str) -> Next {
+    let rule = Some((chain.name.clone(), rule.handle));
+    Next::Leave(Outcome::Would(Would { effect: effect.to_owned(), rule }))
 }
 
 /// In words that follow "would".

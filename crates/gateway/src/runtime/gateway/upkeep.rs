@@ -2,10 +2,10 @@
 
 use super::start::{RETRY_PORT, bind_static, retry_after};
 use super::{Gateway, PortState};
+use crate::config::model::Decide;
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
-use crate::runtime::connections::Following;
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::show::all_drops;
@@ -219,10 +219,8 @@ impl Gateway {
 
     /// Follows the kernel's connections once a port may carry some.
     fn follow_connections(&mut self) {
-        let Some(table) = self.devices.connections().filter(|_| self.connections.is_none()) else { return };
-        match Following::start(&self.threads, self.clock, table) {
-            Ok(following) => self.connections = Some(following),
-            Err(error) => tracing::error!("no connection is carried: {error:#}"),
+        if let Some(table) = self.devices.connections() {
+            self.connections.follow(&self.threads, self.clock, table);
         }
     }
 
@@ -231,13 +229,25 @@ impl Gateway {
         let Some(table) = self.devices.connections() else {
             return Err("the kernel decides about no port's packets (`decide`)".to_owned());
         };
-        if self.connections.is_none() {
+        if !self.connections.is_followed() {
             return Err("the kernel's connections cannot be followed; the log says why".to_owned());
         }
-        match self.hooks.obstacles().as_slice() {
-            [] => Ok(table),
-            obstacles => Err(obstacles.join("; ")),
+        let mut obstacles = self.hooks.obstacles();
+        obstacles.extend(self.looked_at());
+        if obstacles.is_empty() { Ok(table) } else { Err(obstacles.join("; ")) }
+    }
+
+    /// Rules that look at each packet, if there is one from each port to each other one.
+    fn looked_at(&self) -> Vec<String> {
+        let deciding = self.configuration.ports.iter().filter(|port| port.decide == Decide::Kernel).count();
+        let mut rules = self.hooks.each_packet();
+        rules.retain(|rule| rule.ports[0] != rule.ports[1]);
+        if rules.len() < deciding * deciding.saturating_sub(1) {
+            return Vec::new();
         }
+        rules.sort_by(|one, other| one.rule.cmp(&other.rule));
+        rules.dedup_by(|one, other| one.rule == other.rule);
+        rules.into_iter().map(|rule| rule.rule).collect()
     }
 
     /// Stops ports with their tunnels while a packet hook is there, if the file says so.

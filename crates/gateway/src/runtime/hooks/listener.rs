@@ -6,7 +6,7 @@
 use super::watch::Shared;
 use super::yields::Words;
 use crate::clock::monotonic;
-use crate::kernel::hooks::{Noticed, Precedence, Subscription, Touched, run_first};
+use crate::kernel::hooks::{Noticed, Precedence, Subscription, Touched, Unannounced, run_first};
 use polder_devices::skb::connections::{ConnectionTable, HEARTBEAT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 const NEVER: u64 = 0;
 /// Nanoseconds between looks at a table without connections.
 const IDLE: u32 = 500_000_000;
+/// Nanoseconds between looks for hooks of which the kernel tells nobody.
+const SILENT: u32 = 40_000_000;
 
 /// Listens until the watch is over.
 pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
@@ -45,7 +47,8 @@ pub(super) fn listen(shared: &Shared, mut subscription: Subscription) {
             if !noticed.changes_evidence() {
                 subscription.touched().iter().for_each(|touched| touch(connections, *touched));
             }
-            connections.beat(if shared.yields.is_clear() && !is_deaf { before } else { NEVER });
+            let is_sure = shared.yields.is_clear() && shared.yields.has_looked(before) && !is_deaf;
+            connections.beat(if is_sure { before } else { NEVER });
         }
         if noticed.any {
             shared.wake();
@@ -73,6 +76,35 @@ fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut 
         Err(error) => {
             tracing::error!(%error, "the kernel tells nothing of links and neighbours, so no connection is carried");
             true
+        }
+    }
+}
+
+/// Looks for hooks of which the kernel tells nobody, until the watch is over: nothing is carried unless that was done just now.
+pub(super) fn look_for_silent(shared: &Shared) {
+    let mut unannounced = Unannounced::default();
+    loop {
+        let words = shared.yields.words();
+        let connections = words.connections.as_ref();
+        let now = monotonic();
+        if connections.is_some() {
+            if unannounced.has_changed(&words.interfaces) {
+                let hook = Noticed { any: true, hook: true, ..Noticed::default() };
+                shared.yields.notice(hook, &mut Arc::clone(&words));
+                shared.wake();
+            }
+            shared.yields.look(now);
+        }
+        let nanos = match connections {
+            Some(connections) if connections.has_entries() => SILENT,
+            Some(_) | None => IDLE,
+        };
+        let pause = Timespec { tv_sec: 0, tv_nsec: nanos.into() };
+        let mut files = [PollFd::new(&shared.end, PollFlags::IN)];
+        // An interrupted wait ends early.
+        let _: Result<usize, rustix::io::Errno> = poll(&mut files, Some(&pause));
+        if !files[0].revents().is_empty() {
+            return;
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::announce;
 use super::answers::{Answers, answer, appeared, concerns, event};
 use super::hold::Hold;
-use super::listener::listen;
+use super::listener::{listen, look_for_silent};
 use super::yields::{Words, YieldingPort, Yields};
 use crate::clock::Clock;
 use crate::events::EventKind;
-use crate::kernel::hooks::{self, Answer, Bypassed, Inspection, Noticed, Port, Subscription};
+use crate::kernel::hooks::{self, Answer, Bypassed, EachPacket, Inspection, Noticed, Port, Subscription};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::YieldCause;
@@ -45,6 +45,7 @@ struct Running {
     threads: Threads,
     thread: Option<Thread<()>>,
     listener: Option<Thread<()>>,
+    silent: Option<Thread<()>>,
     ports: Vec<Port>,
     /// Time at which a lost thread may be replaced.
     not_before: Nanos,
@@ -256,6 +257,11 @@ impl Watch {
         self.state().map(|state| state.known.obstacles.clone()).unwrap_or_default()
     }
 
+    /// Rules that look at each packet from one port to another one.
+    pub(in crate::runtime) fn each_packet(&self) -> Vec<EachPacket> {
+        self.state().map(|state| state.known.each_packet.clone()).unwrap_or_default()
+    }
+
     /// Yields of `port`.
     pub(in crate::runtime) fn yielding(&self, port: &str, now: Nanos) -> Yielding {
         let Some(state) = self.state() else { return Yielding::default() };
@@ -274,6 +280,11 @@ impl Watch {
         let at = |port: &Port| state.passed_by(port).map(|bypassed| bypassed.text()).collect::<Vec<_>>();
         let found = state.ports.iter().map(|port| (port, at(port))).filter(|(_, hooks)| !hooks.is_empty());
         found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
+    }
+
+    /// Yields of all ports so far, as far as that is known.
+    pub(in crate::runtime) fn yields(&self) -> u64 {
+        self.state().map_or(0, |state| state.holds.values().map(|hold| hold.times).sum())
     }
 
     /// Ports whose packets are to be dropped, because a hook has appeared; `None` while that is not known.
@@ -335,8 +346,11 @@ impl Running {
         };
         let watched = Arc::clone(&shared);
         let thread = threads.spawn("kernel-hooks", Loss::Repaired, move || watch(&watched))?;
+        let looks = Arc::clone(&shared);
+        let silent = threads.spawn("kernel-silent", Loss::Repaired, move || look_for_silent(&looks))?;
         let threads = threads.clone();
-        Ok(Self { shared, threads, thread: Some(thread), listener, ports, not_before: Nanos(0) })
+        let (thread, silent) = (Some(thread), Some(silent));
+        Ok(Self { shared, threads, thread, listener, silent, ports, not_before: Nanos(0) })
     }
 
     /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
@@ -353,7 +367,7 @@ impl Running {
     }
 
     fn is_lost(&self) -> bool {
-        let threads = [&self.thread, &self.listener];
+        let threads = [&self.thread, &self.listener, &self.silent];
         threads.into_iter().flatten().any(|thread| thread.status().is_lost())
     }
 }
@@ -362,7 +376,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         raise(&self.shared.end);
         // A thread that was lost is in the log.
-        for thread in [self.thread.take(), self.listener.take()].into_iter().flatten() {
+        for thread in [self.thread.take(), self.listener.take(), self.silent.take()].into_iter().flatten() {
             let _: Option<()> = thread.join();
         }
     }
@@ -409,6 +423,10 @@ fn look(shared: &Shared) -> Option<Nanos> {
     }
     if found.is_interrupted {
         return Some(Nanos(0));
+    }
+    if let Some(connections) = &shared.yields.words().connections {
+        let pairs = found.each_packet.iter().map(|rule| rule.interfaces).collect::<Vec<_>>();
+        connections.set_looked_at(&pairs);
     }
     shared.yields.set_clear(hooks_heard, found.obstacles.is_empty());
     let mut unread = found.unread.iter().filter(|text| !state.known.unread.contains(text));
@@ -466,6 +484,11 @@ impl State {
         }
         for obstacle in found.obstacles.iter().filter(|text| !self.known.obstacles.contains(text)) {
             tracing::warn!("the kernel has all connections: {obstacle}");
+        }
+        for EachPacket { ports: [from, to], rule, .. } in
+            found.each_packet.iter().filter(|rule| !self.known.each_packet.contains(rule))
+        {
+            tracing::warn!("the kernel has the connections from {from} to {to}: {rule}");
         }
         for bypassed in gone {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());
