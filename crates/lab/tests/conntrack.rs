@@ -4,7 +4,7 @@
 
 use polder::kernel::conntrack::message::{Record, Tuple, Update, events, update};
 use polder::kernel::conntrack::socket::{BUFFER_BYTES, Reading, Socket};
-use polder::kernel::conntrack::{Change, Connection, Connections, Event, Limits, settings};
+use polder::kernel::conntrack::{self, AllEvents, Change, Connection, Connections, Event, Limits, settings};
 use polder_datapath::units::Nanos;
 use polder_devices::netlink::{Client, attributes, find};
 use polder_testbed::clock;
@@ -98,7 +98,7 @@ struct Reader {
 impl Reader {
     fn start(net: &Net) -> Self {
         let socket = net.router.inside(|| {
-            settings::set_events(1).unwrap();
+            std::fs::write("/proc/sys/net/netfilter/nf_conntrack_events", "1").unwrap();
             Socket::open(BUFFER_BYTES).unwrap()
         });
         let socket = socket.unwrap();
@@ -344,16 +344,36 @@ fn events_that_do_not_fit_are_lost_loudly_and_a_dump_has_the_rest() {
     assert!(dumped >= 200, "{dumped}");
 }
 
+/// The setting has its old value again after an orderly end, and after that of a process that left no time for it.
 #[test]
 fn the_setting_of_events_is_the_namespaces() {
     if !can_run("the_setting_of_events_is_the_namespaces") {
         return;
     }
     let net = Net::new();
-    let inside = |value| net.router.inside(|| settings::set_events(value).unwrap()).unwrap();
-    let before = inside(1);
-    assert_eq!(net.router.inside(|| settings::events().unwrap()).unwrap(), 1);
-    assert_eq!((inside(before), inside(before)), (1, before));
+    let check = || {
+        let before = settings::events().unwrap();
+        assert_ne!(before, 1);
+        let mut events = AllEvents::open(false).unwrap();
+        events.want().unwrap();
+        assert_eq!(settings::events().unwrap(), 1);
+        // Another gateway beside it leaves it to this one.
+        let mut other = AllEvents::open(false).unwrap();
+        other.want().unwrap();
+        other.end().unwrap();
+        assert!(!conntrack::restore_left().unwrap());
+        assert_eq!(settings::events().unwrap(), 1);
+        events.end().unwrap();
+        assert_eq!(settings::events().unwrap(), before);
+        assert!(!conntrack::restore_left().unwrap());
+        let mut killed = AllEvents::open(false).unwrap();
+        killed.want().unwrap();
+        drop(killed);
+        assert_eq!(settings::events().unwrap(), 1);
+        assert!(conntrack::restore_left().unwrap());
+        assert_eq!(settings::events().unwrap(), before);
+    };
+    net.router.inside(check).unwrap();
     set(&net.router, "netfilter/nf_conntrack_tcp_timeout_established", "777");
     assert_eq!(net.router.inside(|| settings::timeouts().established).unwrap(), 777);
 }

@@ -7,7 +7,7 @@ use crate::control::client::{Client, DIRECTORY};
 use crate::control::{Answer, Ask};
 use crate::device;
 use crate::show::{View, What};
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use polder_devices::pci::Address;
 use polder_devices::pci::vfio::{self, Released, VfioError};
 use std::path::PathBuf;
@@ -40,7 +40,11 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
         }
         released += 1;
     }
-    if released == 0 {
+    let has_restored = crate::kernel::conntrack::restore_left()
+        .context("cannot restore net.netfilter.nf_conntrack_events")?;
+    if has_restored {
+        screen.write("net.netfilter.nf_conntrack_events: its old value again\n")?;
+    } else if released == 0 {
         screen.write("no interface was left closed\n")?;
     }
     Ok(())

@@ -13,7 +13,7 @@
 //! each connection whose timer ends.
 
 use crate::clock::Clock;
-use crate::kernel::conntrack::{self, Change, Connections, Limits, Reading, Socket};
+use crate::kernel::conntrack::{self, AllEvents, Change, Connections, Limits, Reading, Socket};
 use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
@@ -34,9 +34,48 @@ const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(10);
 /// Shortest time between two looks that events cause.
 const PAUSE: Nanos = Nanos::from_millis(50);
 
+/// The kernel's connections, followed once a port may carry some.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    events: Option<AllEvents>,
+    following: Option<Following>,
+}
+
+impl Followed {
+    /// Connections that are followed by that setting of the kernel's.
+    pub(super) fn by(events: Option<AllEvents>) -> Self {
+        Self { events, following: None }
+    }
+
+    pub(super) fn is_followed(&self) -> bool {
+        self.following.is_some()
+    }
+
+    /// Follows them for the table, unless they are followed already. What fails is in the log.
+    pub(super) fn follow(&mut self, threads: &Threads, clock: Clock, table: Arc<ConnectionTable>) {
+        if self.is_followed() {
+            return;
+        }
+        if let Some(Err(error)) = self.events.as_mut().map(AllEvents::want) {
+            tracing::error!("the kernel does not tell of all connections: {error}");
+        }
+        match Following::start(threads, clock, table) {
+            Ok(following) => self.following = Some(following),
+            Err(error) => tracing::error!("no connection is carried: {error:#}"),
+        }
+    }
+
+    /// Gives the setting its old value again.
+    pub(super) fn restore(&mut self) {
+        if let Some(Err(error)) = self.events.take().map(AllEvents::end) {
+            tracing::warn!("net.netfilter.nf_conntrack_events stays 1: {error}");
+        }
+    }
+}
+
 /// The running thread; it ends with this.
 #[derive(Debug)]
-pub(super) struct Following {
+struct Following {
     end: Arc<OwnedFd>,
     _thread: Thread<()>,
 }
@@ -46,7 +85,7 @@ impl Following {
     ///
     /// # Errors
     /// If the kernel tracks no connections, or no thread can be started.
-    pub(super) fn start(threads: &Threads, clock: Clock, table: Arc<ConnectionTable>) -> Result<Self> {
+    fn start(threads: &Threads, clock: Clock, table: Arc<ConnectionTable>) -> Result<Self> {
         let socket = Socket::open(BUFFER_BYTES).context("the kernel's connections cannot be followed")?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let limits = Limits { timeouts: conntrack::timeouts(), ..Limits::new(table.most() as usize) };
@@ -288,7 +327,7 @@ fn wait([end, table]: [&OwnedFd; 2], socket: &Socket, time: Option<Nanos>) -> Op
     (!is_over).then_some(has_events)
 }
 
-/// The connection as the table has it; `None` for one whose packets are not rewritten by programs.
+/// The connection as the table has it; `None` for another protocol than TCP and UDP.
 fn carried(connection: &conntrack::Connection) -> Option<Connection> {
     let tuple = |tuple: &conntrack::Tuple| {
         let transport = match i32::from(tuple.protocol) {
@@ -304,11 +343,11 @@ fn carried(connection: &conntrack::Connection) -> Option<Connection> {
             transport,
         })
     };
-    let connection = Connection {
+    Some(Connection {
         original: tuple(&connection.original)?,
         reply: tuple(&connection.reply)?,
         window_shifts: connection.window_scales,
         number: connection.id.slot,
-    };
-    (connection.original.source.is_ipv4() || !connection.is_translated()).then_some(connection)
+        consents: false,
+    })
 }

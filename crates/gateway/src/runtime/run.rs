@@ -14,9 +14,10 @@
 
 use super::announce::{announce, farewell};
 use super::confirmation::{Back, Pending};
+use super::connections::Followed;
 use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener};
-use super::hooks::{self, Watch};
+use super::hooks::{self, Watch, decision};
 use super::links::wait_for_links;
 use super::manager::{Manager, NotifyState};
 use super::metrics;
@@ -28,14 +29,14 @@ use super::silence;
 use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
 use crate::clock::Clock;
 use crate::config;
-use crate::config::model::{Configuration, Decide, Role, Sandbox};
+use crate::config::model::{Configuration, Decide, Port, Role, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::device;
 use crate::events::EventKind;
-use crate::kernel::conntrack::settings;
-use crate::kernel::hooks::{Inspection, Port};
+use crate::kernel::conntrack::{self, AllEvents};
+use crate::kernel::hooks::{self as kernel_hooks, Inspection};
 use crate::metrics::listen::Bound;
 use crate::metrics::server::Server as MetricsServer;
 use crate::sandbox;
@@ -133,7 +134,7 @@ struct Prepared {
     claimed: Claimed,
     /// Socket of the metrics, if they are wanted.
     metrics: Option<Bound>,
-    ports: Vec<Port>,
+    ports: Vec<kernel_hooks::Port>,
     /// Packet hooks of the kernel that the ports bypass.
     found: Inspection,
     /// Last words of the last gateway.
@@ -146,6 +147,8 @@ struct Prepared {
     inheritance: Option<Arc<Inheritance>>,
     /// Counters of failed redirects, which take a right that no thread keeps.
     failed: Result<FailedRedirects, TraceError>,
+    /// The setting of events of connections, if they may be followed.
+    events: Option<AllEvents>,
 }
 
 /// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
@@ -181,6 +184,10 @@ fn prepare(
             (inheritance.claimed(&configuration.gateway.control)?, inheritance.metrics())
         }
     };
+    decision::settle(&mut configuration);
+    if let Some(hook) = &configuration.decided {
+        tracing::info!("the kernel decides about the router's packets: {hook}");
+    }
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
     silence::admit(&configuration, yes)?;
@@ -192,7 +199,7 @@ fn prepare(
     // It looks at other processes, which a confined one cannot.
     af_xdp::forget_gone_offloads();
     let failed = FailedRedirects::new();
-    tell_of_connections(&configuration);
+    let events = events_of_connections(&configuration, inheritance.is_some());
     confine(&configuration, &path);
     Ok(Prepared {
         begun,
@@ -208,25 +215,30 @@ fn prepare(
         closed,
         inheritance: inheritance.map(Arc::new),
         failed,
+        events,
     })
 }
 
-/// Has the kernel tell of all changes of its connections, where ports carry some: by default it tells of those alone that began
-/// while somebody listened.
-fn tell_of_connections(configuration: &Configuration) {
-    let mut ports = configuration.ports.iter();
-    if !ports.any(|port| port.role == Role::Router && port.decide == Decide::Kernel) {
-        return;
+/// The setting by which the kernel tells of all its connections, where ports carry some or may do so later.
+fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option<AllEvents> {
+    let may_carry = |port: &Port| port.role == Role::Router && port.decide != Decide::Router;
+    if !configuration.ports.iter().any(may_carry) {
+        if let Err(error) = conntrack::restore_left() {
+            tracing::warn!(
+                "net.netfilter.nf_conntrack_events keeps the value that a killed gateway has set: {error}"
+            );
+        }
+        return None;
     }
-    match settings::set_events(ALL_CONNECTIONS) {
-        Ok(before) if before == ALL_CONNECTIONS => {}
-        Ok(before) => tracing::info!("net.netfilter.nf_conntrack_events is 1 now; it was {before}"),
-        Err(error) => tracing::warn!("no connection is carried: {error}"),
+    match AllEvents::open(goes_on) {
+        Ok(events) => Some(events),
+        Err(error) if configuration.ports.iter().any(|port| port.decide == Decide::Kernel) => {
+            tracing::warn!("no connection is carried: {error}");
+            None
+        }
+        Err(_) => None,
     }
 }
-
-/// `nf_conntrack_events`: events of all connections.
-const ALL_CONNECTIONS: u8 = 1;
 
 /// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
 fn close_sockets(threads: &Threads) -> Result<()> {
@@ -250,13 +262,14 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         closed,
         inheritance,
         failed,
+        events,
     } = prepared;
     let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
     let started = begin(configuration, threads, (open, inheritance.as_ref()))?;
     let Some((mut gateway, taken)) = started else { return Ok(()) };
     gateway.before = before;
-    gateway.trace_redirects(failed);
+    take_rights(&mut gateway, failed, events);
     gateway.hooks = Watch::start(threads, gateway.clock, ports, found)
         .context("cannot start the threads that watch the kernel's hooks")?;
     gateway.tell_hooks();
@@ -290,14 +303,23 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         Err(lost) => Err(lost),
     };
     if giver.successor().is_none() {
-        manager.tell(&[NotifyState::Stopping]);
-        note_end(&gateway);
+        note_end(&gateway, manager);
     }
     // The socket's thread has the gateway too; it goes first.
     drop((server, metrics));
     // So do captures, which end with what they have.
     drop(service);
     stop(&gateway, &control, ended, confirm)
+}
+
+/// Hands over what takes rights that no thread keeps.
+fn take_rights(
+    gateway: &mut Gateway,
+    failed: Result<FailedRedirects, TraceError>,
+    events: Option<AllEvents>,
+) {
+    gateway.trace_redirects(failed);
+    gateway.connections = Followed::by(events);
 }
 
 /// Starts a gateway, or goes on with one and says how; `None` for a dry run.
@@ -363,9 +385,11 @@ fn stop(
 /// End of a gateway that was started for a time.
 const NOT_CONFIRMED: &str = "the gateway was not confirmed";
 
-/// Takes note of an orderly end.
-fn note_end(gateway: &Mutex<Gateway>) {
-    let gateway = lock(gateway);
+/// Tells of an orderly end, and gives the kernel its setting back.
+fn note_end(gateway: &Mutex<Gateway>, manager: Manager) {
+    manager.tell(&[NotifyState::Stopping]);
+    let mut gateway = lock(gateway);
+    gateway.connections.restore();
     let name = gateway.configuration.gateway.name.clone();
     gateway.events.note_silently(EventKind::Stopping { gateway: name });
 }

@@ -32,16 +32,12 @@ pub fn events() -> Result<u8, SettingError> {
     text.trim().parse().map_err(|_| SettingError::Value(text.trim().to_owned()))
 }
 
-/// Sets `nf_conntrack_events`, and returns the value that it had. Connections that began before keep theirs.
+/// Opens `nf_conntrack_events` for writing. Connections that began before a change keep their value.
 ///
 /// # Errors
-/// If the kernel has no such setting, or it cannot be read or written.
-pub fn set_events(value: u8) -> Result<u8, SettingError> {
-    let before = events()?;
-    if before != value {
-        fs::write(Path::new(FOLDER).join(EVENTS), value.to_string()).map_err(refusal)?;
-    }
-    Ok(before)
+/// If the kernel has no such setting, or it cannot be written.
+pub(super) fn open_events() -> Result<fs::File, SettingError> {
+    fs::File::options().write(true).open(Path::new(FOLDER).join(EVENTS)).map_err(refusal)
 }
 
 /// Reads the timeouts; the kernel's defaults where one cannot be read.

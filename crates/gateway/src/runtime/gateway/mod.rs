@@ -29,7 +29,7 @@ pub use share::{Share, meshes, share};
 use self::fast_path::FlowUpkeep;
 use self::punts::PuntWatch;
 use super::accounts::Accounts;
-use super::connections::Following;
+use super::connections::Followed;
 use super::devices::Devices;
 use super::events::EventWatch;
 use super::history::DropHistory;
@@ -169,7 +169,7 @@ pub struct Gateway {
     flows: FlowUpkeep,
     punts: PuntWatch,
     /// Follows the kernel's connections, once a port may carry some.
-    connections: Option<Following>,
+    pub(in crate::runtime) connections: Followed,
 }
 
 impl Gateway {

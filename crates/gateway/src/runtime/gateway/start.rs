@@ -167,7 +167,7 @@ impl Gateway {
             is_left: false,
             flows: FlowUpkeep::from_version(version),
             punts: PuntWatch::default(),
-            connections: None,
+            connections: super::Followed::default(),
             added: AddedPorts::new(),
             configuration,
         };
