@@ -47,6 +47,10 @@ pub struct Configuration {
     pub filters: Vec<Filter>,
     /// Routes, where ports have the role of a router.
     pub router: Router,
+    /// Packet hook because of which the kernel decides about the router's packets where the file leaves it open; none where
+    /// the router does.
+    #[serde(skip)]
+    pub decided: Option<String>,
     #[serde(skip)]
     pub(super) places: Places,
 }
@@ -152,8 +156,10 @@ choices! {
 choices! {
     /// Authority over the packets of a router's port: where they go, and whether they go at all.
     pub enum Decide {
-        /// Polder's router, by the kernel's routes and neighbours.
+        /// The kernel where packets of the router would go round its packet hooks, else the router.
         #[default]
+        Auto = "auto",
+        /// Polder's router, by the kernel's routes and neighbours.
         Router = "router",
         /// The kernel, with its firewall and NAT: Polder carries connections that it has seen the kernel forward.
         Kernel = "kernel",

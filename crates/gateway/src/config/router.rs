@@ -2,7 +2,7 @@
 
 use super::filters::{NETWORK, Network};
 use super::keys::Access;
-use super::keys::Reload::Live;
+use super::keys::Reload::{Live, Restart};
 use super::names::Reference;
 use super::notation::{Choice, Given, Integer, Shape, Text, WordOr, list, number_or, tables, text};
 use super::section::{Refusal, printable, wrong_type};
@@ -19,6 +19,7 @@ const TABLE: WordOr<u32, u32> = WordOr {
     from: |table| table,
     number_of: |table| Some(*table),
 };
+const CONNECTIONS: &str = "the table of connections is made once";
 const NO_TABLE: &str = "name a table, or leave `tables` out";
 const ROUTER: Text<IpAddr> = text("IPv4 or IPv6 address", "of the network's family", router);
 /// An address with the length of its network's prefix.
@@ -37,6 +38,8 @@ section! {
         tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("those that the kernel's rules lead all packets to");
         /// Time for which the routes of a routing daemon that has ended are kept; withdrawals take effect 0.2 s later. `"never"` is off.
         hold_seconds: Option<u16> = None, number_or(&[("never", None)], 1..=3600, "seconds") => Live;
+        /// Connections that ports carry at most, where the kernel decides; see [the kernel decides](ports.md#the-kernel-decides).
+        connections: u32 = 65_536, Integer(16..=1 << 20, "") => Restart(CONNECTIONS);
         /// Routes of the file.
         route @ Access::elsewhere(|router: &Self, all| tables(&router.route, all), || Shape::Table("list of tables")) => Live, usual("none");
     }

@@ -32,7 +32,7 @@ impl Driver for Interface<'_> {
                 // What the kernel refuses may not be seen before it is asked for.
                 Err(error)
                     if port.mode == Mode::Auto
-                        && port.decide == Decide::Router
+                        && port.decide != Decide::Kernel
                         && skb::is_unavailable(&error) =>
                 {
                     why = Some(format!("mode \"skb\" was refused: {error:#}"));

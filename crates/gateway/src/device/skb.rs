@@ -55,14 +55,18 @@ impl Spares {
     }
 
     /// The same for `port`, which gets one if the kernel decides about its packets.
-    fn connections_of(&self, port: &Port) -> Result<Option<Arc<ConnectionTable>>> {
+    fn connections_of(
+        &self,
+        port: &Port,
+        configuration: &Configuration,
+    ) -> Result<Option<Arc<ConnectionTable>>> {
         if port.decide != Decide::Kernel || port.role != Role::Router {
             return Ok(None);
         }
         let mut table = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         if table.is_none() {
-            let new =
-                ConnectionTable::new(MOST_CONNECTIONS).context("cannot make the table of connections")?;
+            let most = configuration.router.connections;
+            let new = ConnectionTable::new(most).context("cannot make the table of connections")?;
             *table = Some(Arc::new(new));
         }
         Ok(table.clone())
@@ -81,7 +85,8 @@ pub(super) fn open(
     spares: Option<&Spares>,
 ) -> Result<OpenPort> {
     let mut options = options(interface, port, configuration);
-    options.connections = spares.map(|spares| spares.connections_of(port)).transpose()?.flatten();
+    options.connections =
+        spares.map(|spares| spares.connections_of(port, configuration)).transpose()?.flatten();
     let spare = spares.and_then(|spares| spares.spare().ready.take());
     let opened = skb::open(&options, region, spare).map_err(plain)?;
     if let Some(spares) = spares {
@@ -98,7 +103,8 @@ pub(super) fn adopt(
     (parts, spares): (skb::Parts, Option<&Spares>),
 ) -> Result<OpenPort> {
     let mut options = options(interface, port, configuration);
-    options.connections = spares.map(|spares| spares.connections_of(port)).transpose()?.flatten();
+    options.connections =
+        spares.map(|spares| spares.connections_of(port, configuration)).transpose()?.flatten();
     let opened = skb::adopt(&options, region, parts).map_err(plain)?;
     Ok(described(opened, &options, port))
 }
@@ -269,8 +275,6 @@ impl Handle for skb::Port {
     }
 }
 
-/// Connections that find room in the table of a gateway.
-const MOST_CONNECTIONS: u32 = 1 << 14;
 /// Reason why a port is closed whose interface is still there.
 const DETACHED: &str = "the TAP of the interface was removed, or the interface's program was detached";
 

@@ -39,6 +39,8 @@ struct Seen {
     skipped: BTreeSet<Skipped>,
     /// Next look, whether or not anything changes.
     retry_at: Option<Nanos>,
+    /// Yields of all ports so far.
+    yields: u64,
 }
 
 /// A gateway and the file that describes it.
@@ -77,11 +79,12 @@ impl Service {
         &self.gateway
     }
 
-    /// Ends captures whose thread was lost, follows the interfaces of patterns, and takes a change back that was not confirmed. Gives it out if it is the
-    /// start: then the gateway is to end.
+    /// Ends captures whose thread was lost, follows the interfaces of patterns and hooks of the kernel, and takes a change back
+    /// that was not confirmed. Gives it out if it is the start: then the gateway is to end.
     pub(super) fn look(&self) -> Option<Pending> {
         self.captures.look(&self.gateway);
         self.follow_patterns();
+        self.follow_hooks();
         self.take_back()
     }
 

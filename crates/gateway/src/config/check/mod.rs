@@ -118,6 +118,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
         bridges,
         filters,
         router,
+        decided: None,
         places: Places::default(),
     };
     patterns::take_out(&mut configuration);

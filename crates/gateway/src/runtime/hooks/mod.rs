@@ -4,6 +4,7 @@
 //! `docs/adr/0059-yield.md` has the reasons.
 
 mod answers;
+pub(super) mod decision;
 mod eligible;
 mod hold;
 mod listener;

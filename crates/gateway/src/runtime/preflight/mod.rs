@@ -7,7 +7,7 @@ mod mtu;
 mod router;
 pub(super) mod tags;
 
-use super::hooks;
+use super::hooks::{self, decision};
 use super::liveness::look_at_keys;
 use super::neighbour;
 use super::path::first_hop;
@@ -20,6 +20,7 @@ use crate::sandbox;
 use anyhow::{Result, ensure};
 use polder_devices::af_xdp::STATE;
 use polder_devices::netlink::Client;
+pub(super) use router::stops_forwarding;
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -67,7 +68,11 @@ impl PreflightFinding {
 
 /// Looks at the devices, addresses and CPUs that `configuration` needs.
 pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
+    let mut settled = configuration.clone();
+    decision::settle(&mut settled);
+    let configuration = &settled;
     let mut seen = cpus(configuration);
+    seen.extend(configuration.decided.as_deref().map(decided));
     for port in &configuration.ports {
         seen.extend(inspect_port(port, configuration));
     }
@@ -94,6 +99,13 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
         leave_rights_out(&mut seen);
     }
     seen
+}
+
+/// The decision that the kernel decides.
+fn decided(hook: &str) -> PreflightFinding {
+    let text =
+        format!("the kernel decides about the router's packets, and ports carry its connections: {hook}");
+    PreflightFinding::new("router".to_owned(), Severity::Fine, "decide", text)
 }
 
 /// Replaces what a user lacks by one finding: the gateway is started by root or a service manager, who have it.

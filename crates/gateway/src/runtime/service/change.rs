@@ -10,7 +10,7 @@ use crate::events::EventKind;
 use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{AddedPort, AddedPorts, Gateway, Plan};
-use crate::runtime::hooks;
+use crate::runtime::hooks::{self, decision};
 use crate::runtime::preflight::tags;
 use crate::runtime::shared::lock;
 use crate::runtime::silence;
@@ -97,6 +97,7 @@ impl Service {
         let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
         is_free(&confirmation, request, now).map_err(failed)?;
         let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
+        decision::settle(&mut loaded.configuration);
         let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
         let ports = gateway.hook_ports(&loaded.configuration);
         let hooks =
@@ -136,6 +137,7 @@ impl Service {
         let running = &gateway.configuration;
         // A reload would keep it, too.
         keep_on_exit(running, &mut loaded.configuration);
+        decision::keep(running, &mut loaded.configuration);
         let difference = difference(&gateway.renamed_as_in(&loaded.configuration), &loaded.configuration);
         Ok(Compared {
             format: 1,

@@ -7,6 +7,7 @@ use crate::control::{Refusal, ReloadRequest, Reloaded};
 use crate::events::EventKind;
 use crate::kernel::notices::Notices;
 use crate::runtime::gateway::AddedPort;
+use crate::runtime::hooks::decision;
 use crate::runtime::patterns::{Skipped, sort};
 use crate::runtime::shared::lock;
 use crate::runtime::silence::Machine;
@@ -89,6 +90,26 @@ impl Service {
             Some(Skipped { pattern, interface: port.interface().to_owned(), why })
         };
         new.iter().filter_map(failed).collect()
+    }
+
+    /// Has the kernel decide, and ports carry its connections, once the router's ports have left all packets to it because of a
+    /// hook.
+    pub(super) fn follow_hooks(&self) {
+        let times = {
+            let gateway = lock(&self.gateway);
+            if !decision::may_settle(&gateway.configuration) {
+                return;
+            }
+            gateway.hooks.yields()
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if core::mem::replace(&mut seen.yields, times) >= times {
+            return;
+        }
+        if let Err(refusal) = self.change_ports(&[], &[]) {
+            let why = refusal.message;
+            tracing::warn!("the router's ports carry nothing while the kernel has their packets: {why}");
+        }
     }
 
     fn change_ports(&self, gone: &[String], new: &[AddedPort]) -> Result<Reloaded, Refusal> {
