@@ -115,8 +115,7 @@ fn chains_of_interfaces_and_bridges_have_their_hooks() {
 #[test]
 fn legacy_tables_are_chains_like_others() {
     let (info, entries) = ip_tables();
-    let ruleset =
-        Ruleset { chains: legacy::chains(&legacy::V4, "filter", &info, &entries), ..Ruleset::default() };
+    let ruleset = Ruleset { chains: legacy::chains(&legacy::V4, "filter", &info, &entries) };
     // A chain that rules call ends with a rule that returns; the last chain is the table's end.
     let names = ruleset.chains.iter().map(|chain| (chain.name.as_str(), chain.rules.len()));
     assert_eq!(
@@ -169,7 +168,7 @@ proptest! {
         info[other % others] ^= value;
         entries.truncate(cut.map_or(length, usize::from));
         for layout in [&legacy::V4, &legacy::V6] {
-            let ruleset = Ruleset { chains: legacy::chains(layout, "filter", &info, &entries), ..Ruleset::default() };
+            let ruleset = Ruleset { chains: legacy::chains(layout, "filter", &info, &entries) };
             let chains = Chains::of([&ruleset]);
             for chain in &ruleset.chains {
                 chains.walk(chain, &packet("lan", "wan"));

@@ -3,11 +3,11 @@
 use super::announce;
 use super::answers::{Answers, answer, appeared, concerns, event};
 use super::hold::Hold;
-use super::listener::{listen, look_for_silent};
+use super::listener::{cpus, look_for_silent, start};
 use super::yields::{Words, YieldingPort, Yields};
 use crate::clock::Clock;
 use crate::events::EventKind;
-use crate::kernel::hooks::{self, Answer, Bypassed, EachPacket, Inspection, Noticed, Port, Subscription};
+use crate::kernel::hooks::{self, Answer, Bypassed, EachPacket, Inspection, Noticed, Port};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::YieldCause;
@@ -44,7 +44,7 @@ struct Running {
     shared: Arc<Shared>,
     threads: Threads,
     thread: Option<Thread<()>>,
-    listener: Option<Thread<()>>,
+    listeners: Vec<Thread<()>>,
     silent: Option<Thread<()>>,
     ports: Vec<Port>,
     /// Time at which a lost thread may be replaced.
@@ -58,8 +58,8 @@ pub(super) struct Shared {
     pub(super) yields: Arc<Yields>,
     clock: Clock,
     wake: OwnedFd,
-    /// Readable when the ports have changed, for the thread that hears of changes.
-    pub(super) renewed: OwnedFd,
+    /// Readable when the ports have changed, for each thread that hears of changes.
+    pub(super) renewed: Vec<OwnedFd>,
     /// Readable from the end of the watch on.
     pub(super) end: OwnedFd,
 }
@@ -195,7 +195,7 @@ impl Watch {
         let held = held.unwrap_or_default();
         self.yields
             .replace(Words { ports, interfaces, connections }, |name| held.iter().any(|held| held == name));
-        raise(&running.shared.renewed);
+        running.shared.renewed.iter().for_each(raise);
         running.shared.wake();
     }
 
@@ -325,23 +325,19 @@ impl Running {
         state: State,
     ) -> std::io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (wake, renewed, end) = (event()?, event()?, event()?);
+        let cpus = cpus();
+        let renewed = (0..=cpus.len()).map(|_| event()).collect::<Result<_, _>>()?;
+        let (wake, end) = (event()?, event()?);
         let state = Mutex::new(state);
         let shared = Arc::new(Shared { state, yields: Arc::clone(yields), clock, wake, renewed, end });
         // Before the first look, so that nothing comes between them unnoticed.
-        let listener = match Subscription::open() {
-            Ok(subscription) => {
-                let listens = Arc::clone(&shared);
-                Some(
-                    threads
-                        .spawn("kernel-notices", Loss::Repaired, move || listen(&listens, subscription))?,
-                )
-            }
+        let listeners = match start(threads, &shared, &cpus) {
+            Ok(listeners) => listeners,
             Err(error) => {
                 tracing::warn!(
                     "the kernel tells nothing of changes, which are looked for every 5 s: {error}"
                 );
-                None
+                Vec::new()
             }
         };
         let watched = Arc::clone(&shared);
@@ -350,7 +346,7 @@ impl Running {
         let silent = threads.spawn("kernel-silent", Loss::Repaired, move || look_for_silent(&looks))?;
         let threads = threads.clone();
         let (thread, silent) = (Some(thread), Some(silent));
-        Ok(Self { shared, threads, thread, listener, silent, ports, not_before: Nanos(0) })
+        Ok(Self { shared, threads, thread, listeners, silent, ports, not_before: Nanos(0) })
     }
 
     /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
@@ -367,8 +363,8 @@ impl Running {
     }
 
     fn is_lost(&self) -> bool {
-        let threads = [&self.thread, &self.listener, &self.silent];
-        threads.into_iter().flatten().any(|thread| thread.status().is_lost())
+        let threads = [&self.thread, &self.silent].into_iter().flatten();
+        threads.chain(&self.listeners).any(|thread| thread.status().is_lost())
     }
 }
 
@@ -376,7 +372,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         raise(&self.shared.end);
         // A thread that was lost is in the log.
-        for thread in [self.thread.take(), self.listener.take(), self.silent.take()].into_iter().flatten() {
+        let threads = [self.thread.take(), self.silent.take()].into_iter().flatten();
+        for thread in threads.chain(self.listeners.drain(..)) {
             let _: Option<()> = thread.join();
         }
     }
