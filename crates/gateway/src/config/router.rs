@@ -22,6 +22,7 @@ const TABLE: WordOr<u32, u32> = WordOr {
 const CONNECTIONS: &str = "the table of connections is made once";
 const NO_TABLE: &str = "name a table, or leave `tables` out";
 const ROUTER: Text<IpAddr> = text("IPv4 or IPv6 address", "of the network's family", router);
+const MARK: Text<Mark> = text("a value and a mask, in hexadecimal or decimal", "", mark);
 /// An address with the length of its network's prefix.
 pub(super) const ADDRESS: Text<InterfaceAddress> =
     text("addresses with the length of a prefix", "", interface_address);
@@ -40,6 +41,10 @@ section! {
         hold_seconds: Option<u16> = None, number_or(&[("never", None)], 1..=3600, "seconds") => Live;
         /// Connections that ports carry at most, where the kernel decides; see [the kernel decides](ports.md#the-kernel-decides).
         connections: u32 = 65_536, Integer(16..=1 << 20, "") => Restart(CONNECTIONS);
+        /// Connections whose mark has this value, under this mask, are the kernel's, as `"0x1/0xff"`.
+        kernel_mark: Option<Mark> = None, Given(MARK) => Restart(CONNECTIONS), usual("none");
+        /// Connections whose mark has this value, under this mask, are carried although rules look at each of their packets.
+        carried_mark: Option<Mark> = None, Given(MARK) => Restart(CONNECTIONS), usual("none");
         /// Routes of the file.
         route @ Access::elsewhere(|router: &Self, all| tables(&router.route, all), || Shape::Table("list of tables")) => Live, usual("none");
     }
@@ -83,6 +88,34 @@ choices! {
         Unreachable = "unreachable",
         /// They are dropped, and the sender is told that somebody does not want them.
         Prohibit = "prohibit",
+    }
+}
+
+/// Value of a connection mark under a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The value.
+    pub value: u32,
+    /// Bits that are compared.
+    pub mask: u32,
+}
+
+impl Mark {
+    /// True for a mark that has the value.
+    pub fn fits(self, mark: u32) -> bool {
+        mark & self.mask == self.value
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:#x}/{:#x}", self.value, self.mask)
+    }
+}
+
+impl Serialize for Mark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -132,6 +165,20 @@ fn router(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
         Some(why) => Err(refuse().remedy(why)),
         None => Ok(address),
     }
+}
+
+fn mark(value: &DeValue<'_>) -> Result<Mark, Refusal> {
+    const EXAMPLE: &str = "write a value and a mask that has all of its bits, as in \"0x1/0xff\"";
+    let text = value.as_str().ok_or_else(|| wrong_type("a mark", value).remedy(EXAMPLE))?;
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let (value, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
+    let mark = number(value).zip(number(mask)).map(|(value, mask)| Mark { value, mask });
+    let fits = |mark: &Mark| mark.mask != 0 && mark.value & !mark.mask == 0;
+    mark.filter(fits)
+        .ok_or_else(|| Refusal::new(format!("cannot be \"{}\"", printable(text))).remedy(EXAMPLE))
 }
 
 fn interface_address(value: &DeValue<'_>) -> Result<InterfaceAddress, Refusal> {

@@ -13,6 +13,7 @@
 //! each connection whose timer ends.
 
 use crate::clock::Clock;
+use crate::config::router::Mark;
 use crate::kernel::conntrack::{self, AllEvents, Change, Connections, Limits, Reading, Socket};
 use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
@@ -34,6 +35,15 @@ const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(10);
 /// Shortest time between two looks that events cause.
 const PAUSE: Nanos = Nanos::from_millis(50);
 
+/// Marks of connections that the file speaks of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    /// Those that are the kernel's.
+    pub(super) kernel: Option<Mark>,
+    /// Those that are carried although rules look at each packet.
+    pub(super) carried: Option<Mark>,
+}
+
 /// The kernel's connections, followed once a port may carry some.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
@@ -52,14 +62,19 @@ impl Followed {
     }
 
     /// Follows them for the table, unless they are followed already. What fails is in the log.
-    pub(super) fn follow(&mut self, threads: &Threads, clock: Clock, table: Arc<ConnectionTable>) {
+    pub(super) fn follow(
+        &mut self,
+        threads: &Threads,
+        clock: Clock,
+        (table, marks): (Arc<ConnectionTable>, Marks),
+    ) {
         if self.is_followed() {
             return;
         }
         if let Some(Err(error)) = self.events.as_mut().map(AllEvents::want) {
             tracing::error!("the kernel does not tell of all connections: {error}");
         }
-        match Following::start(threads, clock, table) {
+        match Following::start(threads, clock, (table, marks)) {
             Ok(following) => self.following = Some(following),
             Err(error) => tracing::error!("no connection is carried: {error:#}"),
         }
@@ -85,7 +100,7 @@ impl Following {
     ///
     /// # Errors
     /// If the kernel tracks no connections, or no thread can be started.
-    fn start(threads: &Threads, clock: Clock, table: Arc<ConnectionTable>) -> Result<Self> {
+    fn start(threads: &Threads, clock: Clock, (table, marks): (Arc<ConnectionTable>, Marks)) -> Result<Self> {
         let socket = Socket::open(BUFFER_BYTES).context("the kernel's connections cannot be followed")?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let limits = Limits { timeouts: conntrack::timeouts(), ..Limits::new(table.most() as usize) };
@@ -95,6 +110,7 @@ impl Following {
             socket,
             connections,
             table,
+            marks,
             clock,
             known: Vec::new(),
             entered: 0,
@@ -118,6 +134,7 @@ struct Follower {
     socket: Socket,
     connections: Connections,
     table: Arc<ConnectionTable>,
+    marks: Marks,
     clock: Clock,
     /// Connections in the table, each at the slot of its name.
     known: Vec<Option<Entered>>,
@@ -236,7 +253,7 @@ impl Follower {
     fn enter(&mut self) {
         for change in self.connections.changes() {
             let (id, connection) = match change {
-                Change::Enter(entered) => (entered.id, carried(&entered)),
+                Change::Enter(entered) => (entered.id, carried(&entered, self.marks)),
                 Change::Leave(id) => (id, None),
             };
             let slot = id.slot as usize;
@@ -327,12 +344,17 @@ fn wait([end, table]: [&OwnedFd; 2], socket: &Socket, time: Option<Nanos>) -> Op
     (!is_over).then_some(has_events)
 }
 
-/// The connection as the table has it; `None` for another protocol than TCP and UDP.
-fn carried(connection: &conntrack::Connection) -> Option<Connection> {
+/// The connection as the table has it; `None` for one that stays the kernel's by its mark or protocol.
+fn carried(connection: &conntrack::Connection, marks: Marks) -> Option<Connection> {
+    let has = |mark: Option<Mark>| mark.is_some_and(|mark| mark.fits(connection.mark));
+    if has(marks.kernel) {
+        return None;
+    }
     let tuple = |tuple: &conntrack::Tuple| {
         let transport = match i32::from(tuple.protocol) {
             libc::IPPROTO_TCP => Transport::Tcp,
             libc::IPPROTO_UDP => Transport::Udp,
+            libc::IPPROTO_UDPLITE => Transport::UdpLite,
             _ => return None,
         };
         Some(Tuple {
@@ -348,6 +370,6 @@ fn carried(connection: &conntrack::Connection) -> Option<Connection> {
         reply: tuple(&connection.reply)?,
         window_shifts: connection.window_scales,
         number: connection.id.slot,
-        consents: false,
+        consents: has(marks.carried),
     })
 }

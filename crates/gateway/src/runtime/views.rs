@@ -177,6 +177,7 @@ fn connection_row(gateway: &Gateway, tuple: Tuple, directions: [Direction; 2]) -
         protocol: match tuple.transport {
             Transport::Tcp => "tcp".to_owned(),
             Transport::Udp => "udp".to_owned(),
+            Transport::UdpLite => "udplite".to_owned(),
         },
         translated_source: translated_source.filter(|translated| *translated != source),
         translated_destination: translated_destination.filter(|translated| *translated != destination),

@@ -58,6 +58,7 @@ pub(super) const CONSENTS: i32 = 8;
 /// Protocols over IP.
 pub(super) const TCP: i32 = 6;
 pub(super) const UDP: i32 = 17;
+pub(super) const UDP_LITE: i32 = 136;
 
 /// Transport protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,6 +67,8 @@ pub enum Transport {
     Tcp,
     /// UDP.
     Udp,
+    /// UDP-Lite (RFC 3828).
+    UdpLite,
 }
 
 /// Addresses, ports and protocol of packets in one direction.
@@ -112,6 +115,7 @@ impl Tuple {
         key[36] = match self.transport {
             Transport::Tcp => 6,
             Transport::Udp => 17,
+            Transport::UdpLite => 136,
         };
         key[37] = if self.source.is_ipv4() { 4 } else { 6 };
         key
@@ -123,6 +127,7 @@ impl Tuple {
         let transport = match key[36] {
             6 => Transport::Tcp,
             17 => Transport::Udp,
+            136 => Transport::UdpLite,
             _ => return None,
         };
         let address = |at: usize| -> Option<IpAddr> {

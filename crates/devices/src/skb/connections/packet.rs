@@ -2,8 +2,8 @@
 //! headers, no fragments.
 
 use super::entry::{
-    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, PORTS, PROTOCOL, TCP, UDP, VERSION, WINDOW,
-    WINDOW_SHIFT,
+    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, PORTS, PROTOCOL, TCP, UDP, UDP_LITE, VERSION,
+    WINDOW, WINDOW_SHIFT,
 };
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
@@ -84,7 +84,10 @@ pub(super) fn read(
     need(program, ETHERNET + TCP_HEADER, odd);
     program.go(ported);
     program.place(udp);
-    program.jump_value(Condition::NotEqual, R1, UDP, odd);
+    let headed = program.label();
+    program.jump_value(Condition::Equal, R1, UDP, headed);
+    program.jump_value(Condition::NotEqual, R1, UDP_LITE, odd);
+    program.place(headed);
     need(program, ETHERNET + UDP_HEADER, odd);
     program.place(ported);
     let [first, second] = match ends {

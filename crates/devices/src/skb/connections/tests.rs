@@ -182,6 +182,8 @@ fn packet(tuple: Tuple, fields: &[Field]) -> Vec<u8> {
             let rest = [0x50, byte(flags), 1, 0, 0, 0, 0, 0];
             (6_u8, [&ports[..], &numbers, &rest, &payload].concat(), 16)
         }
+        // A coverage of 0 is that of everything.
+        Transport::UdpLite => (136, [&ports[..], &[0, 0], &[0, 0], &payload].concat(), 6),
         Transport::Udp => {
             let length = u16::try_from(8 + payload.len()).expect("short").to_be_bytes();
             (17, [&ports[..], &length, &[0, 0], &payload].concat(), 6)
@@ -228,6 +230,8 @@ fn packets_of_open_connections_leave_rewritten() {
         masqueraded(Transport::Udp),
         masqueraded6(Transport::Tcp),
         masqueraded6(Transport::Udp),
+        masqueraded(Transport::UdpLite),
+        masqueraded6(Transport::UdpLite),
         plain(Transport::Tcp),
         plain(Transport::Udp),
     ] {

@@ -6,6 +6,7 @@ use crate::config::model::Decide;
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
+use crate::runtime::connections::Marks;
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::show::all_drops;
@@ -220,7 +221,9 @@ impl Gateway {
     /// Follows the kernel's connections once a port may carry some.
     fn follow_connections(&mut self) {
         if let Some(table) = self.devices.connections() {
-            self.connections.follow(&self.threads, self.clock, table);
+            let router = &self.configuration.router;
+            let marks = Marks { kernel: router.kernel_mark, carried: router.carried_mark };
+            self.connections.follow(&self.threads, self.clock, (table, marks));
         }
     }
 
@@ -242,7 +245,8 @@ impl Gateway {
         let deciding = self.configuration.ports.iter().filter(|port| port.decide == Decide::Kernel).count();
         let mut rules = self.hooks.each_packet();
         rules.retain(|rule| rule.ports[0] != rule.ports[1]);
-        if rules.len() < deciding * deciding.saturating_sub(1) {
+        let consents = self.configuration.router.carried_mark.is_some();
+        if consents || rules.len() < deciding * deciding.saturating_sub(1) {
             return Vec::new();
         }
         rules.sort_by(|one, other| one.rule.cmp(&other.rule));

@@ -17,7 +17,7 @@ pub(super) fn is_forbidden(record: &Record) -> bool {
 pub(super) fn is_established(record: &Record) -> bool {
     let is_established = match i32::from(record.original.protocol) {
         libc::IPPROTO_TCP => record.tcp.is_some_and(|tcp| tcp.state == Tcp::ESTABLISHED),
-        libc::IPPROTO_UDP => true,
+        libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE => true,
         _ => false,
     };
     is_established && is_alive(record)
