@@ -12,19 +12,22 @@ use polder_devices::skb;
 /// Settles the open decisions of a configuration. Where the router decides, they stay open.
 pub(in crate::runtime) fn settle(configuration: &mut Configuration) {
     let Some(reason) = reason(configuration) else { return };
-    for port in configuration.ports.iter_mut().filter(|port| is_open(port)) {
-        port.decide = Decide::Kernel;
+    if forwards(configuration) {
+        *configuration = decided(configuration);
+        configuration.decided = Some(reason);
     }
-    // A kernel that does not forward would forward nothing in the router's place.
-    if preflight::stops_forwarding(configuration) {
-        configuration
-            .ports
-            .iter_mut()
-            .filter(|port| is_router(port))
-            .for_each(|port| port.decide = Decide::Auto);
-        return;
-    }
-    configuration.decided = Some(reason);
+}
+
+/// The configuration with all open decisions made for the kernel.
+fn decided(configuration: &Configuration) -> Configuration {
+    let mut decided = configuration.clone();
+    decided.ports.iter_mut().filter(|port| is_open(port)).for_each(|port| port.decide = Decide::Kernel);
+    decided
+}
+
+/// True if the kernel forwards what the router forwards.
+fn forwards(configuration: &Configuration) -> bool {
+    !preflight::stops_forwarding(&decided(configuration))
 }
 
 /// Takes over the decisions of a running gateway, for a comparison with the file.
@@ -39,9 +42,18 @@ pub(in crate::runtime) fn keep(running: &Configuration, next: &mut Configuration
     next.decided.clone_from(&running.decided);
 }
 
-/// True if a router's port has left packets to the kernel because of a hook, although the kernel could decide.
+/// True if the kernel may come to decide, where a port of the router has left its packets to it because of a hook.
 pub(in crate::runtime) fn may_settle(configuration: &Configuration) -> bool {
-    configuration.ports.iter().any(is_open) && can_decide(configuration)
+    configuration.ports.iter().any(is_open) && obstacle(configuration).is_none()
+}
+
+/// Reason why the kernel does not decide about a port of the router where the file leaves it open.
+pub(super) fn why_not(configuration: &Configuration, port: &Port) -> Option<String> {
+    if !is_open(port) {
+        return None;
+    }
+    let off = || "it does not forward (`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`)".to_owned();
+    obstacle(configuration).or_else(|| (!forwards(configuration)).then(off))
 }
 
 /// The hook because of which the kernel decides; `None` if the router does, or if a start is refused.
@@ -63,19 +75,26 @@ fn is_open(port: &Port) -> bool {
     is_router(port) && port.decide == Decide::Auto
 }
 
-/// True if the kernel can forward in the router's place, and the ports can carry connections.
-fn can_decide(configuration: &Configuration) -> bool {
-    let can_carry = |port: &Port| {
-        let mode = matches!(port.mode, Mode::Auto | Mode::Skb);
+/// Reason why the kernel cannot forward in the router's place, or the ports cannot carry connections.
+fn obstacle(configuration: &Configuration) -> Option<String> {
+    if let Some(obstacle) = eligible::obstacle(configuration) {
+        return Some(obstacle.to_owned());
+    }
+    configuration.ports.iter().filter(|port| is_router(port)).find_map(|port| {
         let polls = port.busy_poll || port.moderation_us.is_some_and(|time| time > 0);
-        let can_attach = port.device.interface().is_some_and(skb::has_tcx);
-        let has_tunnels = configuration.tunnels.iter().any(|tunnel| tunnel.port == port.id);
-        mode && can_attach
-            && !polls
-            && !has_tunnels
-            && port.kernel_hooks == KernelHooks::Refuse
-            && port.decide != Decide::Router
-    };
-    eligible::obstacle(configuration).is_none()
-        && configuration.ports.iter().filter(|port| is_router(port)).all(can_carry)
+        let obstacle = if !matches!(port.mode, Mode::Auto | Mode::Skb) || polls {
+            "is attached by AF_XDP"
+        } else if configuration.tunnels.iter().any(|tunnel| tunnel.port == port.id) {
+            "has tunnels"
+        } else if port.kernel_hooks != KernelHooks::Refuse {
+            "has another `kernel_hooks` than \"refuse\""
+        } else if port.decide == Decide::Router {
+            "has `decide = \"router\"`"
+        } else if !port.device.interface().is_some_and(skb::has_tcx) {
+            "is on a kernel without TCX, which Linux 6.6 is the oldest to have, or is not there"
+        } else {
+            return None;
+        };
+        Some(format!("port {} {obstacle}", port.name))
+    })
 }

@@ -96,8 +96,12 @@ fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
 /// Reason why a gateway with that port does not start, and the remedy.
 fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
     let opens = if closes(bypassed) { ", which lets through what this keeps out" } else { "" };
+    let port = configuration.ports.iter().find(|port| port.name == bypassed.port);
+    let why = port.and_then(|port| decision::why_not(configuration, port));
+    let why =
+        why.map(|why| format!("; the kernel cannot decide in the router's place: {why}")).unwrap_or_default();
     format!(
-        "packets that Polder takes here never meet this: {}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
+        "packets that Polder takes here never meet this: {}{why}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
          [port.{}]{opens}",
         bypassed.text(),
         remedy(bypassed, configuration),
