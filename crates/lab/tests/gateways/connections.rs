@@ -311,7 +311,7 @@ const LOOKED_AT: [(&str, Option<&str>); 8] = [
     ),
     (
         "set seen { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
-         chain forward { type filter hook forward priority 0; ct state new add @seen { ip saddr }
+         chain forward { type filter hook forward priority 0; ct state new add @seen {ip saddr}
             ct state new ip saddr @seen accept
             ct state established accept }",
         None,
@@ -348,7 +348,7 @@ fn rules_that_look_at_each_packet_are_found_where_connections_meet_them() {
     for (rules, wanted) in LOOKED_AT {
         // A statement ends with its line.
         let rules = rules.replace(" }", "\n }");
-        nft(&masquerade.net.gateway, &format!("flush ruleset\ntable inet t {{ {rules} }}\n"));
+        nft(&masquerade.net.gateway, &format!("flush ruleset\ntable inet t {{\n{rules}\n}}\n"));
         // It is read again once it has changed.
         until(&format!("{wanted:?} is said of {rules}"), || {
             let shown = masquerade.polder.show("connections");
