@@ -1,6 +1,6 @@
 //! A router's ports where the kernel decides: its firewall and NAT admit connections, the ports carry them.
 
-use crate::hooks::{can_run, nft};
+use crate::hooks::{can_run, nft, refused};
 use crate::machines::{PATIENCE, until};
 use crate::router::Net;
 use crate::support::{Gateway, root_or_skip};
@@ -334,7 +334,7 @@ const LOOKED_AT: [(&str, Option<&str>); 8] = [
     (
         "chain forward { type filter hook forward priority 0; }
          chain mangle { type filter hook postrouting priority mangle; ip dscp set cs1 }",
-        Some("a change of headers"),
+        Some("a field of the IP header"),
     ),
 ];
 
@@ -358,5 +358,60 @@ fn rules_that_look_at_each_packet_are_found_where_connections_meet_them() {
             }
         });
     }
+    masquerade.polder.stop();
+}
+
+/// A file that says nothing of it has the kernel decide where rules stand, and the router where none do.
+#[test]
+fn the_kernel_decides_where_rules_stand_and_can_forward() {
+    let test = "the_kernel_decides_where_rules_stand_and_can_forward";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let net = Net::new(1500);
+    let ports = PORTS.replace("decide = \"kernel\"\n", "");
+    nft(&net.gateway, RULES);
+    let (code, said) = refused(&net, &ports);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("it does not forward"), "{said}");
+    net.gateway
+        .inside(|| {
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+            std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+        })
+        .unwrap();
+    let (code, said) =
+        refused(&net, &ports.replace("\"west\"\nrole", "\"west\"\nqueue = { kind = \"codel\" }\nrole"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no queue"), "{said}");
+    let mut polder = Gateway::start(&net.topology, &net.gateway, &ports);
+    polder.wait_until_said("the kernel decides about the router's packets: nftables chain `inet fw forward`");
+    let masquerade = Masquerade { net, polder };
+    let udp = masquerade.udp();
+    let is_carried = || {
+        let before = masquerade.carried("udp");
+        until("the flow is carried", || {
+            udp.exchange().expect("an answer");
+            masquerade.carried("udp") > before
+        });
+    };
+    is_carried();
+    let decision = || {
+        let shown = masquerade.polder.show("connections")["connections"]["obstacle"].clone();
+        shown.as_str().map(str::to_owned)
+    };
+    // Nothing is lost while the router takes over, and while the kernel does.
+    nft(&masquerade.net.gateway, "flush ruleset\n");
+    masquerade.polder.reload(&ports).unwrap();
+    until("the router decides", || {
+        udp.exchange().expect("an answer");
+        decision().is_some_and(|why| why.contains("decide"))
+    });
+    nft(&masquerade.net.gateway, RULES);
+    until("the kernel decides again", || {
+        udp.exchange();
+        decision().is_none()
+    });
+    is_carried();
     masquerade.polder.stop();
 }

@@ -40,7 +40,7 @@ fn answered(from: &Namespace, to: &str) -> usize {
 }
 
 /// A gateway that does not start: exit code, and what it has said.
-fn refused(net: &Net, text: &str) -> (Option<i32>, String) {
+pub(crate) fn refused(net: &Net, text: &str) -> (Option<i32>, String) {
     let file = net.topology.directory().join("refused.toml");
     let socket = net.topology.directory().join("refused.sock");
     std::fs::write(&file, format!("version = 1\n[gateway]\ncontrol = {socket:?}\n{text}")).unwrap();

@@ -72,6 +72,8 @@ pub struct ConnectionTable {
     ends: Mutex<Ends>,
     /// Readable when a connection has ended, or has carried a lot.
     wake: OwnedFd,
+    /// Readable when a connection has come into an empty table.
+    begins: OwnedFd,
     /// Number of such events that were told.
     told: AtomicU64,
 }
@@ -108,13 +110,15 @@ impl ConnectionTable {
     /// # Errors
     /// Errors of the kernel.
     pub fn new(most: u32) -> Result<Self, Errno> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let table = Self {
             entries: Map::new(MapKind::Hash, "polder_conns", KEY_BYTES, VALUE_BYTES, 2 * most)?,
             words: SharedCounters::new("polder_conn", WORDS)?,
             most,
             entered: AtomicU32::new(0),
             ends: Mutex::default(),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wake: event()?,
+            begins: event()?,
             told: AtomicU64::new(0),
         };
         // Relaxed: no program has the table yet. An entry of zeros is closed.
@@ -141,7 +145,8 @@ impl ConnectionTable {
         let entered = self.set([(&original, &there), (&reply, &back)]);
         match entered {
             // Relaxed: a number that orders nothing, as below.
-            Ok(()) => _ = self.entered.fetch_add(1, Ordering::Relaxed),
+            Ok(()) if self.entered.fetch_add(1, Ordering::Relaxed) == 0 => tell(&self.begins),
+            Ok(()) => {}
             Err(_) => self.forget_ends(connection),
         }
         entered
@@ -251,15 +256,20 @@ impl ConnectionTable {
 
     /// Says that all notices that had come by `now` were heard. `now` is of CLOCK_MONOTONIC, in nanoseconds.
     pub fn beat(&self, now: u64) {
+        let _: Result<usize, Errno> = rustix::io::read(&self.begins, &mut [0; 8]);
         // Release: generations raised for these notices are visible before.
         self.words.get(BEAT).store(now, Ordering::Release);
         // Relaxed: numbers that order nothing, of one thread.
         let events = [ENDED_WORD, LOTS].map(|word| self.words.get(word).load(Ordering::Relaxed));
         let events = events[0].wrapping_add(events[1]);
         if self.told.swap(events, Ordering::Relaxed) != events {
-            // A counter that is full is readable as well.
-            let _: Result<usize, Errno> = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+            tell(&self.wake);
         }
+    }
+
+    /// Readable from the time on when a connection comes into an empty table, up to the next heartbeat.
+    pub fn begins(&self) -> &OwnedFd {
+        &self.begins
     }
 
     /// Readable once a heartbeat has seen that a connection has ended, or has carried another 512 MiB in one direction.
@@ -285,6 +295,11 @@ impl ConnectionTable {
     pub(super) fn maps(&self) -> ConnectionMaps<'_> {
         ConnectionMaps { entries: self.entries.as_fd(), words: self.words.as_fd() }
     }
+}
+
+fn tell(event: &OwnedFd) {
+    // A counter that is full is readable as well.
+    let _: Result<usize, Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 /// The table for a program.

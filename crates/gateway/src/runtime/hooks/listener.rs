@@ -20,7 +20,7 @@ const NEVER: u64 = 0;
 /// Nanoseconds between looks at a table without connections.
 const IDLE: u32 = 500_000_000;
 /// Nanoseconds between looks for hooks of which the kernel tells nobody.
-const SILENT: u32 = 40_000_000;
+const SILENT: u64 = 40_000_000;
 
 /// Starts the threads that hear of changes: one for all CPUs, and one for each of these.
 pub(super) fn start(
@@ -62,14 +62,21 @@ fn listen(shared: &Shared, mut subscription: Subscription) {
         ),
     }
     let mut known = shared.yields.words();
-    while wait((shared, ANYWHERE), &subscription, pause(&known)) {
+    let (mut unannounced, mut looked) = (Unannounced::default(), 0);
+    while wait((shared, ANYWHERE), &subscription, known.connections.as_deref()) {
         // Notices that come while others are read are heard by the next heartbeat.
         let before = monotonic();
         let is_deaf = hear((shared, ANYWHERE), &mut subscription, &mut known);
-        if let Some(connections) = &known.connections {
-            let is_sure = shared.yields.is_clear() && shared.yields.has_looked(before) && !is_deaf;
-            connections.beat(if is_sure { before } else { NEVER });
+        let Some(connections) = known.connections.clone() else { continue };
+        if before.saturating_sub(looked) >= SILENT {
+            looked = before;
+            if unannounced.has_changed(&known.interfaces) {
+                let hook = Noticed { any: true, hook: true, ..Noticed::default() };
+                shared.yields.notice(hook, &mut known);
+                shared.wake();
+            }
         }
+        connections.beat(if shared.yields.is_clear() && !is_deaf { before } else { NEVER });
     }
 }
 
@@ -129,49 +136,24 @@ fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut 
     }
 }
 
-/// Looks for hooks of which the kernel tells nobody, until the watch is over: nothing is carried unless that was done just now.
-pub(super) fn look_for_silent(shared: &Shared) {
-    let mut unannounced = Unannounced::default();
-    loop {
-        let words = shared.yields.words();
-        let connections = words.connections.as_ref();
-        let now = monotonic();
-        if connections.is_some() {
-            if unannounced.has_changed(&words.interfaces) {
-                let hook = Noticed { any: true, hook: true, ..Noticed::default() };
-                shared.yields.notice(hook, &mut Arc::clone(&words));
-                shared.wake();
-            }
-            shared.yields.look(now);
-        }
-        let nanos = match connections {
-            Some(connections) if connections.has_entries() => SILENT,
-            Some(_) | None => IDLE,
-        };
-        let pause = Timespec { tv_sec: 0, tv_nsec: nanos.into() };
-        let mut files = [PollFd::new(&shared.end, PollFlags::IN)];
-        // An interrupted wait ends early.
-        let _: Result<usize, rustix::io::Errno> = poll(&mut files, Some(&pause));
-        if !files[0].revents().is_empty() {
-            return;
-        }
-    }
-}
-
 /// Time until the next heartbeat is due: connections are carried for no longer than a bounded time after the last one.
-fn pause(known: &Words) -> Option<Timespec> {
-    let connections = known.connections.as_ref()?;
+fn pause(connections: &ConnectionTable) -> Timespec {
     let nanos = if connections.has_entries() { HEARTBEAT.subsec_nanos() / 3 } else { IDLE };
-    Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
+    Timespec { tv_sec: 0, tv_nsec: nanos.into() }
 }
 
-/// Waits for notices; false at the end.
-fn wait((shared, number): (&Shared, usize), subscription: &Subscription, pause: Option<Timespec>) -> bool {
+/// Waits for notices, or until a heartbeat is due for these connections; false at the end.
+fn wait(
+    (shared, number): (&Shared, usize),
+    subscription: &Subscription,
+    beats: Option<&ConnectionTable>,
+) -> bool {
     let mut files =
         vec![PollFd::new(&shared.end, PollFlags::IN), PollFd::new(&shared.renewed[number], PollFlags::IN)];
+    files.extend(beats.map(|connections| PollFd::new(connections.begins(), PollFlags::IN)));
     files.extend(subscription.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
     // An interrupted wait ends early; reading finds nothing then.
-    let _: Result<usize, rustix::io::Errno> = poll(&mut files, pause.as_ref());
+    let _: Result<usize, rustix::io::Errno> = poll(&mut files, beats.map(pause).as_ref());
     files.first().is_some_and(|end| end.revents().is_empty())
 }
 

@@ -3,7 +3,7 @@
 use super::announce;
 use super::answers::{Answers, answer, appeared, concerns, event};
 use super::hold::Hold;
-use super::listener::{cpus, look_for_silent, start};
+use super::listener::{cpus, start};
 use super::yields::{Words, YieldingPort, Yields};
 use crate::clock::Clock;
 use crate::events::EventKind;
@@ -45,7 +45,6 @@ struct Running {
     threads: Threads,
     thread: Option<Thread<()>>,
     listeners: Vec<Thread<()>>,
-    silent: Option<Thread<()>>,
     ports: Vec<Port>,
     /// Time at which a lost thread may be replaced.
     not_before: Nanos,
@@ -342,11 +341,8 @@ impl Running {
         };
         let watched = Arc::clone(&shared);
         let thread = threads.spawn("kernel-hooks", Loss::Repaired, move || watch(&watched))?;
-        let looks = Arc::clone(&shared);
-        let silent = threads.spawn("kernel-silent", Loss::Repaired, move || look_for_silent(&looks))?;
         let threads = threads.clone();
-        let (thread, silent) = (Some(thread), Some(silent));
-        Ok(Self { shared, threads, thread, listeners, silent, ports, not_before: Nanos(0) })
+        Ok(Self { shared, threads, thread: Some(thread), listeners, ports, not_before: Nanos(0) })
     }
 
     /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
@@ -363,7 +359,7 @@ impl Running {
     }
 
     fn is_lost(&self) -> bool {
-        let threads = [&self.thread, &self.silent].into_iter().flatten();
+        let threads = self.thread.iter();
         threads.chain(&self.listeners).any(|thread| thread.status().is_lost())
     }
 }
@@ -372,7 +368,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         raise(&self.shared.end);
         // A thread that was lost is in the log.
-        let threads = [self.thread.take(), self.silent.take()].into_iter().flatten();
+        let threads = self.thread.take().into_iter();
         for thread in threads.chain(self.listeners.drain(..)) {
             let _: Option<()> = thread.join();
         }

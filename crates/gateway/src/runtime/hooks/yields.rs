@@ -49,8 +49,6 @@ pub(super) struct Yields {
     hooks: AtomicU64,
     /// One more than the number of notices of hooks at the last look that found no obstacle to connections; 0 if it found some.
     clear: AtomicU64,
-    /// Time of the last look for hooks of which the kernel tells nobody, in nanoseconds of CLOCK_MONOTONIC.
-    looked: AtomicU64,
 }
 
 impl YieldingPort {
@@ -109,9 +107,6 @@ impl Words {
     }
 }
 
-/// Nanoseconds for which a look for such hooks counts.
-const LOOK_AGE: u64 = 60_000_000;
-
 impl Yields {
     /// Number of notices of hooks, to be asked for before hooks are read.
     pub(super) fn hooks(&self) -> u64 {
@@ -128,17 +123,6 @@ impl Yields {
     /// True if all hooks that the kernel has told of are read, and are no obstacle to connections.
     pub(super) fn is_clear(&self) -> bool {
         self.clear.load(Ordering::Acquire) == self.hooks() + 1
-    }
-
-    /// Such hooks were looked for, from that time on.
-    pub(super) fn look(&self, at: u64) {
-        // Release: notices of what has changed come before.
-        self.looked.store(at, Ordering::Release);
-    }
-
-    /// True if they were looked for just now.
-    pub(super) fn has_looked(&self, now: u64) -> bool {
-        now.saturating_sub(self.looked.load(Ordering::Acquire)) < LOOK_AGE
     }
 
     /// Generation of the last notice.
