@@ -88,7 +88,7 @@ section! {
         /// Start where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
         /// Authority over the packets of a router's port; see [the kernel decides](ports.md#the-kernel-decides).
-        decide: Decide = Decide::Auto, Choice(Decide::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
+        decide: Decide = Decide::Auto, Choice(Decide::WORDS) => Live, only(Port::is_interface);
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
         /// Way by which its packets find their worker; see [order](ports.md#order).

@@ -42,6 +42,18 @@ pub(in crate::runtime) fn keep(running: &Configuration, next: &mut Configuration
     next.decided.clone_from(&running.decided);
 }
 
+/// Names of ports about whose packets somebody else decides in `next`, each with the decision there.
+pub(in crate::runtime) fn moved(running: &Configuration, next: &Configuration) -> Vec<(String, Decide)> {
+    let is_kernels = |port: &Port| port.decide == Decide::Kernel;
+    let moved = next.ports.iter().filter(|port| {
+        let before = running.ports.iter().find(|before| before.name == port.name);
+        before.is_some_and(|before| {
+            is_router(before) && is_router(port) && is_kernels(before) != is_kernels(port)
+        })
+    });
+    moved.map(|port| (port.name.clone(), port.decide)).collect()
+}
+
 /// True if the kernel may come to decide, where a port of the router has left its packets to it because of a hook.
 pub(in crate::runtime) fn may_settle(configuration: &Configuration) -> bool {
     configuration.ports.iter().any(is_open) && obstacle(configuration).is_none()

@@ -18,7 +18,7 @@ pub(in crate::runtime) use yields::YieldingPort;
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, KernelHooks, Port, Role};
 use crate::device::{Way, way};
-use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
+use crate::kernel::hooks::{self, Bypassed, EachPacket, Inspection, Takes, Tunnel};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
 use remedy::{closes, remedy};
@@ -85,7 +85,21 @@ fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Preflight
         .unread
         .iter()
         .map(|text| PreflightFinding::new("gateway".to_owned(), Severity::Warning, TOPIC, text.clone()));
-    bypassed.chain(unread).collect()
+    bypassed.chain(unread).chain(kept(inspection)).collect()
+}
+
+/// Findings about connections that the kernel keeps.
+fn kept(inspection: &Inspection) -> impl Iterator<Item = PreflightFinding> {
+    let found = |text| PreflightFinding::new("router".to_owned(), Severity::Warning, "connections", text);
+    let all = inspection.obstacles.iter().map(|obstacle| format!("none is carried: {obstacle}"));
+    let mut rules = BTreeMap::<&str, Vec<String>>::new();
+    for EachPacket { ports: [from, to], rule, .. } in &inspection.each_packet {
+        rules.entry(rule).or_default().push(format!("{from} to {to}"));
+    }
+    let some = rules
+        .into_iter()
+        .map(|(rule, pairs)| format!("the kernel has those from {}: {rule}", pairs.join(", from ")));
+    all.chain(some).map(found).collect::<Vec<_>>().into_iter()
 }
 
 fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{Service, refusal};
 use crate::config::added::{self, NotOnePort};
-use crate::config::model::{Configuration, OnExit, Port};
+use crate::config::model::{Configuration, Decide, OnExit, Port};
 use crate::config::{self, LoadError, Report, detail, difference};
 use crate::control::{Compared, Fault, PortOrder, PortRequest, Refusal, ReloadRequest, Reloaded};
 use crate::device;
@@ -98,20 +98,27 @@ impl Service {
         is_free(&confirmation, request, now).map_err(failed)?;
         let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
         decision::settle(&mut loaded.configuration);
-        let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
+        let decided = loaded.configuration.decided.clone();
         let ports = gateway.hook_ports(&loaded.configuration);
         let hooks =
             hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
         silence::admit_new(&gateway.configuration, &loaded.configuration, request.yes).map_err(failed)?;
         tags::admit(Some(&gateway.configuration), &loaded.configuration).map_err(failed)?;
-        let changes = detail::describe(&gateway.configuration, &plan.difference);
+        let moved = match request.dry_run {
+            true => Vec::new(),
+            false => decide_anew(&mut gateway, &loaded.configuration).map_err(failed)?,
+        };
+        let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
+        let mut changes = detail::describe(&gateway.configuration, &plan.difference);
+        changes.extend(moved);
         let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
         let seconds = request.confirm.filter(|_| !changes.is_empty());
         let pending =
             seconds.map(|seconds| way_back(&gateway, &plan, now + Nanos::from_seconds(seconds.into())));
         let pending = pending.transpose().map_err(failed)?;
-        if !request.dry_run && !plan.is_empty() {
+        if !(request.dry_run || plan.is_empty() && changes.is_empty()) {
             gateway.carry_out(plan).map_err(failed)?;
+            gateway.configuration.decided.clone_from(&decided);
             let (threads, clock) = (gateway.threads.clone(), gateway.clock);
             gateway.hooks.follow(&threads, clock, ports, hooks);
             gateway.tell_hooks();
@@ -187,6 +194,25 @@ impl Service {
         open(&pending.closed);
         None
     }
+}
+
+/// Opens ports anew about whose packets somebody else decides from here on, and says which. The kernel forwards what comes
+/// meanwhile: one port is closed at a time.
+fn decide_anew(gateway: &mut Gateway, next: &Configuration) -> Result<Vec<String>> {
+    let mut changes = Vec::new();
+    for (name, decide) in decision::moved(&gateway.configuration, next) {
+        let mut without = gateway.configuration.clone();
+        let mut with = without.clone();
+        without.ports.retain(|port| port.name != name);
+        with.ports.iter_mut().filter(|port| port.name == name).for_each(|port| port.decide = decide);
+        for configuration in [without, with] {
+            let plan = gateway.plan(&configuration)?;
+            gateway.carry_out(plan)?;
+        }
+        let who = if decide == Decide::Kernel { "the kernel decides" } else { "the router decides" };
+        changes.push(format!("~ port {name}: {who}"));
+    }
+    Ok(changes)
 }
 
 /// Tables of ports that stand in no file, with what stands for the file of each.
