@@ -17,6 +17,10 @@ pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
         "ct" => ct(number(2)?)?.to_owned(),
         "payload" if number(5).is_some() => "a change of headers".to_owned(),
         "payload" => payload((number(2)?, number(3)?, number(4)?))?.to_owned(),
+        "limit" => limit(data),
+        "quota" => format!("`quota {}{} bytes`", over(number(2)), double(data, 1)),
+        // Counters and helpers, which are the same for all packets: NFT_OBJECT_COUNTER, NFT_OBJECT_CT_HELPER.
+        "objref" if matches!(number(1), Some(1 | 3)) => return None,
         // The segment size of a SYN, which the kernel has in any case.
         "exthdr" if number(7).is_some() => return None,
         "match" => extension(&find(data, 1).map(text)?, &MATCHES)?,
@@ -35,6 +39,29 @@ pub(super) fn is_test(name: &str, data: &[u8]) -> bool {
         "payload" => find(data, 5).is_none(),
         _ => false,
     }
+}
+
+/// As `nft` prints it: `NFTA_LIMIT_*`.
+fn limit(data: &[u8]) -> String {
+    let unit = match double(data, 2) {
+        1 => "second".to_owned(),
+        60 => "minute".to_owned(),
+        3600 => "hour".to_owned(),
+        86_400 => "day".to_owned(),
+        604_800 => "week".to_owned(),
+        seconds => format!("{seconds} s"),
+    };
+    let bytes = if big(find(data, 4)) == Some(1) { " bytes" } else { "" };
+    format!("`limit rate {}{}{bytes}/{unit}`", over(big(find(data, 5))), double(data, 1))
+}
+
+/// Word for the flag of an inverted limit or quota.
+fn over(flags: Option<u32>) -> &'static str {
+    if flags.unwrap_or(0) & 1 == 0 { "" } else { "over " }
+}
+
+fn double(data: &[u8], kind: u16) -> u64 {
+    find(data, kind).and_then(|value| value.first_chunk()).map_or(0, |value| u64::from_be_bytes(*value))
 }
 
 /// `NFT_META_*`.
