@@ -36,20 +36,34 @@ macro_rules! entry {
 }
 
 /// Pages with their machines: name, text, machines.
-pub const ALL: [(&str, &str, &str); 8] = [
+pub const ALL: [(&str, &str, &str); 11] = [
     entry!("bridge"),
     entry!("router"),
     entry!("vpn"),
     entry!("containers"),
     entry!("access-point"),
     entry!("firewalls"),
+    entry!("nat"),
+    entry!("nat-programs"),
+    entry!("two-uplinks"),
     entry!("losses"),
     entry!("service"),
 ];
 
 /// Programs that the pages call.
-const PROGRAMS: [&str; 10] =
-    ["ip", "bridge", "ping", "iperf3", "nft", "unshare", "nsenter", "tcpdump", "curl", "sysctl"];
+const PROGRAMS: [&str; 11] = [
+    "ip",
+    "bridge",
+    "ping",
+    "iperf3",
+    "nft",
+    "iptables-nft",
+    "unshare",
+    "nsenter",
+    "tcpdump",
+    "curl",
+    "sysctl",
+];
 
 /// Finds out if pages can run on this machine.
 ///
