@@ -1,5 +1,6 @@
 //! Kinds of events.
 
+use super::words::{held_routes, of_vlan, program_in_front, refused, synchronized};
 use crate::show::look::{duration, grouped};
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,25 @@ pub enum EventKind {
         /// The hook, with its effect.
         hook: String,
     },
+    /// There is a reason why ports where the kernel decides do not carry connections, or those from one port to another.
+    ObstacleAppeared {
+        /// The reason: rule, filter, or what cannot be read.
+        obstacle: String,
+    },
+    /// Such a reason has gone.
+    ObstacleGone {
+        /// The reason.
+        obstacle: String,
+    },
+    /// Connections stay with the kernel for lack of room.
+    ConnectionsRefused {
+        /// Connections of the last second that found the table full.
+        full: u64,
+        /// Connections of the last second whose source address has a quarter of the table.
+        share: u64,
+    },
+    /// Events of conntrack were lost: all connections have left the table, and are read again.
+    ConnectionEventsLost,
     /// A BPF program of another's has the packets of a port before its own, or has them no more.
     ProgramInFront {
         /// The port.
@@ -309,6 +329,7 @@ impl EventKind {
             | Self::PatternSkipped { .. }
             | Self::ProgramInFront { program: None, .. }
             | Self::HookGone { .. }
+            | Self::ObstacleGone { .. }
             | Self::Neighbour { mac: None, .. }
             | Self::StationMoved { .. }
             | Self::RoutesSynchronized { settled: true }
@@ -327,6 +348,9 @@ impl EventKind {
             | Self::ReloadTakenBack { .. }
             | Self::Yielded { .. }
             | Self::HookAppeared { .. }
+            | Self::ObstacleAppeared { .. }
+            | Self::ConnectionsRefused { .. }
+            | Self::ConnectionEventsLost
             | Self::ProgramInFront { .. }
             | Self::RoutesSynchronized { settled: false }
             | Self::RoutesHeld { .. }
@@ -361,6 +385,15 @@ impl EventKind {
                 format!("port {port}: a kernel hook has appeared that its packets do not meet: {hook}")
             }
             Self::HookGone { port, hook } => format!("port {port}: gone: {hook}"),
+            Self::ObstacleAppeared { obstacle } => format!("connections stay with the kernel: {obstacle}"),
+            Self::ObstacleGone { obstacle } => {
+                format!("gone: {obstacle}, which kept connections with the kernel")
+            }
+            Self::ConnectionsRefused { full, share } => refused(*full, *share),
+            Self::ConnectionEventsLost => {
+                "events of conntrack were lost: the kernel has all connections until they are read again"
+                    .to_owned()
+            }
             Self::ProgramInFront { port, program: Some(program) } => {
                 format!("port {port}: {}", program_in_front(program))
             }
@@ -442,21 +475,6 @@ impl EventKind {
     }
 }
 
-/// Finding about a BPF program of another's that has a port's packets first.
-pub fn program_in_front(program: &str) -> String {
-    format!(
-        "the program {program} has its packets first, and those that it takes do not come in: `bpftool net` shows it"
-    )
-}
-
-fn synchronized(settled: bool) -> &'static str {
-    if settled {
-        "routes: all of the kernel's tables are known"
-    } else {
-        "routes: the kernel's tables are read again"
-    }
-}
-
 fn link(device: &str, state: LinkState) -> String {
     match state {
         LinkState::Up => format!("the link of {device} is up"),
@@ -467,17 +485,4 @@ fn link(device: &str, state: LinkState) -> String {
             format!("{device} is switched off: `ip link set dev {device} up`; packets for it are dropped")
         }
     }
-}
-
-fn held_routes(protocol: &str, held: bool, routes: u64) -> String {
-    let count = grouped(routes);
-    match (held, routes) {
-        (true, _) => format!("routes: {protocol} has ended; its {count} routes are held"),
-        (false, 0) => format!("routes: {protocol} is back with all routes"),
-        (false, _) => format!("routes: {count} of {protocol} did not come back in time, and go"),
-    }
-}
-
-fn of_vlan(vlan: Option<u16>) -> String {
-    vlan.map(|vlan| format!(" (VLAN {vlan})")).unwrap_or_default()
 }

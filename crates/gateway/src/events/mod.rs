@@ -7,9 +7,11 @@
 
 mod kind;
 mod ring;
+mod words;
 
-pub use kind::{EventKind, Level, LinkState, program_in_front};
+pub use kind::{EventKind, Level, LinkState};
 pub use ring::{Events, HandedEvents, MOST, Read};
+pub use words::program_in_front;
 
 use serde::{Deserialize, Serialize};
 

@@ -175,6 +175,12 @@ impl Inspection {
         self.obstacles.dedup();
     }
 
+    /// Reasons that keep connections with the kernel: all of them, or those from one port to another.
+    pub fn kept(&self) -> Vec<String> {
+        let pair = |rule: &EachPacket| format!("from {} to {}: {}", rule.ports[0], rule.ports[1], rule.rule);
+        self.obstacles.iter().cloned().chain(self.each_packet.iter().map(pair)).collect()
+    }
+
     fn told<T: Default>(&mut self, what: &str, read: Result<T, Errno>) -> T {
         read.unwrap_or_else(|error| {
             self.is_interrupted |= matches!(error, Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM);

@@ -59,3 +59,15 @@ pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<Ev
     );
     Some(EventKind::HookAppeared { port, hook: text })
 }
+
+/// Logs reasons that keep connections with the kernel, and those that have gone.
+pub(super) fn obstacles(before: &[String], now: &[String]) -> Vec<EventKind> {
+    let new = now.iter().filter(|text| !before.contains(text));
+    let new = new.map(|obstacle| EventKind::ObstacleAppeared { obstacle: obstacle.clone() });
+    let gone = before.iter().filter(|text| !now.contains(text));
+    let gone = gone.map(|obstacle| EventKind::ObstacleGone { obstacle: obstacle.clone() });
+    let (new, gone) = (new.collect::<Vec<_>>(), gone.collect::<Vec<_>>());
+    new.iter().for_each(|event| tracing::warn!("{}", event.text()));
+    gone.iter().for_each(|event| tracing::info!("{}", event.text()));
+    [new, gone].concat()
+}

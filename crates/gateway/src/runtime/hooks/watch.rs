@@ -1,7 +1,7 @@
 //! A thread that notices hooks which appear or go while the gateway runs, and decides which ports yield.
 
 use super::announce;
-use super::answers::{Answers, answer, appeared, concerns, event};
+use super::answers::{Answers, answer, appeared, concerns, event, obstacles};
 use super::hold::Hold;
 use super::listener::{cpus, start};
 use super::yields::{Words, YieldingPort, Yields};
@@ -141,7 +141,9 @@ impl Watch {
             return Ok(());
         }
         announce(&found);
-        let state = State { ports: ports.clone(), known: found, ..State::default() };
+        // The first look tells of obstacles.
+        let known = Inspection { obstacles: Vec::new(), each_packet: Vec::new(), ..found };
+        let state = State { ports: ports.clone(), known, ..State::default() };
         self.running = Some(Running::start(threads, (clock, &self.yields), ports, state)?);
         Ok(())
     }
@@ -475,14 +477,7 @@ impl State {
             let answer = answers.iter().find(|(port, _)| port.name == bypassed.port);
             self.events.extend(appeared(bypassed, answer.map(|(_, (answer, _))| *answer)));
         }
-        for obstacle in found.obstacles.iter().filter(|text| !self.known.obstacles.contains(text)) {
-            tracing::warn!("the kernel has all connections: {obstacle}");
-        }
-        for EachPacket { ports: [from, to], rule, .. } in
-            found.each_packet.iter().filter(|rule| !self.known.each_packet.contains(rule))
-        {
-            tracing::warn!("the kernel has the connections from {from} to {to}: {rule}");
-        }
+        self.events.extend(obstacles(&self.known.kept(), &found.kept()));
         for bypassed in gone {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());
             let was = if self.is_held(&port) { "" } else { " that was bypassed" };
