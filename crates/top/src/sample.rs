@@ -12,7 +12,8 @@ use std::path::PathBuf;
 /// Rates that are kept for sparklines.
 const KEPT: usize = 120;
 /// Views that a sample has.
-const ASKED: [What; 6] = [What::Ports, What::Path, What::Queues, What::Flows, What::Steering, What::Drops];
+const ASKED: [What; 7] =
+    [What::Ports, What::Path, What::Queues, What::Flows, What::Connections, What::Steering, What::Drops];
 
 /// A gateway that is asked.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Source {
         };
         let mut shown = Vec::new();
         for what in ASKED {
-            let answer = client.ask(Ask::Show { what, of: None, since_seconds: None })?;
+            let answer = client.ask(Ask::show(what))?;
             let Answer::Shown(view) = answer else { bail!("the gateway has answered another question") };
             shown.push(*view);
         }
@@ -152,12 +153,11 @@ impl Sample {
             show::View::Ports(_) => View::Ports,
             show::View::Path(_) => View::Stages,
             show::View::Queues(_) => View::Queues,
-            show::View::Flows(_) | show::View::Steering(_) => View::Flows,
+            show::View::Flows(_) | show::View::Connections(_) | show::View::Steering(_) => View::Flows,
             show::View::Drops(_) => View::Drops,
             show::View::Tunnels(_)
             | show::View::Fdb(_)
             | show::View::Routes(_)
-            | show::View::Connections(_)
             | show::View::Neighbors(_)
             | show::View::Filters(_)
             | show::View::Counters(_)

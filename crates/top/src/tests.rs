@@ -1,6 +1,7 @@
 use super::app::{App, View};
 use super::sample::Source;
 use super::view::draw;
+use polder::show::connections::{ConnectionRow, Connections};
 use polder::show::drops::{self, Drops};
 use polder::show::flows::{CarriedRow, Flows};
 use polder::show::path::{Path, StageRow};
@@ -60,6 +61,16 @@ fn shown(seconds: u64) -> Vec<Shown> {
         bytes: 1_100_000 * seconds,
         ..CarriedRow::default()
     };
+    let connection = ConnectionRow {
+        protocol: "tcp".to_owned(),
+        source: "192.168.1.7:48210".to_owned(),
+        destination: "203.0.113.80:443".to_owned(),
+        from: Some("lan".to_owned()),
+        to: Some("radio".to_owned()),
+        packets_per_second: 1800,
+        bytes_per_second: 2_400_000,
+        ..ConnectionRow::default()
+    };
     let mut drop = drops::all().reasons.swap_remove(0);
     drop.packets = 12 * seconds;
     let views = [
@@ -71,6 +82,7 @@ fn shown(seconds: u64) -> Vec<Shown> {
         Rows::Path(Path { stages: vec![stage("receive", 41), stage("bridge", 120)], ..Path::default() }),
         Rows::Queues(vec![queue(seconds)]),
         Rows::Flows(Flows { flows: vec![flow], ..Flows::default() }),
+        Rows::Connections(Connections { connections: vec![connection], ..Connections::default() }),
         Rows::Drops(Drops { reasons: vec![drop], ..Drops::default() }),
     ];
     let shown = |view| Shown {

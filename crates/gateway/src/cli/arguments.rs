@@ -204,6 +204,9 @@ pub(super) struct Show {
     /// Show the rows of that name, address or number alone: `ports lan`, `routes 10.60.7.1`, `fdb 02:00:5e:10:00:01`.
     #[arg(value_name = "NAME")]
     pub(super) of: Option<String>,
+    /// Show all connections, and not the busiest alone.
+    #[arg(long)]
+    pub(super) all: bool,
     /// Print rows as JSON.
     #[arg(long)]
     pub(super) json: bool,

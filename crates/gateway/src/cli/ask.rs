@@ -13,6 +13,9 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::time::Duration;
 
+/// Fewest connections that are shown on a terminal.
+const LEAST_ROWS: usize = 10;
+
 pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
     let socket = arguments.gateway.socket()?;
     if let Some(seconds) = arguments.watch {
@@ -95,9 +98,16 @@ fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
 
 fn ask_since(client: &mut Client, arguments: &Show, since_seconds: Option<u64>) -> Result<Shown, Failure> {
     let of = arguments.of.clone();
-    let answer = client.ask(Ask::Show { what: arguments.what, of, since_seconds })?;
+    let answer = client.ask(Ask::Show { what: arguments.what, of, since_seconds, most: most(arguments) })?;
     let Answer::Shown(shown) = answer else { return Err(odd(&answer)) };
     Ok(*shown)
+}
+
+/// Most rows of connections: all that were asked for, or those that fit a terminal with two lines each.
+fn most(arguments: &Show) -> Option<usize> {
+    let fit =
+        || Screen::stdout().height().filter(|_| !arguments.json).map(|lines| (lines / 2).max(LEAST_ROWS));
+    if arguments.all { Some(usize::MAX) } else { fit() }
 }
 
 pub(super) fn odd(answer: &Answer) -> Failure {

@@ -128,8 +128,7 @@ fn view(typed: &ArgMatches) -> Option<What> {
 fn names(typed: &ArgMatches, views: &[What]) -> Vec<CompletionCandidate> {
     let sockets = Which::from_arg_matches(typed).map(|which| which.sockets()).unwrap_or_default();
     let ask = |socket: &Path, what: What| {
-        let answer =
-            Client::connect(socket).ok()?.ask(Ask::Show { what, of: None, since_seconds: None }).ok()?;
+        let answer = Client::connect(socket).ok()?.ask(Ask::show(what)).ok()?;
         if let Answer::Shown(shown) = answer { Some(shown.view.names()) } else { None }
     };
     let each = sockets.iter().flat_map(|socket| views.iter().filter_map(|&what| ask(socket, what)));

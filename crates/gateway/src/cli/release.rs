@@ -86,9 +86,7 @@ fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
         // An interface of the same name there is another one; and who is gone uses none.
         return None;
     }
-    let Answer::Shown(shown) =
-        client.ask(Ask::Show { what: What::Ports, of: None, since_seconds: None }).ok()?
-    else {
+    let Answer::Shown(shown) = client.ask(Ask::show(What::Ports)).ok()? else {
         return None;
     };
     let View::Ports(ports) = shown.view else { return None };

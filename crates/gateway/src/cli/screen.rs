@@ -38,6 +38,12 @@ impl Screen {
         Look { colour: self.is_terminal && !is_forbidden, seconds: None, width: self.width() }
     }
 
+    /// Lines of the terminal; none for a pipe or a file.
+    pub(super) fn height(self) -> Option<usize> {
+        let size = self.is_terminal.then(|| tcgetwinsize(io::stdout()).ok()).flatten();
+        size.map(|size| usize::from(size.ws_row)).filter(|&lines| lines > 0)
+    }
+
     /// Columns of the terminal, or of `COLUMNS`; none for a pipe or a file without that.
     fn width(self) -> Option<usize> {
         let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -79,8 +79,7 @@ fn build(spec: &Spec, client: &mut Client, name: &str) -> Result<Vec<u8>, Failur
 }
 
 fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
-    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports, of: None, since_seconds: None })?
-    else {
+    let Answer::Shown(shown) = client.ask(Ask::show(What::Ports))? else {
         return Ok(None);
     };
     let View::Ports(rows) = shown.view else { return Ok(None) };

@@ -155,7 +155,8 @@ impl<'a> Port<'a> {
 
     /// State of the gateway's port, as `polder show ports` has it; `None` if there is none.
     fn state(&self, client: &mut Client) -> Result<Option<String>, CniError> {
-        let ask = Ask::Show { what: What::Ports, of: Some(self.name.clone()), since_seconds: None };
+        let ask =
+            Ask::Show { what: What::Ports, of: Some(self.name.clone()), since_seconds: None, most: None };
         let answer = client.ask(ask)?;
         let Answer::Shown(shown) = answer else {
             return Err(ClientError::Answer(format!("{answer:?}")).into());

@@ -60,6 +60,9 @@ pub enum Ask {
         /// Seconds before now from which on drops are counted; their totals since the start without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since_seconds: Option<u64>,
+        /// Most connections to show; 1000 without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<usize>,
     },
     /// To read its configuration file again and apply it.
     Reload(ReloadRequest),
@@ -103,6 +106,13 @@ pub enum Ask {
     HandOver(HandOverRequest),
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
+}
+
+impl Ask {
+    /// Asks for all rows of a view.
+    pub fn show(what: What) -> Self {
+        Self::Show { what, of: None, since_seconds: None, most: None }
+    }
 }
 
 /// Order to a modem.
@@ -399,7 +409,7 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_documentation_shows() {
-        let show = Request::new(Ask::Show { what: What::Ports, of: None, since_seconds: None });
+        let show = Request::new(Ask::show(What::Ports));
         let text = serde_json::to_string(&show).unwrap();
         assert_eq!(text, r#"{"polder":1,"ask":"show","what":"ports"}"#);
         assert_eq!(parse(text.as_bytes()).unwrap(), show);

@@ -1,6 +1,7 @@
 //! Rows of one scrape.
 
 use crate::show::buffers::Buffers;
+use crate::show::connections::Connections;
 use crate::show::counters::Counters;
 use crate::show::drops::Drops;
 use crate::show::family::Unit::{Nanos, Plain};
@@ -84,6 +85,8 @@ rows! {
         pub fast_path: Vec<FastPathRow> => rows(),
         /// Flows that ports' programs carry.
         pub carried_flows: u64 => gauge("fast_path_flows", Plain),
+        /// Totals of the connections that ports carry; none where the kernel decides about no port's packets.
+        pub connections: Option<Connections> => rows(),
         /// Drops.
         pub drops: Drops => rows(),
         /// The conservation law.

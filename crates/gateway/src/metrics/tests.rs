@@ -7,6 +7,7 @@ use crate::config::model::Listen;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::Buffers;
 use crate::show::buffers::{PoolRow, TransferRow};
+use crate::show::connections::Connections;
 use crate::show::counters::Counters;
 use crate::show::drops::DropRow;
 use crate::show::drops::Drops;
@@ -48,6 +49,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("reasons.0.ports.lan", "the port has it"),
     ("number", "a label"),
     ("rules.0.number", "a label"),
+    ("connections.entered", "the sum of the states"),
+    ("connections.left_out", "none is asked for"),
     ("workers.0.cpu", "a label"),
     ("queues.0.worker", "a label"),
     ("tunnels.0.key", "configuration"),
@@ -111,6 +114,7 @@ fn full() -> Rows {
         routing: vec![("forwarded".to_owned(), 1)],
         filters: Filters { rules: vec![FilterRow::default()], ..Filters::default() },
         fast_path: vec![FastPathRow::default()],
+        connections: Some(Connections::default()),
         drops: Drops { reasons: vec![drop], ..Drops::default() },
         counters: Counters { drops: counts(&["tx-full"]), ..Counters::default() },
         workers: vec![worker],

@@ -12,6 +12,12 @@
 //! If it is lost, entries stay as they are: the programs close them with the next change of the kernel's, and the kernel has
 //! each connection whose timer ends.
 
+mod known;
+
+pub(super) use known::{Entered, Seen, SharedKnown, State, Totals};
+
+use known::{Carried, Known};
+
 use crate::clock::Clock;
 use crate::config::router::Mark;
 use crate::kernel::conntrack::{self, AllEvents, Change, Connections, Limits, Reading, Socket};
@@ -19,7 +25,7 @@ use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
 use polder_devices::netlink::{Client, find};
-use polder_devices::skb::connections::{Connection, ConnectionTable, Direction, Transport, Tuple};
+use polder_devices::skb::connections::{Connection, ConnectionTable, Transport, Tuple};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -80,6 +86,11 @@ impl Followed {
         }
     }
 
+    /// Connections in the table; `None` before they are followed.
+    pub(super) fn known(&self) -> Option<&Arc<SharedKnown>> {
+        self.following.as_ref().map(|following| &following.known)
+    }
+
     /// Gives the setting its old value again.
     pub(super) fn restore(&mut self) {
         if let Some(Err(error)) = self.events.take().map(AllEvents::end) {
@@ -92,6 +103,7 @@ impl Followed {
 #[derive(Debug)]
 struct Following {
     end: Arc<OwnedFd>,
+    known: Arc<SharedKnown>,
     _thread: Thread<()>,
 }
 
@@ -106,20 +118,22 @@ impl Following {
         let limits = Limits { timeouts: conntrack::timeouts(), ..Limits::new(table.most() as usize) };
         let connections = Connections::new(limits, socket.port_id(), false);
         let until = Arc::clone(&end);
+        let known = Arc::<SharedKnown>::default();
         let mut follower = Follower {
             socket,
             connections,
             table,
             marks,
             clock,
-            known: Vec::new(),
+            known: Arc::clone(&known),
+            seen: Vec::new(),
             entered: 0,
             passed_up: 0,
             local: BTreeSet::new(),
         };
         follower.learn_addresses();
         let thread = threads.spawn("connections", Loss::Ends, move || follower.run(&until))?;
-        Ok(Self { end, _thread: thread })
+        Ok(Self { end, known, _thread: thread })
     }
 }
 
@@ -136,44 +150,15 @@ struct Follower {
     table: Arc<ConnectionTable>,
     marks: Marks,
     clock: Clock,
-    /// Connections in the table, each at the slot of its name.
-    known: Vec<Option<Entered>>,
-    /// Their number.
+    known: Arc<SharedKnown>,
+    /// Findings of a look at the table about connections, each at the slot of its name.
+    seen: Vec<Seen>,
+    /// Number of connections in the table.
     entered: usize,
     /// Packets that the kernel had by the last look.
     passed_up: u64,
     /// Addresses of this machine.
     local: BTreeSet<IpAddr>,
-}
-
-/// A connection in the table.
-#[derive(Clone, Copy, Debug)]
-struct Entered {
-    id: conntrack::ConnectionId,
-    connection: Connection,
-    /// At the last look, and as it is counted at this one.
-    last: Seen,
-    now: Seen,
-}
-
-/// What the programs have done with both directions.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    bytes: u64,
-    /// Sum of the numbers of openings.
-    opened: u64,
-    /// Number of directions that are open.
-    open: u8,
-    has_ended: bool,
-}
-
-impl Seen {
-    fn add(&mut self, direction: &Direction) {
-        self.bytes += direction.bytes;
-        self.opened = self.opened.wrapping_add(direction.opened);
-        self.open += u8::from(direction.is_open);
-        self.has_ended |= direction.has_ended;
-    }
 }
 
 impl Follower {
@@ -188,7 +173,7 @@ impl Follower {
                 (looked_at, has_events) = (now, false);
             }
             self.ask(now);
-            self.enter();
+            self.enter(now);
             let look =
                 (self.entered > 0).then(|| looked_at + if has_events { PAUSE } else { self.interval() });
             let due = self.connections.next_deadline().into_iter().chain(look).min();
@@ -200,10 +185,11 @@ impl Follower {
             has_events |= woken;
             if let Err(error) = self.read() {
                 tracing::error!(%error, "the kernel's connections cannot be followed any more");
+                self.known.lock().totals.has_failed = true;
                 break;
             }
         }
-        for entered in self.known.iter().flatten() {
+        for entered in std::mem::take(&mut self.known.lock().connections).iter().flatten() {
             self.table.leave(&entered.connection);
         }
     }
@@ -250,27 +236,26 @@ impl Follower {
     }
 
     /// Brings the table up to date.
-    fn enter(&mut self) {
+    fn enter(&mut self, now: Nanos) {
+        let mut known = self.known.lock();
+        let mut before = None::<Entered>;
         for change in self.connections.changes() {
             let (id, connection) = match change {
                 Change::Enter(entered) => (entered.id, carried(&entered, self.marks)),
                 Change::Leave(id) => (id, None),
             };
-            let slot = id.slot as usize;
-            if self.known.len() <= slot {
-                self.known.resize(slot + 1, None);
-            }
-            let Some(known) = self.known.get_mut(slot) else { continue };
-            if let Some(left) = known.take_if(|known| connection.is_some() || known.id == id) {
-                self.table.leave(&left.connection);
-                self.entered -= 1;
+            if let Some(left) = known.leave(id, connection.is_some()) {
+                let seen = Seen::of(&self.table.leave(&left.connection));
+                known.totals.add(seen.carried.since(left.seen.carried));
+                before = Some(left);
             }
             // One that finds no room stays the kernel's.
             if let Some(connection) = connection.filter(|connection| self.table.enter(connection).is_ok()) {
-                *known = Some(Entered { id, connection, last: Seen::default(), now: Seen::default() });
-                self.entered += 1;
+                known.enter(id, connection, (before, now));
             }
         }
+        known.totals.decisions = *self.connections.counters();
+        self.entered = known.totals.entered;
     }
 
     /// Reads what the programs have carried.
@@ -278,28 +263,37 @@ impl Follower {
         self.learn_addresses();
         let passed_up = self.table.counters().passed_up;
         let may_have_gone_up = core::mem::replace(&mut self.passed_up, passed_up) != passed_up;
-        let known = &mut self.known;
+        let seen = &mut self.seen;
+        seen.clear();
+        seen.resize(self.known.lock().connections.len(), Seen::default());
         let read = self.table.for_each(|_, direction| {
-            if let Some(Some(entered)) = known.get_mut(direction.number as usize) {
-                entered.now.add(&direction);
+            if let Some(seen) = seen.get_mut(direction.number as usize) {
+                seen.add(&direction);
             }
         });
         if let Err(error) = read {
             return tracing::warn!(%error, "the table of connections cannot be read");
         }
-        for entered in self.known.iter_mut().flatten() {
-            let seen = core::mem::take(&mut entered.now);
-            let last = core::mem::replace(&mut entered.last, seen);
-            if seen.has_ended {
+        let mut known = self.known.lock();
+        let time = known.rates(now);
+        let Known { connections, totals, .. } = &mut *known;
+        totals.states = Default::default();
+        for (entered, &seen) in connections.iter_mut().zip(&self.seen) {
+            let Some(entered) = entered else { continue };
+            let last = entered.look(seen, time);
+            let (more, state) = (seen.carried.since(last.carried), seen.state());
+            totals.add(more);
+            totals.states[state as usize] += 1;
+            if state == State::Ended {
                 self.connections.ended(entered.id);
                 continue;
             }
-            if seen.bytes != last.bytes {
-                self.connections.moved(entered.id, seen.bytes, now);
+            if more != Carried::default() {
+                self.connections.moved(entered.id, seen.carried.bytes, now);
             }
             // A segment that the kernel has seen may have shortened its timer.
             let is_tcp = entered.connection.original.transport == Transport::Tcp;
-            if seen.open != 2 || seen.opened != last.opened || is_tcp && may_have_gone_up {
+            if state != State::Carried || seen.opened != last.opened || is_tcp && may_have_gone_up {
                 self.connections.went_up(entered.id, now);
             }
         }

@@ -1,4 +1,4 @@
-//! Events that are found by comparison: drops, stations, neighbours, routes, tunnels, modes of workers.
+//! Events that are found by comparison: drops, stations, neighbours, routes, tunnels, modes of workers, connections without room.
 //!
 //! Once a second the control thread compares what it sees with what it saw. Tables are walked only when their own
 //! counters say that they have changed, and a second names a bounded number of stations and neighbours.
@@ -42,6 +42,10 @@ pub(super) struct EventWatch {
     settled: Option<bool>,
     tunnels: HashMap<String, &'static str>,
     modes: Vec<u64>,
+    /// Connections that found the table full, that were too many of a source address, and times that events were lost.
+    connections: [u64; 3],
+    /// When it was told that connections find no room.
+    refused_at: Option<Nanos>,
 }
 
 /// Drops for one reason.
@@ -70,6 +74,7 @@ impl EventWatch {
         self.look_at_routes(gateway, events);
         self.look_at_tunnels(gateway, now, events);
         self.look_at_modes(gateway, events);
+        self.look_at_connections(gateway, now, events);
     }
 
     fn look_at_drops(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
@@ -184,6 +189,23 @@ impl EventWatch {
             states.insert(tunnel.name.clone(), word);
         }
         self.tunnels = states;
+    }
+
+    /// Tells of connections that find no room, and of lost events, once a minute each.
+    fn look_at_connections(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
+        let Some((_, known)) = gateway.connections() else { return };
+        let counters = known.lock().totals().decisions;
+        let counts = [counters.refused_full, counters.refused_share, counters.lost];
+        let before = std::mem::replace(&mut self.connections, counts);
+        let [full, share, lost] = [0, 1, 2].map(|count| counts[count].saturating_sub(before[count]));
+        let is_quiet = |told: Option<Nanos>| told.is_none_or(|told| now.since(told) >= QUIET);
+        if full + share > 0 && is_quiet(self.refused_at) {
+            self.refused_at = Some(now);
+            events.note(EventKind::ConnectionsRefused { full, share });
+        }
+        if lost > 0 {
+            self.tell_once(EventKind::ConnectionEventsLost, now, events);
+        }
     }
 
     fn look_at_modes(&mut self, gateway: &Gateway, events: &Events) {

@@ -137,8 +137,8 @@ impl Service {
     /// Answers a request of the control socket.
     pub(super) fn answer(&self, request: Request) -> Response {
         let answer = match request.ask {
-            Ask::Show { what, of, since_seconds } => {
-                match show_of(&self.gateway, what, of.as_deref(), since_seconds) {
+            Ask::Show { what, of, since_seconds, most } => {
+                match show_of(&self.gateway, what, (of.as_deref(), most), since_seconds) {
                     Ok(shown) => Ok(Answer::Shown(Box::new(shown))),
                     Err(message) => Err(refusal(Fault::Input, message)),
                 }

@@ -3,6 +3,7 @@
 //! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
 
 mod bridges;
+pub(super) mod connections;
 mod tunnels;
 
 use super::accounts::{Accounts, drops};
@@ -10,7 +11,7 @@ use super::gateway::{Gateway, PortState, Reloads, WorkerHandle};
 use super::shared::lock;
 use super::threads::{self, asleep};
 use super::views;
-use crate::config::model::{Configuration, OnExit};
+use crate::config::model::{Configuration, Decide, OnExit, Role};
 use crate::device::Link;
 use crate::events::program_in_front;
 use crate::kernel::hooks::Bypassed;
@@ -37,22 +38,22 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use tunnels::tunnels;
 
-/// One view of the gateway as it is, or its rows of that name, address or number; drops also of the last `since_seconds`,
-/// or of the time that the gateway knows of.
+/// One view of the gateway as it is, or its rows of that name, address or number; of connections so many at most; drops also of
+/// the last `since_seconds`, or of the time that the gateway knows of.
 ///
 /// # Errors
 /// When there are no such rows.
 pub fn show_of(
     gateway: &Mutex<Gateway>,
     what: What,
-    of: Option<&str>,
+    (of, most): (Option<&str>, Option<usize>),
     since_seconds: Option<u64>,
 ) -> Result<Shown, String> {
     let address = of.map(|of| of.parse::<IpAddr>());
     if let (What::Routes, Some(Ok(address))) = (what, address) {
         return route_of(gateway, address);
     }
-    let mut shown = show(gateway, what);
+    let mut shown = show(gateway, what, (of, most.unwrap_or(connections::MOST)));
     if let (View::Drops(drops), Some(seconds)) = (&mut shown.view, since_seconds) {
         shown.since_nanos = Some(keep_latest(&lock(gateway), drops, seconds).0);
     }
@@ -97,8 +98,8 @@ fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> 
     Ok(Shown { format: FORMAT, gateway, uptime_nanos, since_nanos, lost_threads, view })
 }
 
-/// One view of the gateway as it is.
-pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
+/// One view of the gateway as it is; of connections those alone that are `wanted`, and so many at most.
+fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> Shown {
     let mut locked = lock(gateway);
     locked.count_carried();
     // Workers at rest bring their counters, and those of devices, up to date for the next view.
@@ -123,7 +124,12 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
             View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
         }
         What::Flows => View::Flows(views::flows(&locked)),
-        What::Connections => View::Connections(views::connections(&locked)),
+        What::Connections => {
+            let source = views::connections(&locked);
+            // Reading them takes a while, and needs the gateway no more.
+            drop(locked);
+            View::Connections(source.read(wanted.0, wanted.1))
+        }
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
@@ -171,6 +177,7 @@ pub(super) fn rows(gateway: &Mutex<Gateway>) -> Rows {
         filters: gateway.lasting.filters.show(&gateway.configuration, &gateway.worker_counters()),
         fast_path: [flows.ports, flows.tunnels].concat(),
         carried_flows: flows.flows.len() as u64,
+        connections: views::connections(gateway).totals(),
         drops: all_drops(gateway),
         counters: counters(gateway),
         workers: workers(gateway),
@@ -339,6 +346,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         }
     }
     let yielding = gateway.hooks.yielding(&configuration.name, gateway.clock.now());
+    let is_kernels = configuration.role == Role::Router && configuration.decide == Decide::Kernel;
     let bridge = gateway.configuration.bridge_of(configuration.id);
     let fdb = bridge.and_then(|bridge| gateway.lasting.fdbs.get(&bridge.name));
     let members = bridge.into_iter().flat_map(|bridge| &bridge.members);
@@ -385,6 +393,10 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         drops,
         findings: findings(state),
         bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
+        decide: (configuration.role == Role::Router)
+            .then(|| if is_kernels { "kernel" } else { "router" }.to_owned()),
+        decide_reason: gateway.configuration.decided.clone().filter(|_| is_kernels),
+        obstacle: is_kernels.then(|| gateway.connection_obstacle()).flatten(),
         left_to_kernel: yielding.since.map(|since| YieldRow { hooks: yielding.hooks, nanos: since.0 }),
         yields: yielding.times,
         yielded_nanos: yielding.total.0,

@@ -3,8 +3,8 @@
 use super::gateway::{
     FailureSource, FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
 };
+use super::show::connections::Source;
 use crate::config::model::{Order, Port, Tunnel};
-use crate::show::connections;
 use crate::show::flows::{self, CarriedRow, FailedRow, FastPathRow};
 use crate::show::queues::{QueueRow, WaitRow};
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
@@ -16,9 +16,7 @@ use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Entry;
-use polder_devices::skb::connections::{Direction, Transport, Tuple};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 /// The queues in front of all ports.
 pub(super) fn queues(gateway: &Gateway) -> Vec<QueueRow> {
@@ -117,77 +115,16 @@ fn failed_row((packets, source): (u64, FailureSource)) -> FailedRow {
     FailedRow { packets, source: source.to_owned(), reason }
 }
 
-/// Connections of the kernel, those that have carried most first.
-pub(super) fn connections(gateway: &Gateway) -> connections::Connections {
-    let read = gateway.connections().and_then(|table| {
-        let directions =
-            table.directions().map_err(|errno| format!("their table cannot be read: {errno}"))?;
-        Ok((table.counters(), directions))
-    });
-    let (counters, directions) = match read {
-        Ok(read) => read,
-        Err(obstacle) => {
-            let obstacle = Some(obstacle);
-            return connections::Connections { obstacle, ..connections::Connections::default() };
-        }
-    };
-    let by_tuple = directions.iter().copied().collect::<HashMap<_, _>>();
-    let originals = directions.into_iter().filter(|(_, direction)| !direction.is_reply);
-    let mut rows = originals
-        .map(|(tuple, direction)| {
-            let reply = direction.leaves.and_then(|leaves| by_tuple.get(&leaves.reversed()));
-            connection_row(gateway, tuple, [direction, reply.copied().unwrap_or_default()])
-        })
-        .collect::<Vec<_>>();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
-    connections::Connections {
-        obstacle: None,
-        evidence: counters.evidence,
-        contradictions: counters.contradictions,
-        ends: counters.ends,
-        carried_ends: counters.carried_ends,
-        late_heartbeats: counters.late_heartbeats,
-        connections: rows,
-    }
-}
-
-fn connection_row(gateway: &Gateway, tuple: Tuple, directions: [Direction; 2]) -> connections::ConnectionRow {
-    let [there, back] = directions;
-    let end = |address, port| SocketAddr::new(address, port).to_string();
-    let [source, destination] =
-        [end(tuple.source, tuple.source_port), end(tuple.destination, tuple.destination_port)];
-    let leaves = there.leaves.map(|leaves| {
-        [end(leaves.source, leaves.source_port), end(leaves.destination, leaves.destination_port)]
-    });
-    let [translated_source, translated_destination] = leaves.map_or([None, None], |leaves| leaves.map(Some));
-    let port = |interface| {
-        let of = |state: &&PortState| state.facts.as_ref().and_then(|facts| facts.index) == Some(interface);
-        gateway.ports.iter().find(of).map(|state| state.configuration.name.clone())
-    };
-    let state = if there.has_ended || back.has_ended {
-        "ended"
-    } else if there.is_contradicted || back.is_contradicted {
-        "contradicted"
-    } else if there.is_open && back.is_open {
-        "carried"
-    } else {
-        "waiting"
-    };
-    connections::ConnectionRow {
-        protocol: match tuple.transport {
-            Transport::Tcp => "tcp".to_owned(),
-            Transport::Udp => "udp".to_owned(),
-            Transport::UdpLite => "udplite".to_owned(),
-        },
-        translated_source: translated_source.filter(|translated| *translated != source),
-        translated_destination: translated_destination.filter(|translated| *translated != destination),
-        source,
-        destination,
-        from: port(there.input),
-        to: port(there.output),
-        state: state.to_owned(),
-        packets: there.packets + back.packets,
-        bytes: there.bytes + back.bytes,
+/// Source of the rows of connections.
+pub(super) fn connections(gateway: &Gateway) -> Source {
+    let index = |state: &PortState| state.facts.as_ref().and_then(|facts| facts.index);
+    let port = |state: &PortState| Some((index(state)?, state.configuration.name.clone()));
+    Source {
+        shared: gateway.connections(),
+        obstacle: gateway.connection_obstacle(),
+        rules: gateway.hooks.each_packet(),
+        ports: gateway.ports.iter().filter_map(port).collect(),
+        now: gateway.clock.now(),
     }
 }
 

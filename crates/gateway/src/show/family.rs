@@ -32,6 +32,10 @@ pub(crate) enum Unit {
     Mbit,
     /// kbit/s, exposed in bit/s.
     Kbit,
+    /// Packets a second.
+    PacketRate,
+    /// Bytes a second, shown in bit/s.
+    ByteRate,
 }
 
 /// Kind of a family.
@@ -139,6 +143,8 @@ impl Unit {
             Self::Nanos | Self::Seconds => "seconds",
             Self::Permille => "ratio",
             Self::Mbit | Self::Kbit => "bits_per_second",
+            Self::PacketRate => "packets_per_second",
+            Self::ByteRate => "bytes_per_second",
         };
         Some(UnitName::Other(name.to_owned()))
     }
@@ -150,6 +156,7 @@ impl Unit {
             Self::Plain | Self::Packets | Self::Frames | Self::Bytes | Self::Batches | Self::Addresses => {
                 whole(number)
             }
+            Self::PacketRate | Self::ByteRate => whole(number),
             Self::Nanos => Number::Part(number as f64 / 1e9),
             Self::Seconds => Number::Part(number as f64),
             Self::Permille => Number::Part(number as f64 / 1000.0),

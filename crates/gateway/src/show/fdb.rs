@@ -130,6 +130,22 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
     text
 }
 
+/// A bridge with a member and a station.
+#[cfg(test)]
+pub(super) fn whole() -> BridgeRow {
+    BridgeRow {
+        members: vec![MemberRow::default()],
+        entries: vec![FdbRow {
+            vlan: None,
+            address: "02:00:00:00:00:01".to_owned(),
+            port: "lan".to_owned(),
+            remote: None,
+            age_seconds: Some(1),
+        }],
+        ..BridgeRow::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,6 +56,8 @@ impl Read {
             (Unit::Bytes, true) => look.bytes(number),
             (_, true) => look.count(number),
             (Unit::Nanos, false) => duration(number),
+            (Unit::ByteRate, false) => Look { seconds: Some(1.0), ..look }.bytes(number),
+            (Unit::PacketRate, false) => Look { seconds: Some(1.0), ..look }.count(number),
             (Unit::Permille, false) => format!("{}.{} %", number / 10, number % 10),
             (_, false) => number.to_string(),
         }

@@ -283,17 +283,6 @@ mod tests {
         let stage = path::StageRow { stage: "receive".to_owned(), ..path::StageRow::default() };
         let worker = path::WorkerPath { stages: vec![stage.clone()], ..path::WorkerPath::default() };
         let ends = vec![path::EndRow::default()];
-        let bridge = fdb::BridgeRow {
-            members: vec![fdb::MemberRow::default()],
-            entries: vec![fdb::FdbRow {
-                vlan: None,
-                address: "02:00:00:00:00:01".to_owned(),
-                port: "lan".to_owned(),
-                remote: None,
-                age_seconds: Some(1),
-            }],
-            ..fdb::BridgeRow::default()
-        };
         let drop = drops::DropRow::new(polder_datapath::drops::DropReason::TxFull);
         let written =
             configuration::Written { toml: "version = 1\n".to_owned(), values: serde_json::json!({}) };
@@ -309,7 +298,7 @@ mod tests {
                 ..ports::PortRow::default()
             }]),
             View::Tunnels(vec![tunnels::whole()]),
-            View::Fdb(vec![bridge]),
+            View::Fdb(vec![fdb::whole()]),
             View::Routes(routes::Routes {
                 routes: vec![routes::RouteRow {
                     hops: vec![routes::HopRow::default()],
@@ -323,6 +312,7 @@ mod tests {
                 ..filters::Filters::default()
             }),
             View::Flows(carried()),
+            View::Connections(connections::whole()),
             View::Drops(drops::Drops { reasons: vec![drop], ..drops::Drops::default() }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),

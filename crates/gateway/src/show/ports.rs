@@ -108,6 +108,15 @@ rows! {
         /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
         #[serde(default)]
         pub bypassed: Vec<BypassedRow>,
+        /// `kernel` or `router`: who decides about packets of a router's port.
+        #[serde(default)]
+        pub decide: Option<String>,
+        /// Packet hook because of which the kernel decides, where the configuration leaves it open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub decide_reason: Option<String>,
+        /// Reason why no connection is carried where the kernel decides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub obstacle: Option<String>,
         /// Hooks because of which its packets are left to the kernel at present.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub left_to_kernel: Option<YieldRow>,
@@ -220,10 +229,8 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     for finding in &row.findings {
         note(look.odd("!"), finding);
     }
-    if let Some(YieldRow { hooks, nanos }) = &row.left_to_kernel {
-        let text = format!("left to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
-        note(look.odd("!"), &text);
-    }
+    kernel_remarks(table, row, look);
+    let mut note = |mark: String, text: &str| table.remark(&mark, text);
     for bypassed in &row.bypassed {
         let BypassedRow { by, name, effect, appeared } = bypassed;
         let since = if *appeared { ", and has appeared while the gateway runs" } else { "" };
@@ -251,6 +258,23 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if row.openings > 1 {
         note(look.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));
+    }
+}
+
+/// Remarks about what the kernel has of the port's packets.
+fn kernel_remarks(table: &mut Table, row: &PortRow, look: Look) {
+    if row.decide.as_deref() == Some("kernel") {
+        let because =
+            row.decide_reason.as_ref().map(|hook| format!(", because of {hook}")).unwrap_or_default();
+        let text = format!("the kernel decides{because}; `polder show connections` has what is carried");
+        table.remark(&look.dim("·"), &text);
+    }
+    if let Some(obstacle) = &row.obstacle {
+        table.remark(&look.odd("!"), &format!("no connection is carried: {obstacle}"));
+    }
+    if let Some(YieldRow { hooks, nanos }) = &row.left_to_kernel {
+        let text = format!("left to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
+        table.remark(&look.odd("!"), &text);
     }
 }
 
@@ -289,6 +313,17 @@ mod tests {
         let text = draw(&[row], Look::PLAIN);
         assert!(text.contains("kernel") && text.contains("! left to the kernel for 12"), "{text}");
         assert!(text.contains("because nftables chain `inet own forw` at forward"), "{text}");
+    }
+
+    #[test]
+    fn a_port_where_the_kernel_decides_says_why_no_connection_is_carried() {
+        let text = |obstacle: Option<&str>| {
+            let (decide, obstacle) = (Some("kernel".to_owned()), obstacle.map(str::to_owned));
+            draw(&[PortRow { decide, obstacle, ..PortRow::default() }], Look::PLAIN)
+        };
+        assert!(text(None).contains("· the kernel decides; `polder show"));
+        assert!(text(Some("a limit")).contains("! no connection is carried: a limit"));
+        assert!(!draw(&[PortRow::default()], Look::PLAIN).contains("decides"));
     }
 
     #[test]

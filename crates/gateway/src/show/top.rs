@@ -42,8 +42,8 @@ pub fn titles(what: What) -> Vec<&'static str> {
         What::Ports => titles_of::<PortRow>(),
         What::Path => titles_of::<StageRow>(),
         What::Queues => titles_of::<QueueRow>(),
-        // Flows in the kernel and the heaviest ones of the workers stand in one table.
-        What::Flows | What::Steering => {
+        // Flows in the kernel, connections, and the heaviest flows of the workers stand in one table.
+        What::Flows | What::Connections | What::Steering => {
             let own = titles_of::<FlowRow>().into_iter().skip(titles_of::<CarriedRow>().len());
             titles_of::<CarriedRow>().into_iter().chain(own).collect()
         }
@@ -51,7 +51,6 @@ pub fn titles(what: What) -> Vec<&'static str> {
         What::Tunnels
         | What::Fdb
         | What::Routes
-        | What::Connections
         | What::Neighbors
         | What::Filters
         | What::Counters
@@ -79,12 +78,12 @@ impl View {
             Self::Path(path) => lines(&path.stages, What::Path, seconds),
             Self::Queues(rows) => lines(rows, What::Queues, seconds),
             Self::Flows(flows) => lines(&flows.flows, What::Flows, seconds),
+            Self::Connections(shown) => lines(&shown.connections, What::Flows, seconds),
             Self::Steering(steering) => lines(&steering.flows, What::Flows, seconds),
             Self::Drops(drops) => lines(&drops.reasons, What::Drops, seconds),
             Self::Tunnels(_)
             | Self::Fdb(_)
             | Self::Routes(_)
-            | Self::Connections(_)
             | Self::Neighbors(_)
             | Self::Filters(_)
             | Self::Counters(_)
@@ -131,6 +130,8 @@ fn cell<R>(field: &Field<R>, read: Option<Read>, seconds: f64) -> Cell {
         None => 0.0,
     };
     match field.unit() {
+        (Unit::ByteRate, false) => Cell::Bits(number),
+        (Unit::PacketRate, false) => Cell::Rate(number),
         (Unit::Bytes, true) => Cell::Bits(number / seconds),
         (_, true) => Cell::Rate(number / seconds),
         (Unit::Nanos, false) => Cell::Nanos(number),

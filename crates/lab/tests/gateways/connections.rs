@@ -117,11 +117,22 @@ fn masqueraded_udp_is_carried_until_a_rule_forbids_it() {
     let before = masquerade.carried("udp");
     (0..100).for_each(|_| assert!(udp.exchange().is_some()));
     assert!(masquerade.carried("udp") >= before + 200, "{:?}", masquerade.connections());
+    let shown = masquerade.polder.show("connections");
+    let totals = &shown["connections"];
+    assert!(totals["room"].as_u64() > totals["entered"].as_u64() && totals["entered"] == 1, "{totals}");
+    let row = &totals["connections"][0];
+    assert_eq!((&row["state"], &row["lane"]), (&Value::from("carried"), &Value::from("skb")), "{row}");
+    assert!(row["age_nanos"].as_u64() > Some(0) && row["reason"] == Value::Null, "{row}");
     // From the return of the command on, nothing passes.
     nft(&masquerade.net.gateway, "insert rule inet fw forward udp dport 7007 drop\n");
     let before = masquerade.carried("udp");
     (0..3).for_each(|_| assert_eq!(udp.exchange(), None));
     assert_eq!(masquerade.carried("udp"), before);
+    let row = masquerade.connections().remove(0);
+    assert!(
+        row["state"] == "waiting" && row["reason"].as_str().is_some_and(|why| why.contains("no packet")),
+        "{row}"
+    );
     nft(&masquerade.net.gateway, "flush chain inet fw forward\n");
     nft(
         &masquerade.net.gateway,
@@ -144,6 +155,12 @@ fn masqueraded_udp_is_carried_until_a_rule_forbids_it() {
             .is_some_and(|text| text.contains("inet fw forward") && text.contains("limit"))
     });
     assert!(udp.exchange().is_some());
+    let ports = masquerade.polder.show("ports");
+    let port = &ports["ports"][0];
+    assert!(
+        port["decide"] == "kernel" && port["obstacle"].as_str().is_some_and(|why| why.contains("limit rate")),
+        "{port}"
+    );
     masquerade.polder.stop();
 }
 

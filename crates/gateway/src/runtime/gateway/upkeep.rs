@@ -6,7 +6,7 @@ use crate::config::model::Decide;
 use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
-use crate::runtime::connections::Marks;
+use crate::runtime::connections::{Marks, SharedKnown};
 use crate::runtime::hooks::YieldingPort;
 use crate::runtime::neighbour::{self, Neighbours};
 use crate::runtime::show::all_drops;
@@ -227,17 +227,24 @@ impl Gateway {
         }
     }
 
-    /// Table of the connections that ports carry, unless there is a reason why they carry none.
-    pub(in crate::runtime) fn connections(&self) -> Result<Arc<ConnectionTable>, String> {
-        let Some(table) = self.devices.connections() else {
-            return Err("the kernel decides about no port's packets (`decide`)".to_owned());
-        };
-        if !self.connections.is_followed() {
-            return Err("the kernel's connections cannot be followed; the log says why".to_owned());
+    /// Table of the connections that ports carry, and what is known of them; `None` if the kernel decides about no port's packets.
+    pub(in crate::runtime) fn connections(&self) -> Option<(Arc<ConnectionTable>, Arc<SharedKnown>)> {
+        let known = self.connections.known().map(Arc::clone);
+        Some((self.devices.connections()?, known.unwrap_or_default()))
+    }
+
+    /// Reason why ports carry no connection.
+    pub(in crate::runtime) fn connection_obstacle(&self) -> Option<String> {
+        if self.devices.connections().is_none() {
+            return Some("the kernel decides about no port's packets (`decide`)".to_owned());
+        }
+        let is_followed = self.connections.known().is_some_and(|known| !known.lock().totals().has_failed);
+        if !is_followed {
+            return Some("the kernel's connections cannot be followed; the log says why".to_owned());
         }
         let mut obstacles = self.hooks.obstacles();
         obstacles.extend(self.looked_at());
-        if obstacles.is_empty() { Ok(table) } else { Err(obstacles.join("; ")) }
+        (!obstacles.is_empty()).then(|| obstacles.join("; "))
     }
 
     /// Rules that look at each packet, if there is one from each port to each other one.

@@ -202,8 +202,7 @@ impl Site {
     }
 
     fn ask(&self, what: Viewed) -> anyhow::Result<View> {
-        let answer =
-            Client::connect(&self.socket())?.ask(Ask::Show { what, of: None, since_seconds: None })?;
+        let answer = Client::connect(&self.socket())?.ask(Ask::show(what))?;
         let Answer::Shown(shown) = answer else { anyhow::bail!("the answer is not a view") };
         Ok(shown.view)
     }
