@@ -34,6 +34,7 @@ impl Trace {
             "taken" => "the gateway takes it",
             "waits" => "it waits until the neighbour has said its link-layer address",
             "held" => "it waits for the other fragments",
+            "carried" => "its port's program carries it as the kernel would",
             "kernel" => "the kernel has it; Polder never sees it",
             _ => "",
         };

@@ -39,7 +39,8 @@ pub struct Trace {
     /// Packets that would be dropped.
     pub dropped: Vec<Ended>,
     /// Fate of the packet: `sent`, `dropped`, `taken` (it was for the gateway), `waits` (for a neighbour's
-    /// link-layer address), `held` (a fragment, for others) or `kernel` (it never comes here).
+    /// link-layer address), `held` (a fragment, for others), `carried` (by a program, as the kernel would) or `kernel` (it never
+    /// comes here).
     pub fate: String,
     /// Stations that would be learnt, requests and messages that would be sent, had the packet come.
     pub effects: Vec<String>,

@@ -2,6 +2,7 @@
 //! verdicts are reported with the names of the configuration.
 
 mod bridging;
+mod connections;
 mod entering;
 mod routing;
 mod teller;
@@ -9,6 +10,7 @@ mod tunnelling;
 
 use super::gateway::Gateway;
 use super::shared::lock;
+use crate::config::model::{Decide, Role};
 use crate::control::{Fault, Refusal};
 use crate::show::FORMAT;
 use crate::trace::draw::brief;
@@ -76,6 +78,11 @@ pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> R
     };
     let state = gateway.ports.iter().find(|state| state.configuration.id == port.id);
     let mut teller = Teller::new(gateway, pool);
+    if port.role == Role::Router && port.decide == Decide::Kernel {
+        let fate = teller.asks_the_kernel(port, frame);
+        (trace.steps, trace.fate) = (teller.finish(), fate.to_owned());
+        return Ok(trace);
+    }
     if !teller.enters(port, state, frame) {
         (trace.steps, trace.fate) = (teller.finish(), "kernel".to_owned());
         return Ok(trace);
