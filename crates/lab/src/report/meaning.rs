@@ -31,6 +31,7 @@ const PAGES: &[(&str, &str)] = &[
     ("nics", include_str!("../../../../docs/measurements/nics.md")),
     ("usb", include_str!("../../../../docs/measurements/usb.md")),
     ("operate", include_str!("../../../../docs/measurements/operate.md")),
+    ("connections", include_str!("../../../../docs/measurements/connections.md")),
     ("tables", include_str!("../../../../docs/measurements/tables.md")),
 ];
 /// Header of the tables.

@@ -4,6 +4,7 @@ mod afxdp;
 mod buffers;
 mod capture;
 mod comparison;
+mod connections;
 mod contrast;
 mod differential;
 mod e1000;
@@ -83,6 +84,7 @@ pub const ALL: &[Scenario] = &[
     nics::SCENARIO,
     usb::SCENARIO,
     operate::SCENARIO,
+    connections::SCENARIO,
     tables::SCENARIO,
 ];
 

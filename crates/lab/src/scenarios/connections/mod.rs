@@ -1,0 +1,104 @@
+//! `connections`: a router whose kernel decides, with its firewall and NAT, and whose connections Polder carries.
+//!
+//! | file | rows |
+//! |---|---|
+//! | `costs.rs` | cost of a packet, beside the kernel with the same rules and without |
+//! | `tcp.rs` | throughput, and the rate of new connections |
+//! | `changes.rs` | packets carried past a change of the kernel's |
+//! | `beside.rs` | share that is carried beside changes that do not concern a connection |
+//! | `many.rs` | a hundred thousand connections |
+
+mod beside;
+mod changes;
+mod costs;
+mod frames;
+mod many;
+mod router;
+mod stream;
+mod tcp;
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::report::Better;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "connections",
+    about: "masqueraded connections that the kernel admits and Polder carries, beside the kernel with the same rules",
+    needs_root: true,
+    promises: &PROMISES,
+    measure,
+};
+
+const UNACCOUNTED: &str = "connections.unaccounted";
+const REORDERED: &str = "connections.reordered";
+const DIFFERENT: &str = "connections.histories.different";
+const HISTORIES: &str = "connections.histories";
+const CAUGHT: &str = "connections.mutants_caught";
+
+const OWN: [Promise; 5] = [
+    Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: REORDERED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: HISTORIES, unit: "histories", better: Better::Higher, goal: Goal::None },
+    Promise { name: DIFFERENT, unit: "histories", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: CAUGHT, unit: "mutants", better: Better::Higher, goal: Goal::None },
+];
+
+const PARTS: [&[Promise]; 6] =
+    [&costs::PROMISES, &tcp::PROMISES, &changes::PROMISES, &beside::PROMISES, &many::PROMISES, &OWN];
+
+const PROMISES: [Promise; 35] = {
+    let mut all = [OWN[0]; 35];
+    let (mut part, mut row, mut at) = (0, 0, 0);
+    while at < all.len() {
+        all[at] = PARTS[part][row];
+        (at, row) = (at + 1, row + 1);
+        if row == PARTS[part].len() {
+            (part, row) = (part + 1, 0);
+        }
+    }
+    assert!(part == PARTS.len(), "every row is in the list");
+    all
+};
+
+/// Packets of runs in which Polder carried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Books {
+    packets: u64,
+    /// Packets that neither came nor were counted as dropped.
+    unaccounted: u64,
+    reordered: u64,
+}
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    run.place("sender, sink", 0, "pinned; the router's kernel and programs work on the sender's time");
+    run.place("polder, the thread that watches", "any", "as the kernel's scheduler puts them");
+    let mut books = Books::default();
+    costs::measure(run, &mut books)?;
+    tcp::measure(run, &mut books)?;
+    changes::measure(run, &mut books)?;
+    beside::measure(run, &mut books)?;
+    many::measure(run, &mut books)?;
+    if books.packets > 0 {
+        run.record_one(UNACCOUNTED, books.unaccounted as f64);
+        run.record_one(REORDERED, books.reordered as f64);
+        run.remark(
+            REORDERED,
+            format!("of {} packets of frames and of streams beside changes", books.packets),
+        );
+    }
+    histories(run)
+}
+
+/// Fills the rows of histories at random, which a judge compares with the kernel alone.
+fn histories(run: &mut Run) -> anyhow::Result<()> {
+    // The judge is not part of this program: its rows stay empty.
+    if run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
+        run.skip(&[HISTORIES, DIFFERENT, CAUGHT], "no judge of histories is part of this program");
+    }
+    Ok(())
+}
+
+/// A count as a row has it.
+fn count(number: usize) -> f64 {
+    super::judges::count(number)
+}
