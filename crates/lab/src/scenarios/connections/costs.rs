@@ -89,7 +89,7 @@ const fn cost(name: &'static str, goal: Goal) -> Promise {
 
 /// A router with its sender and its receiver.
 enum Source {
-    Frames(Bed),
+    Frames(Box<Bed>),
     Sockets(Sockets),
 }
 
@@ -174,11 +174,7 @@ impl Part {
                 run.says(&format!("{row}, round {round} of {rounds}"));
                 let cost = source.cost(time)?;
                 results.add(&cost, &sender);
-                if source.router().gateway.is_some() {
-                    books.packets += cost.packets;
-                    books.unaccounted += cost.unaccounted;
-                    books.reordered += cost.reordered;
-                }
+                source.account(&cost, books);
             }
         }
         let sender = senders.median().unwrap_or_default();
@@ -191,7 +187,7 @@ impl Part {
 
     fn lay(&self, forwarder: Forwarder) -> anyhow::Result<Source> {
         match self.source {
-            Kind::Frames => Bed::lay(forwarder, self.rules, FLOWS).map(Source::Frames),
+            Kind::Frames => Bed::lay(forwarder, self.rules, FLOWS).map(|bed| Source::Frames(Box::new(bed))),
             Kind::Sockets => Sockets::lay(forwarder, self.rules).map(Source::Sockets),
         }
     }
@@ -202,6 +198,15 @@ impl Source {
         match self {
             Self::Frames(bed) => &bed.router,
             Self::Sockets(sockets) => &sockets.router,
+        }
+    }
+
+    /// Adds the packets of a run in which Polder carried.
+    fn account(&self, cost: &Cost, books: &mut Books) {
+        if self.router().gateway.is_some() {
+            books.packets += cost.packets;
+            books.unaccounted += cost.unaccounted;
+            books.reordered += cost.reordered;
         }
     }
 

@@ -136,17 +136,15 @@ impl Stream {
                     let [number, stamp] = [0, 8].map(|at| word(&packet[at..]));
                     meter.record(number);
                     stamps.push(stamp);
-                    if number.is_multiple_of(ANSWER_EVERY) {
-                        answers += u64::from(self.server.send_to(b"answer", from).is_ok());
-                    }
+                    let is_due = number.is_multiple_of(ANSWER_EVERY);
+                    answers += u64::from(is_due && self.server.send_to(b"answer", from).is_ok());
                 }
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if over.load(Ordering::Relaxed) {
-                        return Ok((meter, answers, stamps));
-                    }
-                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_silence(&error) && over.load(Ordering::Relaxed) => {
+                    return Ok((meter, answers, stamps));
+                }
+                Err(error) if is_silence(&error) => {}
                 Err(error) => return Err(error).context("cannot receive"),
             }
         }
@@ -159,6 +157,10 @@ impl Stream {
     pub(super) fn burst(&self, packets: u32, payload: &[u8]) -> anyhow::Result<()> {
         (0..packets).try_for_each(|_| send(&self.client, payload))
     }
+}
+
+fn is_silence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn word(bytes: &[u8]) -> u64 {

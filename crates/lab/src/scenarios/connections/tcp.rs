@@ -108,12 +108,7 @@ fn rate(router: &Router, time: Duration) -> anyhow::Result<f64> {
         let clients = [(); THREADS].map(|()| {
             scope.spawn(move || {
                 router.left.enter()?;
-                let mut made = 0_u64;
-                while clock::now() - start < time {
-                    connect(address)?;
-                    made += 1;
-                }
-                anyhow::Ok(made)
+                connect_until(start + time, address)
             })
         });
         let made = clients.map(|client| client.join().map_err(|_| anyhow!("a client panicked")));
@@ -130,6 +125,16 @@ fn rate(router: &Router, time: Duration) -> anyhow::Result<f64> {
         ensure!(made > 0, "no connection was made");
         Ok(per_second(made, time))
     })
+}
+
+/// Number of connections made until then.
+fn connect_until(end: Duration, address: SocketAddr) -> anyhow::Result<u64> {
+    let mut made = 0;
+    while clock::now() < end {
+        connect(address)?;
+        made += 1;
+    }
+    Ok(made)
 }
 
 fn connect(address: SocketAddr) -> anyhow::Result<()> {
