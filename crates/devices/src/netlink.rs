@@ -101,6 +101,11 @@ pub fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
+/// A number of four bytes in network order.
+pub fn network_number(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.first_chunk()?))
+}
+
 /// A number of two bytes in the machine's order.
 pub fn number16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.first_chunk()?))

@@ -305,7 +305,7 @@ impl Assembler {
         self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, EXCHANGE);
     }
 
-    /// What the program loads from here on is no older than what it has loaded so far. `place` is one of the stack that may
+    /// Has later loads of the program be no older than those so far. `place` is one of the stack that may
     /// change; R5 changes. Processors that load in order need nothing.
     pub(crate) fn order_loads(&mut self, place: i16) {
         if cfg!(not(target_arch = "x86_64")) {

@@ -21,10 +21,10 @@ use known::{Carried, Known};
 use crate::clock::Clock;
 use crate::config::router::Mark;
 use crate::kernel::conntrack::{self, AllEvents, Change, Connections, Limits, Reading, Socket};
+use crate::kernel::hooks::addresses;
 use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
-use polder_devices::netlink::{Client, find};
 use polder_devices::skb::connections::{Connection, ConnectionTable, Transport, Tuple};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeSet;
@@ -201,7 +201,7 @@ impl Follower {
 
     /// Brings the addresses of this machine up to date: its own connections are the kernel's.
     fn learn_addresses(&mut self) {
-        match local_addresses() {
+        match addresses().map(|all| all.into_iter().map(|(_, address)| address).collect::<BTreeSet<_>>()) {
             Ok(addresses) if addresses != self.local => {
                 self.connections.set_local_addresses(addresses.iter().copied());
                 self.local = addresses;
@@ -299,24 +299,6 @@ impl Follower {
         }
     }
 }
-
-/// Addresses of all interfaces.
-fn local_addresses() -> Result<BTreeSet<IpAddr>> {
-    let answers = Client::open(None)?.dump(RTM_GETADDR, &[0; 8])?;
-    let address = |body: &[u8]| {
-        // `ifaddrmsg`, then attributes: IFA_LOCAL of point-to-point links, else IFA_ADDRESS.
-        let rest = body.get(8..)?;
-        let value = find(rest, IFA_LOCAL).or_else(|| find(rest, IFA_ADDRESS))?;
-        let v4 = || <[u8; 4]>::try_from(value).ok().map(IpAddr::from);
-        <[u8; 16]>::try_from(value).ok().map(IpAddr::from).or_else(v4)
-    };
-    Ok(answers.iter().filter_map(|(_, body)| address(body)).collect())
-}
-
-/// linux/rtnetlink.h, linux/if_addr.h.
-const RTM_GETADDR: u16 = 22;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
 
 /// Waits for events of the kernel or the table, until the time is over. Answers whether the table has some; `None` at the end.
 fn wait([end, table]: [&OwnedFd; 2], socket: &Socket, time: Option<Nanos>) -> Option<bool> {

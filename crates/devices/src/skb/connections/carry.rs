@@ -1,5 +1,6 @@
 //! The ingress program's part: carries the packets of open connections, and stamps all others.
 
+use super::HEARTBEAT;
 use super::entry::{
     ADDRESS_DIFFERENCE, BYTES, DESTINATION, ENDED, EVIDENCE, FLAGS, HIGHEST_END, INPUT, LAST_ACK, LEAVES,
     LINK, LONGEST, OPEN, OUTPUT, PACKETS, PORT_DIFFERENCE, PORTS, PROTOCOL, TCP, TRANSLATED, VERSION, WINDOW,
@@ -9,7 +10,7 @@ use super::packet::{
     BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest,
     look_up, look_up_peer, read, sequence, track,
 };
-use super::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, HEARTBEAT, LATE, LOTS, NONCE, UP, at};
+use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, LOTS, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::bpf::flows::hook::Hook as _;

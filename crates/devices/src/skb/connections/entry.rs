@@ -14,7 +14,7 @@
 //! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
 //! network order, all other numbers in that of the machine.
 
-use super::generation::slot_of_end;
+use super::words::slot_of_end;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a key and of a value.

@@ -9,7 +9,7 @@ use super::packet::{
     BELOW, Ends, FIN, KEY, LINK_PARTS, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
     track,
 };
-use super::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
+use super::words::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::skb::program::{

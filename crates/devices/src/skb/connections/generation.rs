@@ -22,7 +22,8 @@
 //! Ends and link-layer addresses share 4,096 slots by a hash. Two that meet in one close each other's connections for a packet.
 
 use super::entry::{CONSENTS, ENDS, FLAGS, HOP, HOP_SEEN, PAIR};
-use super::{ConnectionMaps, at};
+use super::words::{ConnectionMaps, SLOTS, at, slot_of_end};
+
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::sys::SharedCounters;
 use Register::{R1, R2, R4, R5, R6, R10};
@@ -36,25 +37,10 @@ pub(super) const CHANGES: usize = 1;
 /// The first word of a pair, and their number.
 const PAIRS: usize = 16;
 const PAIR_SLOTS: u16 = 256;
-/// The first slot, and their number.
+/// The first slot.
 const FIRST: usize = PAIRS + PAIR_SLOTS as usize;
-const SLOTS: u16 = 4096;
 /// All words.
 pub(super) const WORDS: usize = FIRST + SLOTS as usize;
-
-/// Slot of an end of a connection.
-pub(super) fn slot_of_end(end: IpAddr) -> u32 {
-    let folded = match end {
-        IpAddr::V4(address) => u64::from(u32::from(address)),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, e, f, g, h, rest @ ..] = address.octets();
-            u64::from_be_bytes([a, b, c, d, e, f, g, h]).rotate_left(32) ^ u64::from_be_bytes(rest)
-        }
-    };
-    // The upper bits of the product depend on all bits of the address.
-    let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    u32::try_from(hash).unwrap_or_default() % u32::from(SLOTS)
-}
 
 /// Slot of a link-layer address, as [`hop`] computes it.
 fn slot_of_hop(address: [u8; 6]) -> u32 {

@@ -41,11 +41,13 @@ mod generation;
 mod packet;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use entry::{Connection, Direction, Transport, Tuple};
 
 pub(super) use carry::carry;
 pub(super) use evidence::evidence;
+pub(super) use words::ConnectionMaps;
 
 use crate::bpf::sys::{Map, MapKind, SharedCounters};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,8 +58,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use words::{BEAT, CARRIED_ENDS, CONTRADICTIONS, ENDED_WORD, LATE, LOTS, NONCE, SEEN, UP};
 
 /// Age of the heartbeat up to which connections are carried.
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -300,30 +303,4 @@ impl ConnectionTable {
 fn tell(event: &OwnedFd) {
     // A counter that is full is readable as well.
     let _: Result<usize, Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
-}
-
-/// The table for a program.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionMaps<'a> {
-    entries: BorrowedFd<'a>,
-    words: BorrowedFd<'a>,
-}
-
-/// Words that programs and this process share, behind those of `generation`: words that programs only read stand in the first
-/// 64 bytes.
-const BEAT: usize = 2;
-const NONCE: usize = 3;
-const SEEN: usize = 8;
-const CONTRADICTIONS: usize = 9;
-const ENDED_WORD: usize = 10;
-const CARRIED_ENDS: usize = 11;
-const LATE: usize = 12;
-const UP: usize = 13;
-const LOTS: usize = 14;
-
-/// Offset of a word.
-const fn at(word: usize) -> i16 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some thousand words")]
-    let word = word as i16;
-    8 * word
 }

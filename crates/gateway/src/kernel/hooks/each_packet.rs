@@ -6,12 +6,11 @@
 //!
 //! Source: linux/netfilter/nf_tables.h; iptables-extensions(8).
 
-use super::expression::big;
-use polder_devices::netlink::{find, text};
+use polder_devices::netlink::{find, network_number, text};
 
-/// What an expression looks at in each packet, in words; `None` if it does not.
+/// Property of each packet that an expression looks at, in words; `None` if it looks at none.
 pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
-    let number = |kind| big(find(data, kind));
+    let number = |kind| network_number(find(data, kind)?);
     let said = match name {
         "meta" => meta(number(2)?)?.to_owned(),
         "ct" => ct(number(2)?)?.to_owned(),
@@ -43,6 +42,7 @@ pub(super) fn is_test(name: &str, data: &[u8]) -> bool {
 
 /// As `nft` prints it: `NFTA_LIMIT_*`.
 fn limit(data: &[u8]) -> String {
+    let number = |kind| network_number(find(data, kind)?);
     let unit = match double(data, 2) {
         1 => "second".to_owned(),
         60 => "minute".to_owned(),
@@ -51,8 +51,8 @@ fn limit(data: &[u8]) -> String {
         604_800 => "week".to_owned(),
         seconds => format!("{seconds} s"),
     };
-    let bytes = if big(find(data, 4)) == Some(1) { " bytes" } else { "" };
-    format!("`limit rate {}{}{bytes}/{unit}`", over(big(find(data, 5))), double(data, 1))
+    let bytes = if number(4) == Some(1) { " bytes" } else { "" };
+    format!("`limit rate {}{}{bytes}/{unit}`", over(number(5)), double(data, 1))
 }
 
 /// Word for the flag of an inverted limit or quota.
@@ -149,7 +149,7 @@ mod tests {
     /// Name of an expression, and its attributes that are numbers.
     type Expression<'a> = (&'a str, &'a [(u16, u32)]);
 
-    /// What the first of these expressions looks at that looks at each packet.
+    /// Property that the first of these expressions looks at which looks at one.
     fn first(expressions: &[Expression<'_>]) -> Option<String> {
         expressions.iter().find_map(|(name, numbers)| {
             let mut data = Vec::new();

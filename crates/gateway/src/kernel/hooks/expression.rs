@@ -2,7 +2,7 @@
 
 use super::each_packet;
 use super::ruleset::{Effect, Field, Step, Test, Value};
-use polder_devices::netlink::{attributes, find, number16, text};
+use polder_devices::netlink::{attributes, find, network_number, number16, text};
 use std::collections::HashMap;
 
 /// A part of a rule, before sets are known.
@@ -293,7 +293,7 @@ const OBJECT_SYNPROXY: u32 = 10;
 
 /// A number of 32 bits in network order.
 pub(super) fn big(value: Option<&[u8]>) -> Option<u32> {
-    Some(u32::from_be_bytes(*value?.first_chunk()?))
+    network_number(value?)
 }
 
 /// `NFTA_DATA_*`.

@@ -1,8 +1,9 @@
 //! Interfaces of the kernel, as far as hooks name them.
 
-use polder_devices::netlink::Client;
 use polder_devices::netlink::link::{HEADER, Link};
+use polder_devices::netlink::{Client, find, number};
 use rustix::io::Errno;
+use std::net::IpAddr;
 
 /// All interfaces.
 #[derive(Clone, Debug, Default)]
@@ -47,3 +48,24 @@ pub(super) fn read() -> Result<Links, Errno> {
     let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; HEADER])?;
     Ok(Links(answers.iter().filter_map(|(_, body)| Link::parse(body)).collect()))
 }
+
+/// Addresses of all interfaces, each with the interface's number.
+///
+/// # Errors
+/// Errors of the kernel.
+pub fn addresses() -> Result<Vec<(u32, IpAddr)>, Errno> {
+    let answers = Client::open(None)?.dump(RTM_GETADDR, &[0; 8])?;
+    let address = |body: &[u8]| {
+        // `ifaddrmsg`, then attributes: IFA_LOCAL of point-to-point links, else IFA_ADDRESS.
+        let (index, rest) = (number(body.get(4..)?)?, body.get(8..)?);
+        let value = find(rest, IFA_LOCAL).or_else(|| find(rest, IFA_ADDRESS))?;
+        let v4 = || <[u8; 4]>::try_from(value).ok().map(IpAddr::from);
+        Some((index, <[u8; 16]>::try_from(value).ok().map(IpAddr::from).or_else(v4)?))
+    };
+    Ok(answers.iter().filter_map(|(_, body)| address(body)).collect())
+}
+
+/// linux/rtnetlink.h, linux/if_addr.h.
+const RTM_GETADDR: u16 = 22;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;

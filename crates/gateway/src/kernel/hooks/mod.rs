@@ -31,6 +31,7 @@ mod touched;
 mod unannounced;
 pub mod walk;
 
+pub use links::addresses;
 pub use notices::{Noticed, Subscription};
 pub use port::{Answer, Port, Takes, Tunnel};
 pub use precedence::{Precedence, run_first};
@@ -46,6 +47,7 @@ use ruleset::{Chain, Ruleset, Tool};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use walk::{Chains, Would};
 
 /// A hook that packets of a port do not reach.
@@ -109,6 +111,18 @@ pub fn forwarded(interface: &str) -> Families {
         v4: is_on(format!("/proc/sys/net/ipv4/conf/{interface}/forwarding")),
         v6: is_on("/proc/sys/net/ipv6/conf/all/forwarding".to_owned()),
     }
+}
+
+/// True if the kernel forwards, of each family of which one of these interfaces has an address that is routed, what comes in there.
+pub fn forwards(interfaces: &[&str]) -> bool {
+    let (Ok(links), Ok(addresses)) = (links::read(), addresses()) else { return false };
+    interfaces.iter().all(|name| {
+        let (index, families) = (links.index(name), forwarded(name));
+        addresses.iter().filter(|(of, _)| Some(*of) == index).all(|(_, address)| match address {
+            IpAddr::V4(_) => families.v4,
+            IpAddr::V6(address) => families.v6 || address.is_unicast_link_local(),
+        })
+    })
 }
 
 /// Looks for hooks that packets of these ports would pass if Polder did not take them.

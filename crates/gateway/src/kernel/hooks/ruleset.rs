@@ -186,7 +186,7 @@ pub enum Step {
     Do(Effect),
     /// A verdict by the value of a field.
     Choose(Value, Vec<(Vec<u8>, Effect)>),
-    /// What follows may be another thing for each packet of a connection, by this.
+    /// The rest of the rule may be for some packets of a connection alone, by this property.
     Each(String),
 }
 

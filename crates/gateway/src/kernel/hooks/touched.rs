@@ -1,4 +1,4 @@
-//! What notices of links, addresses, routes and neighbours change of the way that the kernel forwards packets.
+//! Connections that notices of links, addresses, routes and neighbours touch: the kernel may forward their packets in another way.
 //!
 //! | notice | changes |
 //! |---|---|

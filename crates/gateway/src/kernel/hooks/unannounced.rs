@@ -6,7 +6,7 @@
 //! | services of IPVS | its table | 5 µs |
 //! | BPF programs at TCX | those of the ports | 1 µs an interface and direction |
 //!
-//! What has changed is thus known within one heartbeat, not before the command returns.
+//! A change is thus known within 50 ms, not before the command returns.
 
 use polder_devices::skb::programs_of_others;
 use std::fs;

@@ -1,33 +1,31 @@
-//! Whether the kernel decides about the packets of a router's ports, where the file leaves it open.
+//! Decision whether the kernel or the router has the packets of a router's ports, where the file leaves it open.
 //!
 //! It does if packets that the router takes would go round a packet hook, and if the kernel can forward all that the router
 //! forwards. The router's ports have one decision: a connection goes through two of them.
 
-use super::{eligible, ports};
+use super::eligible;
+use super::ports::ports;
 use crate::config::model::{Configuration, Decide, KernelHooks, Mode, Port, Role};
 use crate::kernel::hooks;
-use crate::runtime::preflight;
 use polder_devices::skb;
 
 /// Settles the open decisions of a configuration. Where the router decides, they stay open.
 pub(in crate::runtime) fn settle(configuration: &mut Configuration) {
     let Some(reason) = reason(configuration) else { return };
     if forwards(configuration) {
-        *configuration = decided(configuration);
+        configuration
+            .ports
+            .iter_mut()
+            .filter(|port| is_open(port))
+            .for_each(|port| port.decide = Decide::Kernel);
         configuration.decided = Some(reason);
     }
 }
 
-/// The configuration with all open decisions made for the kernel.
-fn decided(configuration: &Configuration) -> Configuration {
-    let mut decided = configuration.clone();
-    decided.ports.iter_mut().filter(|port| is_open(port)).for_each(|port| port.decide = Decide::Kernel);
-    decided
-}
-
 /// True if the kernel forwards what the router forwards.
 fn forwards(configuration: &Configuration) -> bool {
-    !preflight::stops_forwarding(&decided(configuration))
+    let routers = configuration.ports.iter().filter(|port| is_router(port));
+    hooks::forwards(&routers.filter_map(|port| port.device.interface()).collect::<Vec<_>>())
 }
 
 /// Takes over the decisions of a running gateway, for a comparison with the file.

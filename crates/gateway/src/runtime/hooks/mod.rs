@@ -8,65 +8,21 @@ pub(super) mod decision;
 mod eligible;
 mod hold;
 mod listener;
+mod ports;
 mod remedy;
 mod watch;
 mod yields;
 
+pub use ports::ports;
 pub use watch::Watch;
 pub(in crate::runtime) use yields::YieldingPort;
 
 use super::preflight::{PreflightFinding, Severity};
-use crate::config::model::{Configuration, KernelHooks, Port, Role};
-use crate::device::{Way, way};
-use crate::kernel::hooks::{self, Bypassed, EachPacket, Inspection, Takes, Tunnel};
+use crate::config::model::{Configuration, KernelHooks, Port};
+use crate::kernel::hooks::{self, Bypassed, EachPacket, Inspection};
 use anyhow::{Result, bail};
-use polder_buffers::PortId;
 use remedy::{closes, remedy};
 use std::collections::BTreeMap;
-
-/// The ports of a configuration whose packets are taken from the kernel.
-pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
-    // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
-    let obstacle = eligible::obstacle(configuration);
-    let port = |port: &Port| {
-        let interface = port.device.interface()?.to_owned();
-        let meets_egress = way(&interface, port) == Way::Skb;
-        let (name, takes) = (port.name.clone(), takes(port, configuration));
-        let answer = eligible::answer(port, obstacle);
-        Some(hooks::Port { name, interface, takes, meets_egress, answer })
-    };
-    configuration.ports.iter().filter_map(port).collect()
-}
-
-fn takes(port: &Port, configuration: &Configuration) -> Takes {
-    let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port.id);
-    let tunnels = over.map(|tunnel| {
-        let protocol = tunnel.carrier().protocol().0;
-        Tunnel { local: tunnel.local, remote: tunnel.remote, protocol }
-    });
-    let tunnels = tunnels.collect();
-    match port.role {
-        Role::Underlay => Takes::Tunnels(tunnels),
-        Role::Router => {
-            let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
-            let routed = configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed());
-            let ids = ports.map(|port| port.id).chain(routed.map(|tunnel| tunnel.id));
-            Takes::Router { tunnels, interfaces: ids.map(|id| interface(id, configuration)).collect() }
-        }
-        Role::Bridge => {
-            let bridge = configuration.bridge_of(port.id);
-            let members = bridge.into_iter().flat_map(|bridge| &bridge.members);
-            let members = members.map(|member| interface(member.port, configuration)).collect();
-            Takes::Bridge { bridge: bridge.map(|bridge| bridge.name.clone()).unwrap_or_default(), members }
-        }
-    }
-}
-
-/// The name by which rules may know a port or tunnel.
-fn interface(id: PortId, configuration: &Configuration) -> String {
-    let known = configuration.port(id).and_then(|port| port.device.kernel_name());
-    known.or_else(|| configuration.name_of(id)).unwrap_or_default().to_owned()
-}
 
 /// Findings about hooks that the ports of a configuration go round.
 pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {

@@ -20,7 +20,6 @@ use crate::sandbox;
 use anyhow::{Result, ensure};
 use polder_devices::af_xdp::STATE;
 use polder_devices::netlink::Client;
-pub(super) use router::stops_forwarding;
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;

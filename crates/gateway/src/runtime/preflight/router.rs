@@ -21,13 +21,6 @@ pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     }
 }
 
-/// True if the kernel decides about packets, and does not forward a family that a port routes.
-pub(in crate::runtime) fn stops_forwarding(configuration: &Configuration) -> bool {
-    let mut findings = Findings(Vec::new());
-    forwarding(configuration, &Machine::look(configuration), &mut findings);
-    findings.0.iter().any(|finding| finding.severity == Severity::Problem)
-}
-
 fn judge(configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
     let mut findings = Findings(Vec::new());
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {

@@ -1,0 +1,47 @@
+//! Words that programs and this process share: their places, and the slots of the ends of connections.
+
+use core::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+/// The table for a program.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::skb) struct ConnectionMaps<'a> {
+    pub(super) entries: BorrowedFd<'a>,
+    pub(super) words: BorrowedFd<'a>,
+}
+
+/// Words that programs and this process share, behind those of `generation`: words that programs only read stand in the first
+/// 64 bytes.
+pub(super) const BEAT: usize = 2;
+pub(super) const NONCE: usize = 3;
+pub(super) const SEEN: usize = 8;
+pub(super) const CONTRADICTIONS: usize = 9;
+pub(super) const ENDED_WORD: usize = 10;
+pub(super) const CARRIED_ENDS: usize = 11;
+pub(super) const LATE: usize = 12;
+pub(super) const UP: usize = 13;
+pub(super) const LOTS: usize = 14;
+
+/// Offset of a word.
+pub(super) const fn at(word: usize) -> i16 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some thousand words")]
+    let word = word as i16;
+    8 * word
+}
+
+/// Number of slots.
+pub(super) const SLOTS: u16 = 4096;
+
+/// Slot of an end of a connection.
+pub(super) fn slot_of_end(end: IpAddr) -> u32 {
+    let folded = match end {
+        IpAddr::V4(address) => u64::from(u32::from(address)),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, e, f, g, h, rest @ ..] = address.octets();
+            u64::from_be_bytes([a, b, c, d, e, f, g, h]).rotate_left(32) ^ u64::from_be_bytes(rest)
+        }
+    };
+    // The upper bits of the product depend on all bits of the address.
+    let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u32::try_from(hash).unwrap_or_default() % u32::from(SLOTS)
+}
