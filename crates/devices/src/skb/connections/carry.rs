@@ -28,15 +28,18 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.load(Width::Double, R9, R7, at(BEAT));
     program.call(Helper::NowCoarse);
     program.subtract(R0, R9);
-    let most = i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0);
-    // The coarse clock may be behind the heartbeat.
-    program.jump_value(Condition::SignedGreater, R0, most, late);
+    program.store(Width::Double, R10, AGE, R0);
     short_headers(program);
     port.is_for_host(program, rest);
     read(program, Ends::AsSent, (odd, rest), |program, version| check(program, version, odd));
     look_up(program, maps.entries, KEY);
     found(program, rest);
     program.copy(R9, R0);
+    note(program, maps);
+    program.load(Width::Double, R0, R10, AGE);
+    let most = i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0);
+    // The coarse clock may be behind the heartbeat.
+    program.jump_value(Condition::SignedGreater, R0, most, late);
     is_open(program, maps, odd);
     judge_tcp(program, maps, (odd, fits, close));
     program.place(fits);
@@ -114,7 +117,17 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
     }
 }
 
-/// Tracks TCP segments, and jumps to `close` for a SYN, to `rest` for a segment that ends the connection.
+/// Notes a TCP segment in the entry at R9, also one that the kernel has: what ends a connection is judged by it.
+fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    let noted = program.label();
+    is_tcp(program, noted);
+    program.load(Width::Byte, R5, R7, ETHERNET + 13);
+    program.jump_value(Condition::AnyBit, R5, SYN | FIN | RST, noted);
+    track(program, maps);
+    program.place(noted);
+}
+
+/// Judges TCP segments: jumps to `close` for a SYN, to `rest` for a segment that ends the connection.
 fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, close): (Label, Label, Label)) {
     let [ends, fin, ended, carried] = [(); 4].map(|()| program.label());
     is_tcp(program, fits);
@@ -123,7 +136,6 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.load(Width::Byte, R5, R7, ETHERNET + 13);
     program.jump_value(Condition::AnyBit, R5, SYN, close);
     program.jump_value(Condition::AnyBit, R5, RST | FIN, ends);
-    track(program);
     program.go(fits);
 
     program.place(ends);
@@ -314,6 +326,8 @@ const LOT_BITS: i32 = 29;
 /// The stack: hop limit with which the packet leaves; a place for the order of loads.
 const HOPS: i16 = BELOW;
 const ORDER: i16 = BELOW - 8;
+/// The stack: age of the heartbeat in nanoseconds.
+const AGE: i16 = BELOW - 16;
 /// Bytes of both ports.
 const PORTS_BYTES: i16 = 4;
 /// `BPF_F_RECOMPUTE_CSUM`, `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`.

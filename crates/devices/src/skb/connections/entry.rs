@@ -9,6 +9,7 @@
 //!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
 //!      128 shift of the window (4)   132 slot of the client (4)   136 slot of the server (4)   140 slot of the next hop (4)
 //!      144 its generation when it was noted (8)   152 number of the connection (4)   156 slot of the pair of interfaces (4)
+//!      160 end of data that the other direction has room for (4)   164 nothing (4)
 //! ```
 //!
 //! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
@@ -19,7 +20,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a key and of a value.
 pub(super) const KEY_BYTES: u32 = 40;
-pub(super) const VALUE_BYTES: u32 = 160;
+pub(super) const VALUE_BYTES: u32 = 168;
 /// Offsets in a key.
 pub(super) const DESTINATION: i16 = 16;
 pub(super) const PORTS: i16 = 32;
@@ -48,6 +49,7 @@ pub(super) const HOP: i16 = 140;
 pub(super) const HOP_SEEN: i16 = 144;
 const NUMBER: i16 = 152;
 pub(super) const PAIR: i16 = 156;
+pub(super) const LIMIT: i16 = 160;
 /// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
 pub(super) const ENDED: i32 = 1;
 pub(super) const TRANSLATED: i32 = 2;

@@ -7,7 +7,6 @@ use super::entry::{
 use super::generation::{hop, is_fresh, of_entry, pair, same_hop};
 use super::packet::{
     BELOW, Ends, FIN, KEY, LINK_PARTS, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
-    track,
 };
 use super::words::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
@@ -48,7 +47,6 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     enter(&mut program);
     program.place(seen);
     allow_length(&mut program);
-    note_tcp(&mut program);
     open(&mut program, maps, rest);
 
     program.place(contradiction);
@@ -193,13 +191,6 @@ fn allow_length(program: &mut Assembler) {
     program.jump(Condition::NotGreater, R5, R4, allowed);
     program.store(Width::Word, R9, LONGEST, R5);
     program.place(allowed);
-}
-
-fn note_tcp(program: &mut Assembler) {
-    let udp = program.label();
-    is_tcp(program, udp);
-    track(program);
-    program.place(udp);
 }
 
 /// Opens both directions if the other one, in R0, has evidence, too.

@@ -2,9 +2,10 @@
 //! headers, no fragments.
 
 use super::entry::{
-    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, PORTS, PROTOCOL, TCP, UDP, UDP_LITE, VERSION,
-    WINDOW, WINDOW_SHIFT,
+    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP, UDP_LITE,
+    VERSION, WINDOW, WINDOW_SHIFT,
 };
+use super::words::ConnectionMaps;
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::skb::program::{DATA_END, LENGTH};
@@ -177,9 +178,12 @@ fn header_bytes(program: &mut Assembler, to: Register) {
     program.shift_right(to, 2);
 }
 
-/// Notes the TCP segment at R7 in the entry at R9: end of its data, acknowledgement, window. R1 to R5 change.
-pub(super) fn track(program: &mut Assembler) {
-    let [older, tracked] = [(); 2].map(|()| program.label());
+/// Notes the TCP segment at R7 in the entry at R9: end of its data, acknowledgement, window. R0 to R5 change.
+///
+/// The end moves no further than the other direction has room for, so that a forged segment moves it nowhere else. That
+/// direction's entry is looked up once for each window.
+pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    let [newer, beyond, fits, tracked] = [(); 4].map(|()| program.label());
     sequence(program, R1);
     program.load(Width::Word, R4, R6, LENGTH);
     program.load(Width::Double, R5, R10, OFFSET);
@@ -188,11 +192,25 @@ pub(super) fn track(program: &mut Assembler) {
     program.subtract(R4, R5);
     program.compute_word(Arithmetic::Add, R1, Operand::Register(R4));
     program.load(Width::Word, R4, R9, HIGHEST_END);
-    program.copy(R5, R1);
-    program.compute_word(Arithmetic::Subtract, R5, Operand::Register(R4));
-    program.jump_word(Condition::SignedGreater, R5, Operand::Value(0), older);
+    // No segment was noted.
+    program.jump_value(Condition::Equal, R4, 0, fits);
+    jump_behind(program, R4, newer);
     program.go(tracked);
-    program.place(older);
+    program.place(newer);
+    program.load(Width::Word, R4, R9, LIMIT);
+    jump_behind(program, R4, beyond);
+    program.go(fits);
+    program.place(beyond);
+    program.store(Width::Double, R10, END, R1);
+    look_up_peer(program, maps.entries, R9);
+    found(program, tracked);
+    program.load(Width::Word, R4, R0, LAST_ACK);
+    program.load(Width::Word, R5, R0, WINDOW);
+    program.compute_word(Arithmetic::Add, R4, Operand::Register(R5));
+    program.store(Width::Word, R9, LIMIT, R4);
+    program.load(Width::Double, R1, R10, END);
+    jump_behind(program, R4, tracked);
+    program.place(fits);
     program.store(Width::Word, R9, HIGHEST_END, R1);
     program.place(tracked);
     let unacknowledged = program.label();
@@ -209,6 +227,13 @@ pub(super) fn track(program: &mut Assembler) {
     program.shift_left_by(R1, R4);
     program.store(Width::Word, R9, WINDOW, R1);
     program.place(unacknowledged);
+}
+
+/// Jumps to `behind` if the sequence number in R1 is behind that in `number`. R5 changes.
+fn jump_behind(program: &mut Assembler, number: Register, behind: Label) {
+    program.copy(R5, R1);
+    program.compute_word(Arithmetic::Subtract, R5, Operand::Register(number));
+    program.jump_word(Condition::SignedGreater, R5, Operand::Value(0), behind);
 }
 
 /// Puts the sequence number of the TCP segment at R7 into `to`.
@@ -240,8 +265,10 @@ pub(super) fn found(program: &mut Assembler, rest: Label) {
 pub(super) const KEY: i16 = -40;
 pub(super) const PEER: i16 = -80;
 pub(super) const OFFSET: i16 = -88;
+/// End of the data of a segment.
+const END: i16 = -96;
 /// First place below.
-pub(super) const BELOW: i16 = -96;
+pub(super) const BELOW: i16 = -104;
 pub(super) const IPV6: i16 = 40;
 /// Link-layer addresses, in parts.
 pub(super) const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];

@@ -418,6 +418,11 @@ fn segments_that_end_a_connection_are_told_from_forged_ones() {
             assert!(!bench.is_carried(&segment(0x10, 9030)));
         }
     }
+    // A forged segment far away changes nothing of this; it is carried, and its receiver drops it.
+    begin();
+    assert!(bench.is_carried(&segment(0x10, 90_000_000)));
+    assert!(bench.is_carried(&segment(0x14, 90_000_030)), "no exact RST");
+    assert!(!bench.is_carried(&segment(0x11, 9030)), "the FIN of the sender ends it");
     begin();
     assert!(!bench.is_carried(&segment(0x02, 1)), "a SYN is the kernel's");
     assert!(!bench.is_carried(&segment(0x10, 9030)), "and closes both directions");
@@ -517,4 +522,35 @@ fn connections_that_consent_are_carried_where_rules_look_at_each_packet() {
     assert!(is_carried(consenting) && !is_carried(other));
     bench.table.set_looked_at(&[[LAN, 2], [2, LAN]]);
     assert!(is_carried(consenting) && is_carried(other));
+}
+
+/// Sequence numbers begin anywhere, and segments that the kernel has count.
+#[test]
+fn ends_are_known_at_any_sequence_number() {
+    let Some(bench) = Bench::new() else { return };
+    let connection = masqueraded(Transport::Tcp);
+    for first in [1, 0x7fff_ff00, 0x8000_0000, 0xc000_0000, u32::MAX - 20] {
+        let segment = |flags, offset: u32| {
+            let sequence = first.wrapping_add(offset);
+            packet(connection.original, &[Field::Flags(flags), Field::Sequence(sequence)])
+        };
+        let acknowledges =
+            |offset: u32| packet(connection.reply, &[Field::Acknowledgement(first.wrapping_add(offset))]);
+        bench.table.leave(&connection);
+        bench.open(&connection);
+        assert!(bench.is_carried(&segment(0x10, 0)) && bench.is_carried(&acknowledges(30)));
+        // The kernel has these, as while rules are read.
+        bench.table.raise_generation();
+        for offset in (30..60_000).step_by(30_000) {
+            assert!(
+                !bench.is_carried(&segment(0x10, offset)) && !bench.is_carried(&acknowledges(offset + 30))
+            );
+        }
+        bench.forwarded(&packet(connection.reply.reversed(), &[]));
+        bench.forwarded(&packet(connection.original.reversed(), &[]));
+        assert!(bench.is_open(&connection));
+        assert!(bench.is_carried(&segment(0x14, 999)), "no exact RST");
+        assert!(!bench.is_carried(&segment(0x11, 30_060)), "{first:x}: a FIN behind its data");
+        assert!(bench.table.state(&connection).iter().all(|direction| direction.has_ended));
+    }
 }
