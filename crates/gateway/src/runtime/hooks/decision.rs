@@ -93,7 +93,7 @@ fn obstacle(configuration: &Configuration) -> Option<String> {
     configuration.ports.iter().filter(|port| is_router(port)).find_map(|port| {
         let polls = port.busy_poll || port.moderation_us.is_some_and(|time| time > 0);
         let obstacle = if !matches!(port.mode, Mode::Auto | Mode::Skb) || polls {
-            "is attached by AF_XDP"
+            "is attached by AF_XDP, by its `mode`, `busy_poll` or `moderation_us`"
         } else if configuration.tunnels.iter().any(|tunnel| tunnel.port == port.id) {
             "has tunnels"
         } else if port.kernel_hooks != KernelHooks::Refuse {

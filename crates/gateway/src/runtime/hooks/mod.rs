@@ -71,8 +71,8 @@ fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
     let why =
         why.map(|why| format!("; the kernel cannot decide in the router's place: {why}")).unwrap_or_default();
     format!(
-        "packets that Polder takes here never meet this: {}{why}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
-         [port.{}]{opens}",
+        "packets that Polder takes here never meet this: {}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
+         [port.{}]{opens}{why}",
         bypassed.text(),
         remedy(bypassed, configuration),
         bypassed.port

@@ -94,7 +94,7 @@ mod tests {
             tuple(&frame("ip src 192.0.2.1 dst 192.0.2.2 / udp sport 7 dport 9")).expect("a tuple");
         assert_eq!((tuple_of.source_port, tuple_of.destination_port, ends), (7, 9, false));
         assert_eq!(tuple_of.source, Ipv4Addr::new(192, 0, 2, 1));
-        for (spec, is_end) in [("flags syn", true), ("flags ack", false)] {
+        for (spec, is_end) in [("flags S", true), ("flags A", false)] {
             let frame = frame(&format!("ip6 dst 2001:db8::2 / tcp {spec}"));
             assert_eq!(tuple(&frame).map(|(_, ends)| ends), Some(is_end), "{spec}");
         }
