@@ -460,7 +460,9 @@ fn decide(
         } else {
             is_late |= !of.take_back(turn, generation);
         }
-        state.events.extend(event(&port.name, turn, texts));
+        // A port about whose packets the kernel decides takes nothing back.
+        let is_told = answer != Answer::Decided;
+        state.events.extend(is_told.then(|| event(&port.name, turn, texts)).flatten());
     }
     if is_late { Some(Nanos(0)) } else { due }
 }
@@ -478,7 +480,10 @@ impl State {
             self.events.extend(appeared(bypassed, answer.map(|(_, (answer, _))| *answer)));
         }
         self.events.extend(obstacles(&self.known.kept(), &found.kept()));
-        for bypassed in gone {
+        let is_decided = |port: &str| {
+            answers.iter().any(|(of, (answer, _))| of.name == port && *answer == Answer::Decided)
+        };
+        for bypassed in gone.into_iter().filter(|bypassed| !is_decided(&bypassed.port)) {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());
             let was = if self.is_held(&port) { "" } else { " that was bypassed" };
             tracing::info!("port {port}: a kernel hook{was} has gone: {} {}", bypassed.by, bypassed.name);
