@@ -3,9 +3,9 @@
 use super::Forwarder;
 use super::cables::{Cables, Until, WINDOW};
 use super::print::{self, Rate};
-use anyhow::ensure;
+use anyhow::{Error, ensure};
 use polder::runtime::shared::lock;
-use polder::runtime::show::show;
+use polder::runtime::show::show_of;
 use polder::show::{Look, What};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
@@ -47,12 +47,9 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
     let gateways = [("access point", &cables.access_point), ("station", &cables.station)];
     for (name, what) in [("drops", What::Drops), ("path", What::Path)] {
         for (title, gateway) in gateways {
-            print::shown(
-                screen,
-                name,
-                title,
-                &show(gateway, what).draw(Look { colour: screen.is_styled(), ..Look::PLAIN }),
-            );
+            let shown = show_of(gateway, what, (None, None), None).map_err(Error::msg)?;
+            let look = Look { colour: screen.is_styled(), ..Look::PLAIN };
+            print::shown(screen, name, title, &shown.draw(look));
         }
     }
     let balanced = gateways.map(|(title, gateway)| print::balance(screen, title, &lock(gateway).accounts()));
