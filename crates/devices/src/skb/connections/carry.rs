@@ -7,7 +7,7 @@ use super::entry::{
 };
 use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp};
 use super::packet::{
-    BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest,
+    ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest,
     look_up, look_up_peer, read, sequence, track,
 };
 use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, LOTS, NONCE, UP, at};
@@ -135,6 +135,10 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.jump_value(Condition::NotGreater, R5, 0x4f, rest);
     program.load(Width::Byte, R5, R7, ETHERNET + 13);
     program.jump_value(Condition::AnyBit, R5, SYN, close);
+    program.copy(R4, R5);
+    // The kernel calls a segment invalid that neither acknowledges nor resets.
+    program.and(R4, RST | ACK);
+    program.jump_value(Condition::Equal, R4, 0, rest);
     program.jump_value(Condition::AnyBit, R5, RST | FIN, ends);
     program.go(fits);
 

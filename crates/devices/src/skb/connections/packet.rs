@@ -278,6 +278,6 @@ const UDP_HEADER: i16 = 8;
 pub(super) const FIN: i32 = 0x01;
 pub(super) const SYN: i32 = 0x02;
 pub(super) const RST: i32 = 0x04;
-const ACK: i32 = 0x10;
+pub(super) const ACK: i32 = 0x10;
 /// Offsets in the context of a program (`struct __sk_buff`).
 const GSO_SIZE: i16 = 176;

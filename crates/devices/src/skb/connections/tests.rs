@@ -423,6 +423,12 @@ fn segments_that_end_a_connection_are_told_from_forged_ones() {
     assert!(bench.is_carried(&segment(0x10, 90_000_000)));
     assert!(bench.is_carried(&segment(0x14, 90_000_030)), "no exact RST");
     assert!(!bench.is_carried(&segment(0x11, 9030)), "the FIN of the sender ends it");
+    // Neither acknowledges nor resets: the kernel calls it invalid.
+    for flags in [0, 0x01, 0x08, 0x20] {
+        begin();
+        assert!(!bench.is_carried(&segment(flags, 9030)), "{flags:x}");
+        assert!(bench.is_carried(&segment(0x10, 9030)), "{flags:x}");
+    }
     begin();
     assert!(!bench.is_carried(&segment(0x02, 1)), "a SYN is the kernel's");
     assert!(!bench.is_carried(&segment(0x10, 9030)), "and closes both directions");
