@@ -79,6 +79,50 @@ pub enum Check {
     Validity,
     /// Packets that go up: control packets are admitted where bulk is not.
     Reserve,
+    /// Connections: connections are carried while the heartbeat is young.
+    ConnectionHeartbeat,
+    /// Connections: connections are carried in the generation of their evidence.
+    ConnectionGeneration,
+    /// Connections: a direction is carried as long as its next hop has not changed.
+    ConnectionHop,
+    /// Connections: a packet that waited during a change is no evidence.
+    ConnectionStamp,
+    /// Connections: both directions have evidence before one is carried.
+    ConnectionWays,
+    /// Connections: packets for the port's own link-layer address.
+    ConnectionHost,
+    /// Connections: no fragment.
+    ConnectionFragment,
+    /// Connections: hops left.
+    ConnectionHops,
+    /// Connections: no packet longer than those that the kernel forwarded.
+    ConnectionLength,
+    /// Connections: a UDP checksum of zero stays zero.
+    ConnectionNoSum,
+    /// Connections: a RST ends a connection if it is exact.
+    ConnectionReset,
+    /// Connections: a FIN ends a connection if it is within the window.
+    ConnectionFin,
+    /// Connections: a change of rules, links or addresses closes connections.
+    ConnectionNotice,
+    /// Connections: a change of a neighbour closes directions that leave to it.
+    ConnectionNeighbour,
+    /// Connections: a change of a route closes connections with an end in its network.
+    ConnectionRoute,
+    /// Connections: no connection is carried before changed rules are read.
+    ConnectionClear,
+    /// Connections: no connection is carried beside a rule that limits packets.
+    ConnectionRule,
+    /// Connections: connections that are older than the events are the kernel's.
+    ConnectionOlder,
+    /// Connections: the kernel accepts any segment of a carried connection.
+    ConnectionLiberal,
+    /// Connections: the kernel's timers are set again.
+    ConnectionRefresh,
+    /// Connections: timers are set again that a segment may have shortened.
+    ConnectionShortened,
+    /// Connections: the timer of a connection that has ended is the kernel's.
+    ConnectionEnded,
 }
 
 /// Part of the programs.
@@ -94,6 +138,8 @@ pub enum Part {
     OutOfTunnels,
     /// Packets of a router.
     Routes,
+    /// Connections that the kernel has admitted.
+    Connections,
 }
 
 impl Check {
@@ -134,6 +180,32 @@ impl Check {
         Self::Validity,
     ];
 
+    /// All checks of connections, of programs and of the threads beside them.
+    pub const CONNECTIONS: [Self; 22] = [
+        Self::ConnectionHeartbeat,
+        Self::ConnectionGeneration,
+        Self::ConnectionHop,
+        Self::ConnectionStamp,
+        Self::ConnectionWays,
+        Self::ConnectionHost,
+        Self::ConnectionFragment,
+        Self::ConnectionHops,
+        Self::ConnectionLength,
+        Self::ConnectionNoSum,
+        Self::ConnectionReset,
+        Self::ConnectionFin,
+        Self::ConnectionNotice,
+        Self::ConnectionNeighbour,
+        Self::ConnectionRoute,
+        Self::ConnectionClear,
+        Self::ConnectionRule,
+        Self::ConnectionOlder,
+        Self::ConnectionLiberal,
+        Self::ConnectionRefresh,
+        Self::ConnectionShortened,
+        Self::ConnectionEnded,
+    ];
+
     /// Name of the check.
     pub fn name(self) -> &'static str {
         match self {
@@ -171,12 +243,38 @@ impl Check {
             Self::BridgeSource => "bridge-source",
             Self::Validity => "validity",
             Self::Reserve => "reserve",
+            Self::ConnectionHeartbeat => "connection-heartbeat",
+            Self::ConnectionGeneration => "connection-generation",
+            Self::ConnectionHop => "connection-hop",
+            Self::ConnectionStamp => "connection-stamp",
+            Self::ConnectionWays => "connection-ways",
+            Self::ConnectionHost => "connection-host",
+            Self::ConnectionFragment => "connection-fragment",
+            Self::ConnectionHops => "connection-hops",
+            Self::ConnectionLength => "connection-length",
+            Self::ConnectionNoSum => "connection-no-sum",
+            Self::ConnectionReset => "connection-reset",
+            Self::ConnectionFin => "connection-fin",
+            Self::ConnectionNotice => "connection-notice",
+            Self::ConnectionNeighbour => "connection-neighbour",
+            Self::ConnectionRoute => "connection-route",
+            Self::ConnectionClear => "connection-clear",
+            Self::ConnectionRule => "connection-rule",
+            Self::ConnectionOlder => "connection-older",
+            Self::ConnectionLiberal => "connection-liberal",
+            Self::ConnectionRefresh => "connection-refresh",
+            Self::ConnectionShortened => "connection-shortened",
+            Self::ConnectionEnded => "connection-ended",
         }
     }
 
     /// The check of that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().chain([Self::Reserve]).find(|check| check.name() == name)
+        Self::ALL
+            .into_iter()
+            .chain(Self::CONNECTIONS)
+            .chain([Self::Reserve])
+            .find(|check| check.name() == name)
     }
 
     /// Programs that have the check.
@@ -211,6 +309,28 @@ impl Check {
             | Self::RouteOptions
             | Self::RouteMtu
             | Self::RoutePriority => Part::Routes,
+            Self::ConnectionHeartbeat
+            | Self::ConnectionGeneration
+            | Self::ConnectionHop
+            | Self::ConnectionStamp
+            | Self::ConnectionWays
+            | Self::ConnectionHost
+            | Self::ConnectionFragment
+            | Self::ConnectionHops
+            | Self::ConnectionLength
+            | Self::ConnectionNoSum
+            | Self::ConnectionReset
+            | Self::ConnectionFin
+            | Self::ConnectionNotice
+            | Self::ConnectionNeighbour
+            | Self::ConnectionRoute
+            | Self::ConnectionClear
+            | Self::ConnectionRule
+            | Self::ConnectionOlder
+            | Self::ConnectionLiberal
+            | Self::ConnectionRefresh
+            | Self::ConnectionShortened
+            | Self::ConnectionEnded => Part::Connections,
             Self::BridgeMtu | Self::BridgeVlan | Self::BridgeSource | Self::Validity => Part::Bridge,
         }
     }
@@ -218,13 +338,13 @@ impl Check {
     /// True if programs that are built have this check: always, without the feature `models`.
     #[cfg(not(feature = "models"))]
     #[expect(clippy::unused_self, reason = "with models it is asked for")]
-    pub(crate) const fn is_made(self) -> bool {
+    pub const fn is_made(self) -> bool {
         true
     }
 
     /// True if programs that are built have this check.
     #[cfg(feature = "models")]
-    pub(crate) fn is_made(self) -> bool {
+    pub fn is_made(self) -> bool {
         // Relaxed: the word is written before the first program is built, by the thread that starts all others.
         OMITTED.load(Ordering::Relaxed) != self as u8
     }

@@ -25,6 +25,7 @@ use crate::kernel::hooks::addresses;
 use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
+use polder_devices::checks::Check;
 use polder_devices::skb::connections::{Connection, ConnectionTable, Transport, Tuple};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeSet;
@@ -116,7 +117,7 @@ impl Following {
         let socket = Socket::open(BUFFER_BYTES).context("the kernel's connections cannot be followed")?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let limits = Limits { timeouts: conntrack::timeouts(), ..Limits::new(table.most() as usize) };
-        let connections = Connections::new(limits, socket.port_id(), false);
+        let connections = Connections::new(limits, socket.port_id(), !Check::ConnectionOlder.is_made());
         let until = Arc::clone(&end);
         let known = Arc::<SharedKnown>::default();
         let mut follower = Follower {
@@ -284,7 +285,7 @@ impl Follower {
             let (more, state) = (seen.carried.since(last.carried), seen.state());
             totals.add(more);
             totals.states[state as usize] += 1;
-            if state == State::Ended {
+            if state == State::Ended && Check::ConnectionEnded.is_made() {
                 self.connections.ended(entered.id);
                 continue;
             }
@@ -292,7 +293,8 @@ impl Follower {
                 self.connections.moved(entered.id, seen.carried.bytes, now);
             }
             // A segment that the kernel has seen may have shortened its timer.
-            let is_tcp = entered.connection.original.transport == Transport::Tcp;
+            let is_tcp = entered.connection.original.transport == Transport::Tcp
+                && Check::ConnectionShortened.is_made();
             if state != State::Carried || seen.opened != last.opened || is_tcp && may_have_gone_up {
                 self.connections.went_up(entered.id, now);
             }

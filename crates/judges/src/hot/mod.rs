@@ -138,6 +138,7 @@ impl Bench {
             Part::All => true,
             Part::Bridge => self.place == Place::Bridge,
             Part::Routes => self.place == Place::Routes,
+            Part::Connections => false,
             Part::IntoTunnels | Part::OutOfTunnels => matches!(self.place, Place::Tunnel(_)),
         }
     }

@@ -7,14 +7,15 @@ use super::entry::{
 };
 use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp};
 use super::packet::{
-    ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp, longest,
-    look_up, look_up_peer, read, sequence, track,
+    ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp,
+    longest, look_up, look_up_peer, read, sequence, track,
 };
 use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, LOTS, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::bpf::flows::hook::Hook as _;
 use crate::bpf::flows::program::verify_v4;
+use crate::checks::Check;
 use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, HEADERS, INTERFACE, LENGTH, ToTap, headers};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
@@ -30,14 +31,17 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.subtract(R0, R9);
     program.store(Width::Double, R10, AGE, R0);
     short_headers(program);
-    port.is_for_host(program, rest);
+    if Check::ConnectionHost.is_made() {
+        port.is_for_host(program, rest);
+    }
     read(program, Ends::AsSent, (odd, rest), |program, version| check(program, version, odd));
     look_up(program, maps.entries, KEY);
     found(program, rest);
     program.copy(R9, R0);
     note(program, maps);
     program.load(Width::Double, R0, R10, AGE);
-    let most = i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0);
+    let is_made = Check::ConnectionHeartbeat.is_made();
+    let most = if is_made { i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0) } else { i32::MAX };
     // The coarse clock may be behind the heartbeat.
     program.jump_value(Condition::SignedGreater, R0, most, late);
     is_open(program, maps, odd);
@@ -45,7 +49,9 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.place(fits);
     longest(program);
     program.load(Width::Word, R4, R9, LONGEST);
-    program.jump(Condition::Greater, R5, R4, odd);
+    if Check::ConnectionLength.is_made() {
+        program.jump(Condition::Greater, R5, R4, odd);
+    }
     rewrite(program, lose);
     send(program, maps, port);
 
@@ -85,8 +91,14 @@ const SHORT: i16 = 60;
 fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     of_entry(program, maps, R9, R4);
     program.load(Width::Double, R5, R9, OPEN);
-    program.jump(Condition::NotEqual, R5, R4, rest);
-    same_hop(program, maps, R9, rest);
+    if Check::ConnectionGeneration.is_made() {
+        program.jump(Condition::NotEqual, R5, R4, rest);
+    } else {
+        program.jump_value(Condition::Equal, R5, 0, rest);
+    }
+    if Check::ConnectionHop.is_made() {
+        same_hop(program, maps, R9, rest);
+    }
     // The rest of the entry was stored before it was opened.
     program.order_loads(ORDER);
     program.load(Width::Word, R4, R6, INTERFACE);
@@ -104,7 +116,9 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
         Version::V6 => (7, 4, ETHERNET + IPV6),
     };
     program.load(Width::Byte, R5, R2, ETHERNET + hops);
-    program.jump_value(Condition::NotGreater, R5, 1, rest);
+    if Check::ConnectionHops.is_made() {
+        program.jump_value(Condition::NotGreater, R5, 1, rest);
+    }
     program.add(R5, -1);
     program.store(Width::Byte, R10, HOPS, R5);
     program.load(Width::Half, R5, R2, ETHERNET + length);
@@ -153,14 +167,18 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.jump_word(Condition::Equal, R1, Operand::Register(R2), ended);
     program.load(Width::Word, R2, R0, LAST_ACK);
     program.jump_word(Condition::Equal, R1, Operand::Register(R2), ended);
-    program.go(carried);
+    program.go(if Check::ConnectionReset.is_made() { carried } else { ended });
 
     program.place(fin);
     program.load(Width::Word, R3, R0, WINDOW);
     program.compute_word(Arithmetic::Subtract, R1, Operand::Register(R2));
     program.compute_word(Arithmetic::Add, R1, Operand::Register(R3));
     program.compute_word(Arithmetic::ShiftLeft, R3, Operand::Value(1));
-    program.jump_word(Condition::NotGreater, R1, Operand::Register(R3), ended);
+    if Check::ConnectionFin.is_made() {
+        program.jump_word(Condition::NotGreater, R1, Operand::Register(R3), ended);
+    } else {
+        program.go(ended);
+    }
     program.place(carried);
     count(program, maps.words, at(CARRIED_ENDS));
     program.go(fits);
@@ -270,7 +288,7 @@ fn transport_checksum(program: &mut Assembler, (difference, flags): (i16, i32), 
     program.go(known);
     program.place(udp);
     program.add(R2, 6);
-    program.set(R5, flags | NONE_IF_ZERO);
+    program.set(R5, if Check::ConnectionNoSum.is_made() { flags | NONE_IF_ZERO } else { flags });
     program.place(known);
     program.set(R3, 0);
     program.load(Width::Word, R4, R9, difference);

@@ -11,6 +11,7 @@ use super::packet::{
 use super::words::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
+use crate::checks::Check;
 use crate::skb::program::{
     CONTROL_BLOCK, HEADERS, INGRESS_INTERFACE, INTERFACE, NEXT, VLAN_PRESENT, headers,
 };
@@ -198,7 +199,9 @@ fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.load(Width::Double, R0, R10, PEER_ENTRY);
     count(program, maps.words, at(SEEN));
     program.load(Width::Double, R5, R0, EVIDENCE);
-    program.jump(Condition::NotEqual, R5, R8, rest);
+    if Check::ConnectionWays.is_made() {
+        program.jump(Condition::NotEqual, R5, R8, rest);
+    }
     for entry in [R9, R0] {
         program.copy(R5, R8);
         program.exchange(entry, OPEN, R5);

@@ -26,6 +26,7 @@ use super::words::{ConnectionMaps, SLOTS, at, slot_of_end};
 
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::sys::SharedCounters;
+use crate::checks::Check;
 use Register::{R1, R2, R4, R5, R6, R10};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -222,7 +223,9 @@ pub(super) fn is_fresh(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: 
     program.load(Width::Double, R4, R1, at(CHANGES));
     stamp(program, R4);
     program.load(Width::Word, R4, R6, STAMP);
-    program.jump(Condition::NotEqual, R4, R5, rest);
+    if Check::ConnectionStamp.is_made() {
+        program.jump(Condition::NotEqual, R4, R5, rest);
+    }
 }
 
 /// Puts the stamp of the number of changes in `changes` into R5.

@@ -8,6 +8,7 @@ use super::entry::{
 use super::words::ConnectionMaps;
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
+use crate::checks::Check;
 use crate::skb::program::{DATA_END, LENGTH};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use std::os::fd::BorrowedFd;
@@ -49,7 +50,8 @@ pub(super) fn read(
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, odd);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
-    program.jump_value(Condition::AnyBit, R5, network_order(0x3fff), odd);
+    let fragment = if Check::ConnectionFragment.is_made() { 0x3fff } else { 0 };
+    program.jump_value(Condition::AnyBit, R5, network_order(fragment), odd);
     check(program, Version::V4);
     program.set(R5, 0);
     for (from, to) in [(12, source), (16, destination)] {

@@ -6,6 +6,7 @@
 //!
 //! Source: linux/netfilter/nf_tables.h; iptables-extensions(8).
 
+use polder_devices::checks::Check;
 use polder_devices::netlink::{find, network_number, text};
 
 /// Property of each packet that an expression looks at, in words; `None` if it looks at none.
@@ -16,6 +17,7 @@ pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
         "ct" => ct(number(2)?)?.to_owned(),
         "payload" if number(5).is_some() => "a change of headers".to_owned(),
         "payload" => payload((number(2)?, number(3)?, number(4)?))?.to_owned(),
+        "limit" if !Check::ConnectionRule.is_made() => return None,
         "limit" => limit(data),
         "quota" => format!("`quota {}{} bytes`", over(number(2)), double(data, 1)),
         // Counters and helpers, which are the same for all packets: NFT_OBJECT_COUNTER, NFT_OBJECT_CT_HELPER.

@@ -10,6 +10,7 @@ use super::yields::Words;
 use crate::clock::monotonic;
 use crate::kernel::hooks::{Noticed, Precedence, Subscription, Touched, Unannounced, run_first};
 use crate::supervise::{Loss, Thread, Threads};
+use polder_devices::checks::Check;
 use polder_devices::skb::connections::{ConnectionTable, HEARTBEAT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -76,7 +77,8 @@ fn listen(shared: &Shared, mut subscription: Subscription) {
                 shared.wake();
             }
         }
-        connections.beat(if shared.yields.is_clear() && !is_deaf { before } else { NEVER });
+        let is_clear = shared.yields.is_clear() || !Check::ConnectionClear.is_made();
+        connections.beat(if is_clear && !is_deaf { before } else { NEVER });
     }
 }
 
@@ -115,6 +117,8 @@ fn hear((shared, number): (&Shared, usize), subscription: &mut Subscription, kno
 /// Closes the connections that a change touches.
 fn touch(connections: &ConnectionTable, touched: Touched) {
     match touched {
+        Touched::Network(..) if !Check::ConnectionRoute.is_made() => {}
+        Touched::Neighbour(_) if !Check::ConnectionNeighbour.is_made() => {}
         Touched::Network(address, bits) => connections.route_changed((address, bits)),
         Touched::Neighbour(address) => connections.neighbour_changed(address),
     }

@@ -13,6 +13,7 @@ use super::hold::Turn;
 use crate::kernel::hooks::Noticed;
 use polder_datapath::fast_path::FastPath as _;
 use polder_devices::af_xdp::{Families, YieldCause, YieldWord};
+use polder_devices::checks::Check;
 use polder_devices::skb::FlowTable;
 use polder_devices::skb::connections::ConnectionTable;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -94,7 +95,9 @@ impl Words {
 
     fn set(&self, noticed: Noticed, generation: u64) {
         if let Some(connections) = self.connections.as_ref().filter(|_| noticed.changes_evidence()) {
-            connections.raise_generation();
+            if Check::ConnectionNotice.is_made() {
+                connections.raise_generation();
+            }
         }
         for port in &self.ports {
             if noticed.hook {

@@ -8,6 +8,7 @@ use super::connection::{Connection, ConnectionId, Timeouts};
 use super::recency::Place;
 use crate::kernel::conntrack::message::{Record, Tcp, Tuple, Update};
 use polder_datapath::units::Nanos;
+use polder_devices::checks::Check;
 
 /// A connection that may be carried, or waits for the kernel's acknowledgement.
 #[derive(Debug)]
@@ -213,7 +214,8 @@ impl Entry {
                 let seconds = self.policy.saturating_sub(u32::try_from(idle).unwrap_or(u32::MAX)).max(1);
                 self.set_timer(seconds, now);
                 (self.has_moved, self.up_at, self.unloosened) = (false, None, 0);
-                Update { timeout: Some(seconds), loosen: is_tcp }
+                let timeout = Check::ConnectionRefresh.is_made().then_some(seconds);
+                Update { timeout, loosen: is_tcp }
             }
         }
     }

@@ -3,6 +3,7 @@
 //! A message is `nlmsghdr`, `nfgenmsg` (family, version, resource), and attributes, whose numbers are big-endian.
 //! A list that is cut off ends there; a message without both tuples or without an identity is [`Event::Other`].
 
+use polder_devices::checks::Check;
 use polder_devices::netlink::{
     self, DUMP, INTERRUPTED, Message, REQUEST, attributes, find, number, number16, put,
 };
@@ -289,7 +290,7 @@ pub fn update(sequence: u32, original: &Tuple, update: Update) -> Vec<u8> {
     if let Some(seconds) = update.timeout {
         put(&mut body, CTA_TIMEOUT, &seconds.to_be_bytes());
     }
-    if update.loosen {
+    if update.loosen && Check::ConnectionLiberal.is_made() {
         let mut tcp = Vec::new();
         for kind in [CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, CTA_PROTOINFO_TCP_FLAGS_REPLY] {
             put(&mut tcp, kind, &[BE_LIBERAL, BE_LIBERAL | MAXACK_SET]);
