@@ -3,6 +3,7 @@
 mod examination;
 
 pub mod cni;
+pub mod connections;
 pub mod differential;
 pub mod e1000;
 pub mod hosts;

@@ -1,0 +1,114 @@
+//! Connections, as both ends have them.
+
+use super::packet::{Ends, Transport, ends_of, exchange_port, is_from_an_end};
+use super::steps::{Rules, Sender, Way};
+use super::twin::{Seen, Side};
+
+/// A connection, as both ends have it.
+pub(super) struct Connection {
+    pub(super) transport: Transport,
+    pub(super) way: Way,
+    pub(super) client: Place,
+    pub(super) server: Place,
+    pub(super) near: Ends,
+    /// As the server sees it, by router.
+    pub(super) far: Option<[Ends; 2]>,
+    /// Next sequence number of client and server.
+    pub(super) next: [u32; 2],
+    /// First sequence number of both that the other end has not acknowledged.
+    pub(super) acknowledged: [u32; 2],
+    /// The last packet of client and server, by router.
+    pub(super) last: [[Vec<u8>; 2]; 2],
+    /// True for an end that has ended.
+    pub(super) has_ended: [bool; 2],
+}
+
+/// Host of an end.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) side: Side,
+    pub(super) host: u8,
+}
+
+impl Connection {
+    /// Writes the port that the kernel alone has chosen in place of the one that the kernel beside Polder has.
+    pub(super) fn map_ports(&self, kernel: &[Seen], polder: &mut [Seen]) {
+        let port = |seen: &[Seen]| forwarded(seen).map(|ends| ends.ports[0]);
+        let known = self.far.map(|[kernel, polder]| [kernel.ports[0], polder.ports[0]]);
+        // With the first packet, each may choose any other port than the client's, and again once a connection was flushed.
+        let is_chosen = |[kernel, polder]: &[u16; 2]| {
+            let is_other = |port: &u16, router: usize| {
+                *port != self.near.ports[0] && known.is_none_or(|known| *port != known[router])
+            };
+            kernel != polder && is_other(kernel, 0) && is_other(polder, 1)
+        };
+        let chosen = port(kernel).zip(port(polder)).map(<[u16; 2]>::from).filter(is_chosen);
+        let Some([kernel, polder_port]) = chosen.or(known).filter(|[kernel, polder]| kernel != polder) else {
+            return;
+        };
+        for seen in polder {
+            let Some(ends) = ends_of(&seen.frame) else { continue };
+            for which in (0..2).filter(|&which| ends.ports[which] == polder_port) {
+                exchange_port(&mut seen.frame, which, kernel);
+            }
+        }
+    }
+
+    pub(super) fn place(&self, from: Sender) -> Place {
+        match from {
+            Sender::Client => self.client,
+            Sender::Server => self.server,
+        }
+    }
+
+    /// Addresses and ports of packets of an end, at a router.
+    pub(super) fn ends(&self, router: usize, from: Sender) -> Option<Ends> {
+        match from {
+            Sender::Client => Some(self.near),
+            Sender::Server => self.far.map(|far| far[router].reversed()),
+        }
+    }
+}
+
+/// Addresses and ports of a packet that a router has forwarded.
+pub(super) fn forwarded(seen: &[Seen]) -> Option<Ends> {
+    seen.iter().find(|seen| is_from_an_end(&seen.frame)).and_then(|seen| ends_of(&seen.frame))
+}
+
+pub(super) fn opposite(from: Sender) -> Sender {
+    match from {
+        Sender::Client => Sender::Server,
+        Sender::Server => Sender::Client,
+    }
+}
+
+/// Hosts of both ends, and the client's packets.
+pub(super) fn places(way: Way, rules: Rules, [client, server]: [u16; 2]) -> (Place, Place, Ends) {
+    let left = |host| Place { side: Side::Left, host };
+    let right = Place { side: Side::Right, host: 2 };
+    let host = |host: u8| [10, 84, 1, host].into();
+    let (far, wan) = ([198, 51, 100, 7].into(), [10, 84, 2, 1].into());
+    let forwarded = match rules {
+        Rules::Masquerade => (wan, 8000),
+        Rules::Plain => (host(3), 80),
+    };
+    match way {
+        Way::Out(number) => {
+            let ends = Ends { source: host(number), destination: far, ports: [client, server] };
+            (left(number), right, ends)
+        }
+        Way::OutV6(number) => {
+            let source = [0xfd84, 0, 0, 1, 0, 0, 0, number.into()].into();
+            let destination = [0x2001, 0xdb8, 0x84, 0, 0, 0, 0, 7].into();
+            (left(number), right, Ends { source, destination, ports: [client, server] })
+        }
+        Way::In => {
+            let (destination, port) = forwarded;
+            (right, left(3), Ends { source: far, destination, ports: [client, port] })
+        }
+        Way::Hairpin => {
+            let (destination, port) = forwarded;
+            (left(2), left(3), Ends { source: host(2), destination, ports: [client, port] })
+        }
+    }
+}

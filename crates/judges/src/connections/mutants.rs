@@ -1,0 +1,272 @@
+//! Gateways that lack a check, and the histories that find them.
+//!
+//! Three checks have no history that finds a gateway without them:
+//!
+//! | check | reason |
+//! |---|---|
+//! | `connection-clear` | changed rules are read within milliseconds, so a history finds its absence in some runs only |
+//! | `connection-ended` | the kernel's event of the state ends the connection, too |
+//! | `connection-refresh` | not known: a history longer than the timers of UDP shows no difference |
+
+use super::Bed;
+use super::packet::{Odd, Transport};
+use super::run::{Outcome, run_with};
+use super::steps::{Forged, History, Rules, Sender, Step, Way, change_of};
+use super::twin::Tell;
+use anyhow::{Context as _, anyhow, ensure};
+use polder_devices::checks::Check;
+use std::thread;
+use std::time::Duration;
+
+/// Number of gateways that lack a check.
+pub const MUTANTS: usize = ALL.len();
+
+/// A gateway that lacks a check, and the history that finds it.
+pub(super) struct Mutant {
+    check: Check,
+    steps: &'static [Step],
+    /// Steps before the gateway starts.
+    earlier: usize,
+}
+
+impl Mutant {
+    pub(super) fn name(&self) -> &'static str {
+        self.check.name()
+    }
+
+    /// Runs the history; the difference, if there is one.
+    fn find(&self) -> anyhow::Result<Option<String>> {
+        let mut bed = Bed::lay(Some(self.check), TIMERS)?;
+        Ok(self.run(&mut bed)?.difference)
+    }
+
+    fn run(&self, bed: &mut Bed) -> anyhow::Result<Outcome> {
+        let history = History { rules: Rules::Masquerade, steps: self.steps.to_vec() };
+        if self.earlier == 0 && bed.gateway.is_none() {
+            bed.start()?;
+        } else if self.earlier > 0 {
+            bed.stop()?;
+        }
+        let Bed { pair, gateway, lacking, topology } = bed;
+        run_with(pair, &history, &mut |pair, number| {
+            if number == self.earlier && gateway.is_none() {
+                *gateway = Some(super::start(*lacking, pair, topology)?);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Runs all histories with gateways that lack nothing.
+pub(super) fn honest() -> anyhow::Result<()> {
+    at_once(ALL.chunks(ALL.len().div_ceil(AT_ONCE)), all_are_same).into_iter().collect()
+}
+
+/// Runs the histories of these; the finding of each.
+pub(super) fn find(mutants: &[Mutant]) -> Vec<anyhow::Result<Option<String>>> {
+    at_once(mutants.iter(), Mutant::find)
+}
+
+/// Asks each in a thread of its own.
+fn at_once<T: Send, A: Send>(
+    things: impl Iterator<Item = T>,
+    ask: fn(T) -> anyhow::Result<A>,
+) -> Vec<anyhow::Result<A>> {
+    thread::scope(|scope| {
+        let threads = things.map(|thing| scope.spawn(move || ask(thing))).collect::<Vec<_>>();
+        let ends = threads.into_iter().map(|thread| thread.join());
+        ends.map(|end| end.unwrap_or_else(|_| Err(anyhow!("a thread has panicked")))).collect()
+    })
+}
+
+fn all_are_same(mutants: &[Mutant]) -> anyhow::Result<()> {
+    let mut bed = Bed::lay(None, TIMERS)?;
+    for mutant in mutants {
+        let outcome = mutant.run(&mut bed).with_context(|| mutant.name())?;
+        ensure!(outcome.difference.is_none(), "{}: {:?}", mutant.name(), outcome.difference);
+        ensure!(mutant.earlier > 0 || outcome.carried > 0, "{}: nothing was carried", mutant.name());
+    }
+    bed.stop()
+}
+
+/// Number of gateways that run at once.
+pub(super) const AT_ONCE: usize = 4;
+
+/// Short timers of connections, the same in both routers.
+const TIMERS: &[Tell] = &[
+    Tell::Set("netfilter/nf_conntrack_tcp_timeout_unacknowledged", "3"),
+    Tell::Set("netfilter/nf_conntrack_tcp_timeout_close", "2"),
+    Tell::Set("netfilter/nf_conntrack_tcp_timeout_close_wait", "1"),
+    Tell::Set("netfilter/nf_conntrack_tcp_timeout_fin_wait", "1"),
+    Tell::Set("netfilter/nf_conntrack_tcp_timeout_last_ack", "1"),
+    Tell::Set("netfilter/nf_conntrack_udp_timeout", "3"),
+    Tell::Set("netfilter/nf_conntrack_udp_timeout_stream", "3"),
+];
+
+/// All of them.
+pub(super) const ALL: &[Mutant] = &[
+    Mutant { check: Check::ConnectionHeartbeat, earlier: 0, steps: STANDS },
+    Mutant { check: Check::ConnectionGeneration, earlier: 0, steps: RULE },
+    Mutant { check: Check::ConnectionHop, earlier: 0, steps: ROAMING },
+    Mutant {
+        check: Check::ConnectionStamp,
+        earlier: 0,
+        steps: &[
+            UDP,
+            Step::Exchange(0),
+            Step::Toggle(change_of("unknown gateway")),
+            ONE_OF_CLIENT,
+            Step::Toggle(change_of("drop by port")),
+            Step::Toggle(change_of("unknown gateway")),
+            Step::Idle(Duration::from_millis(150)),
+            ONE_OF_SERVER,
+            MANY_OF_CLIENT,
+        ],
+    },
+    Mutant {
+        check: Check::ConnectionWays,
+        earlier: 0,
+        steps: &[UDP, Step::Exchange(0), Step::Toggle(change_of("route")), ONE_OF_SERVER, MANY_OF_CLIENT],
+    },
+    Mutant { check: Check::ConnectionHost, earlier: 0, steps: &[UDP, Step::Exchange(0), odd(Odd::Foreign)] },
+    Mutant {
+        check: Check::ConnectionFragment,
+        earlier: 0,
+        steps: &[UDP, Step::Exchange(0), odd(Odd::Fragment)],
+    },
+    Mutant { check: Check::ConnectionHops, earlier: 0, steps: &[UDP, Step::Exchange(0), odd(Odd::Hop)] },
+    Mutant {
+        check: Check::ConnectionLength,
+        earlier: 0,
+        steps: &[
+            UDP,
+            Step::Toggle(change_of("MTU")),
+            Step::Exchange(0),
+            Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 1400 },
+        ],
+    },
+    Mutant {
+        check: Check::ConnectionNoSum,
+        earlier: 0,
+        steps: &[UDP, Step::Exchange(0), odd(Odd::Checksum)],
+    },
+    Mutant {
+        check: Check::ConnectionReset,
+        earlier: 0,
+        steps: &[
+            TCP,
+            Step::Exchange(0),
+            REFRESHED,
+            Step::Forge { of: 0, from: Sender::Server, forged: Forged::ResetBeyond },
+            Step::Idle(Duration::from_millis(3200)),
+            ONE_OF_SERVER,
+        ],
+    },
+    Mutant {
+        check: Check::ConnectionFin,
+        earlier: 0,
+        steps: &[
+            TCP,
+            Step::Exchange(0),
+            Step::Forge { of: 0, from: Sender::Server, forged: Forged::FinBeyond },
+            Step::Idle(Duration::from_millis(1800)),
+            ONE_OF_SERVER,
+        ],
+    },
+    Mutant { check: Check::ConnectionNotice, earlier: 0, steps: RULE },
+    Mutant { check: Check::ConnectionNeighbour, earlier: 0, steps: ROAMING },
+    Mutant {
+        check: Check::ConnectionRoute,
+        earlier: 0,
+        steps: &[UDP, Step::Exchange(0), Step::Toggle(change_of("route")), MANY_OF_CLIENT],
+    },
+    Mutant { check: Check::ConnectionRule, earlier: 0, steps: LIMIT },
+    Mutant {
+        check: Check::ConnectionOlder,
+        steps: &[
+            UDP,
+            Step::Idle(Duration::from_millis(700)),
+            Step::Exchange(0),
+            Step::Exchange(0),
+            Step::Flush,
+            ONE_OF_SERVER,
+        ],
+        earlier: 1,
+    },
+    Mutant {
+        check: Check::ConnectionLiberal,
+        earlier: 0,
+        steps: &[
+            TCP,
+            Step::Exchange(0),
+            Step::Data { of: 0, from: Sender::Server, count: 40, bytes: 1000 },
+            Step::Toggle(change_of("second address")),
+            ONE_OF_SERVER,
+        ],
+    },
+    Mutant {
+        check: Check::ConnectionShortened,
+        earlier: 0,
+        steps: &[
+            TCP,
+            Step::Exchange(0),
+            REFRESHED,
+            Step::Odd { of: 0, from: Sender::Server, odd: Odd::Options },
+            chat(3600),
+            Step::Toggle(change_of("second address")),
+            ONE_OF_SERVER,
+        ],
+    },
+];
+
+const UDP: Step = Step::Open { way: Way::Out(2), transport: Transport::Udp, collides: false };
+const TCP: Step = Step::Open { way: Way::Out(2), transport: Transport::Tcp, collides: false };
+/// Data until the timer was set again behind the packets that have opened the connection.
+const REFRESHED: Step = chat(2000);
+const ONE_OF_CLIENT: Step = Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 10 };
+const ONE_OF_SERVER: Step = Step::Data { of: 0, from: Sender::Server, count: 1, bytes: 10 };
+const MANY_OF_CLIENT: Step = Step::Data { of: 0, from: Sender::Client, count: 8, bytes: 10 };
+
+/// Data of the server alone: it opens no connection that has ended.
+const fn chat(millis: u64) -> Step {
+    Step::Chat { of: 0, from: Sender::Server, time: Duration::from_millis(millis) }
+}
+
+const fn odd(odd: Odd) -> Step {
+    Step::Odd { of: 0, from: Sender::Client, odd }
+}
+
+/// A rule that forbids a carried flow; the heartbeat is heard again before the next packet.
+const RULE: &[Step] = &[
+    UDP,
+    Step::Exchange(0),
+    Step::Toggle(change_of("drop by port")),
+    Step::Idle(Duration::from_millis(200)),
+    MANY_OF_CLIENT,
+];
+/// The same while the gateway stands still.
+const STANDS: &[Step] = &[
+    UDP,
+    Step::Exchange(0),
+    Step::Stand(true),
+    Step::Toggle(change_of("drop by port")),
+    MANY_OF_CLIENT,
+    Step::Stand(false),
+];
+/// A host that is at another link-layer address.
+const ROAMING: &[Step] = &[
+    UDP,
+    Step::Exchange(0),
+    Step::Toggle(change_of("roaming host")),
+    Step::Data { of: 0, from: Sender::Server, count: 8, bytes: 10 },
+];
+/// A rule that admits few packets.
+const LIMIT: &[Step] = &[
+    UDP,
+    Step::Exchange(0),
+    Step::Toggle(change_of("limit")),
+    Step::Exchange(0),
+    Step::Idle(Duration::from_millis(200)),
+    Step::Exchange(0),
+    MANY_OF_CLIENT,
+];

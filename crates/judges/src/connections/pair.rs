@@ -1,0 +1,74 @@
+//! Both routers, and the thread that asks them.
+
+use super::packet::{Ends, Odd, Transport, ends_of, packet};
+use super::twin::{Side, Twin};
+use polder_testbed::topology::pin_here;
+use polder_testbed::{clock, interrupt};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::time::Duration;
+
+/// Both routers.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) kernel: Twin,
+    pub(super) polder: Twin,
+    /// Process of the gateway, once it runs.
+    pub(super) gateway: Option<u32>,
+}
+
+/// The calling thread runs on one core as long as this is there: frames come in their order.
+pub(super) struct Pinned(CpuSet);
+
+impl Pinned {
+    pub(super) fn here() -> anyhow::Result<Self> {
+        let before = sched_getaffinity(None)?;
+        pin_here((0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap_or_default())?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // A thread that stays on one core is no harm.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+/// Has the heartbeat begin, which is slow while the table is empty: a connection of its own is entered, and a notice wakes the thread.
+pub(super) fn awaken(pair: &mut Pair) -> anyhow::Result<()> {
+    let (source, destination) = ([10, 84, 1, 3].into(), [198, 51, 100, 7].into());
+    let ends = Ends { source, destination, ports: [39_999, 5353] };
+    greet(pair, &ends)?;
+    interrupt::sleep(ENTERS)?;
+    let end = clock::now() + AWAKENS;
+    while pair.gateway.is_some() && clock::now() < end {
+        let before = pair.polder.forwarded()?;
+        let left = greet(pair, &ends)?;
+        if pair.polder.forwarded()? - before < left {
+            break;
+        }
+        interrupt::sleep(ENTERS)?;
+    }
+    Ok(())
+}
+
+/// One packet and its answer through both routers; answers how many have left the second one.
+fn greet(pair: &mut Pair, ends: &Ends) -> anyhow::Result<u64> {
+    let mut left = 0;
+    for twin in [&mut pair.kernel, &mut pair.polder] {
+        let seen = twin.ask((Side::Left, 3), &packet(ends, None, 8, Odd::Plain), false)?;
+        left = seen.len() as u64;
+        if let Some(far) = seen.first().and_then(|seen| ends_of(&seen.frame)) {
+            left += twin.ask((Side::Right, 2), &packet(&far.reversed(), None, 8, Odd::Plain), false)?.len() as u64;
+        }
+        twin.assure(ends, Transport::Udp)?;
+    }
+    Ok(left)
+}
+
+/// Longest time until the heartbeat has begun.
+const AWAKENS: Duration = Duration::from_millis(1500);
+/// Time in which a connection is entered.
+const ENTERS: Duration = Duration::from_millis(4);
+/// Time in which events of ended connections are heard.
+pub(super) const HEARS: Duration = Duration::from_millis(20);
