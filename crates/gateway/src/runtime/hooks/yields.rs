@@ -94,10 +94,9 @@ impl Words {
     }
 
     fn set(&self, noticed: Noticed, generation: u64) {
-        if let Some(connections) = self.connections.as_ref().filter(|_| noticed.changes_evidence()) {
-            if Check::ConnectionNotice.is_made() {
-                connections.raise_generation();
-            }
+        let closes = noticed.changes_evidence() && Check::ConnectionNotice.is_made();
+        if let Some(connections) = self.connections.as_ref().filter(|_| closes) {
+            connections.raise_generation();
         }
         for port in &self.ports {
             if noticed.hook {
