@@ -1,7 +1,9 @@
 //! Connections, as both ends have them.
 
-use super::packet::{Ends, Transport, ends_of, exchange_port, is_from_an_end};
-use super::steps::{Rules, Sender, Way};
+use super::packet::{
+    ACK, Ends, FIN, PSH, RST, SHIFT, Segment, Transport, WINDOW, ends_of, exchange_port, is_from_an_end,
+};
+use super::steps::{Forged, Rules, Sender, Way};
 use super::twin::{Seen, Side};
 
 /// A connection, as both ends have it.
@@ -52,6 +54,26 @@ impl Connection {
                 exchange_port(&mut seen.frame, which, kernel);
             }
         }
+    }
+
+    /// A segment that no end would send, its bytes, and its name if the kernel calls it invalid and programs need not.
+    pub(super) fn forge(&self, from: Sender, forged: Forged) -> (Segment, usize, Option<&'static str>) {
+        let window = u32::from(WINDOW) << SHIFT;
+        let (offset, flags, bytes, name) = match forged {
+            Forged::ResetBefore => (0_u32.wrapping_sub(5000), RST, 0, "reset before the window"),
+            Forged::ResetWithin => (1000, RST, 0, ""),
+            Forged::ResetBeyond => (8 * window, RST, 0, "reset beyond the window"),
+            Forged::FinBeyond => (8 * window, FIN | ACK, 0, "FIN beyond the window"),
+            Forged::DataBefore => (0_u32.wrapping_sub(8 * window), ACK, 9, "data before the window"),
+            Forged::DataBeyond => (8 * window, ACK, 9, "data beyond the window"),
+            Forged::Null => (0, PSH, 9, ""),
+        };
+        let [own, other] = [self.next[from as usize], self.next[1 - from as usize]];
+        let acknowledgement = if flags & ACK == 0 { 0 } else { other };
+        let sequence = own.wrapping_add(offset);
+        let segment = Segment { sequence, acknowledgement, flags, ..Segment::default() };
+        let name = (!name.is_empty()).then_some(name);
+        (segment, bytes, name)
     }
 
     pub(super) fn place(&self, from: Sender) -> Place {

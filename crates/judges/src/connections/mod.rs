@@ -8,9 +8,11 @@
 //! # What may differ
 //! * The identification of packets that a router itself sends.
 //! * Ports that a kernel chooses at random: they are mapped to each other.
-//! * Segments that the kernel alone calls invalid and drops, and Polder carries: it tracks no window of data. Those are forged data, RST
-//!   and FIN beyond the window or before it, and a wrong checksum. They are counted by name in [`Report::lenient`], and are 1 % of
-//!   the packets at most.
+//! * Segments that the kernel alone calls invalid and drops, and Polder carries: it tracks no window of data.
+//!   Those are forged data, RST and FIN beyond the window or before it, and a wrong checksum. They are counted by name in
+//!   [`Report::lenient`], and are 1 % of the packets at most.
+//! * The timer after a RST that is within the window and not exact: the kernel alone lets it end after
+//!   `nf_conntrack_tcp_timeout_close`, 10 s, if no packet follows. Polder carries this RST, and histories are shorter.
 //! * Packets within 20 ms after a change that no notice precedes: settings, and connections that are flushed. None is sent then.
 
 mod connection;

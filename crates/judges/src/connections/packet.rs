@@ -235,6 +235,8 @@ pub(super) fn is_chatter(frame: &[u8]) -> bool {
 
 /// Window of all segments, before the shift.
 pub(super) const WINDOW: u16 = 8_000;
+/// Shift of the windows of both ends.
+pub(super) const SHIFT: u8 = 1;
 
 #[cfg(test)]
 mod tests {

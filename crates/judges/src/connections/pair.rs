@@ -34,7 +34,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Has the heartbeat begin, which is slow while the table is empty: a connection of its own is entered, and a notice wakes the thread.
+/// Waits until a connection of its own is carried: the heartbeat is slow while the table is empty.
 pub(super) fn awaken(pair: &mut Pair) -> anyhow::Result<()> {
     let (source, destination) = ([10, 84, 1, 3].into(), [198, 51, 100, 7].into());
     let ends = Ends { source, destination, ports: [39_999, 5353] };
@@ -59,7 +59,8 @@ fn greet(pair: &mut Pair, ends: &Ends) -> anyhow::Result<u64> {
         let seen = twin.ask((Side::Left, 3), &packet(ends, None, 8, Odd::Plain), false)?;
         left = seen.len() as u64;
         if let Some(far) = seen.first().and_then(|seen| ends_of(&seen.frame)) {
-            left += twin.ask((Side::Right, 2), &packet(&far.reversed(), None, 8, Odd::Plain), false)?.len() as u64;
+            let answer = packet(&far.reversed(), None, 8, Odd::Plain);
+            left += twin.ask((Side::Right, 2), &answer, false)?.len() as u64;
         }
         twin.assure(ends, Transport::Udp)?;
     }

@@ -2,11 +2,11 @@
 
 use super::connection::{Connection, Place, forwarded, opposite, places};
 use super::packet::{
-    ACK, FIN, Odd, PSH, RST, SYN, Segment, Transport, WINDOW, error, is_from_an_end, normalize, packet,
+    ACK, FIN, Odd, PSH, RST, SHIFT, SYN, Segment, Transport, WINDOW, error, is_from_an_end, normalize, packet,
 };
 use super::pair::{HEARS, Pair, Pinned, awaken};
 use super::steps::{CHANGES, Forged, History, Rules, Sender, Step, Way};
-use super::twin::{Seen, Side, Tell};
+use super::twin::{Seen, Side, Tell, told};
 use crate::differential::packet::LINK;
 use anyhow::{Context as _, ensure};
 use polder_devices::skb::connections::HEARTBEAT;
@@ -339,27 +339,12 @@ impl Run<'_> {
     }
 
     fn forge(&mut self, (of, from): (usize, Sender), forged: Forged) -> anyhow::Result<()> {
-        let window = u32::from(WINDOW) << SHIFT;
-        let (offset, flags, bytes, name) = match forged {
-            Forged::ResetExact => (0, RST, 0, ""),
-            Forged::ResetBefore => (0_u32.wrapping_sub(5000), RST, 0, "reset before the window"),
-            Forged::ResetWithin => (1000, RST, 0, ""),
-            Forged::ResetBeyond => (8 * window, RST, 0, "reset beyond the window"),
-            Forged::FinBeyond => (8 * window, FIN | ACK, 0, "FIN beyond the window"),
-            Forged::DataBefore => (0_u32.wrapping_sub(8 * window), ACK, 9, "data before the window"),
-            Forged::DataBeyond => (8 * window, ACK, 9, "data beyond the window"),
-            Forged::Null => (0, PSH, 9, ""),
-        };
         let Some(index) = self.index(of) else { return Ok(()) };
         let connection = &self.connections[index];
         if connection.transport == Transport::Udp {
             return Ok(());
         }
-        let [own, other] = [connection.next[from as usize], connection.next[1 - from as usize]];
-        let acknowledgement = if flags & ACK == 0 { 0 } else { other };
-        let sequence = own.wrapping_add(offset);
-        let segment = Segment { sequence, acknowledgement, flags, ..Segment::default() };
-        let name = (!name.is_empty()).then_some(name);
+        let (segment, bytes, name) = connection.forge(from, forged);
         self.send((index, from), Some(&segment), (bytes, Odd::Plain), name)
     }
 
@@ -508,18 +493,6 @@ impl Run<'_> {
     }
 }
 
-/// Packets in words.
-fn told(seen: &[Seen]) -> String {
-    let one = |seen: &Seen| format!("{:?} {:02x?}", seen.side, seen.frame);
-    if seen.is_empty() {
-        "nothing".to_owned()
-    } else {
-        seen.iter().map(one).collect::<Vec<_>>().join(" and ")
-    }
-}
-
-/// Shift of the windows of both ends.
-const SHIFT: u8 = 1;
 /// Longest time and number of rounds until a connection is carried.
 const WARMS: Duration = Duration::from_millis(80);
 const ROUNDS: usize = 16;

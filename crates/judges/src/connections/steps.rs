@@ -27,8 +27,7 @@ pub(super) enum Way {
 /// Segment that no end would send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forged {
-    /// RST that ends the connection without the judge's knowing; behind the window, within, before.
-    ResetExact,
+    /// RST before the window, within, beyond.
     ResetBefore,
     ResetWithin,
     ResetBeyond,

@@ -52,6 +52,16 @@ pub(super) struct Seen {
     pub(super) frame: Vec<u8>,
 }
 
+/// Packets in words.
+pub(super) fn told(seen: &[Seen]) -> String {
+    let one = |seen: &Seen| format!("{:?} {:02x?}", seen.side, seen.frame);
+    if seen.is_empty() {
+        "nothing".to_owned()
+    } else {
+        seen.iter().map(one).collect::<Vec<_>>().join(" and ")
+    }
+}
+
 /// Change of a router's kernel, by a line of a tool's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tell {
