@@ -90,7 +90,7 @@ const fn cost(name: &'static str, goal: Goal) -> Promise {
 /// A router with its sender and its receiver.
 enum Source {
     Frames(Box<Bed>),
-    Sockets(Sockets),
+    Sockets(Box<Sockets>),
 }
 
 /// Cost of a run, in nanoseconds a packet.
@@ -188,7 +188,9 @@ impl Part {
     fn lay(&self, forwarder: Forwarder) -> anyhow::Result<Source> {
         match self.source {
             Kind::Frames => Bed::lay(forwarder, self.rules, FLOWS).map(|bed| Source::Frames(Box::new(bed))),
-            Kind::Sockets => Sockets::lay(forwarder, self.rules).map(Source::Sockets),
+            Kind::Sockets => {
+                Sockets::lay(forwarder, self.rules).map(|sockets| Source::Sockets(Box::new(sockets)))
+            }
         }
     }
 }

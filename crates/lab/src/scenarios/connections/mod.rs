@@ -17,8 +17,10 @@ mod router;
 mod stream;
 mod tcp;
 
+use super::judges::record_faults;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
+use polder_judges::connections as judge;
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -91,10 +93,22 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// Fills the rows of histories at random, which a judge compares with the kernel alone.
 fn histories(run: &mut Run) -> anyhow::Result<()> {
-    // The judge is not part of this program: its rows stay empty.
-    if run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
-        run.skip(&[HISTORIES, DIFFERENT, CAUGHT], "no judge of histories is part of this program");
+    if !run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
+        return Ok(());
     }
+    if let Err(reason) = judge::available() {
+        run.skip(&[HISTORIES, DIFFERENT, CAUGHT], &format!("{reason:#}"));
+        return Ok(());
+    }
+    let report = judge::examine(run.quick_or(10, 50), 1, &|what| run.says(what))?;
+    run.record_one(HISTORIES, count(report.histories));
+    run.remark(HISTORIES, format!("{:.0} % of the packets carried", report.share() * 100.0));
+    run.record_one(DIFFERENT, count(report.different.len()));
+    if !report.different.is_empty() {
+        run.remark(DIFFERENT, report.different.join("; "));
+    }
+    let verdict = judge::examine_mutants(&|what| run.says(what))?;
+    record_faults(run, CAUGHT, &[verdict]);
     Ok(())
 }
 
