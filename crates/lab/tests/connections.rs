@@ -4,12 +4,17 @@
 use polder_judges::connections;
 use polder_testbed::clock;
 use polder_testbed::skip::skip;
+use std::sync::{Mutex, PoisonError};
+
+/// Held by a test: the routers of two of them take each other's processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs so many histories.
 fn examine(name: &str, histories: usize, seed: u64) {
     if let Err(reason) = connections::available() {
         return skip(name, format!("{reason:#}"));
     }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let report = connections::examine(histories, seed, &says()).unwrap();
     println!("{report:#?}, {:.0} % carried", report.share() * 100.0);
     report.require().unwrap();
@@ -38,6 +43,7 @@ fn gateways_that_lack_a_check_of_connections_are_found() {
     if let Err(reason) = connections::available() {
         return skip(name, format!("{reason:#}"));
     }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let verdict = connections::examine_mutants(&says()).unwrap();
     println!("{:#?}", verdict.caught);
     verdict.require().unwrap();
