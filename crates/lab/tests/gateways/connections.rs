@@ -336,7 +336,7 @@ const LOOKED_AT: [(&str, Option<&str>); 8] = [
     (
         "chain forward { type filter hook forward priority 0; limit rate over 1000/second drop
             ct state established accept }",
-        Some("`limit`"),
+        Some("`limit rate over 1000/second`"),
     ),
     (
         "chain forward { type filter hook forward priority 0; jump length }

@@ -45,7 +45,7 @@ fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_ha
     for mode in ["skb", "native", "generic"] {
         let net = Net::new(1500);
         forward(&net);
-        let text = PORTS.replace("role =", &format!("mode = {mode:?}\nrole ="));
+        let text = PORTS.replace("role =", &format!("mode = {mode:?}\ndecide = \"router\"\nrole ="));
         let mut polder = Gateway::start(&net.topology, &net.gateway, &text);
         for to in ["10.83.2.2", "fd83:2::2"] {
             reaches(&net.left, to);

@@ -59,7 +59,7 @@ use rustix::io::Errno;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use words::{BEAT, CARRIED_ENDS, CONTRADICTIONS, ENDED_WORD, LATE, LOTS, NONCE, SEEN, UP};
 
 /// Age of the heartbeat up to which connections are carried.
@@ -72,7 +72,7 @@ pub struct ConnectionTable {
     words: SharedCounters,
     most: u32,
     entered: AtomicU32,
-    ends: Mutex<Ends>,
+    ends: RwLock<Ends>,
     /// Readable when a connection has ended, or has carried a lot.
     wake: OwnedFd,
     /// Readable when a connection has come into an empty table.
@@ -119,7 +119,7 @@ impl ConnectionTable {
             words: SharedCounters::new("polder_conn", WORDS)?,
             most,
             entered: AtomicU32::new(0),
-            ends: Mutex::default(),
+            ends: RwLock::default(),
             wake: event()?,
             begins: event()?,
             told: AtomicU64::new(0),
@@ -163,8 +163,8 @@ impl ConnectionTable {
         })
     }
 
-    fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ends(&self) -> RwLockWriteGuard<'_, Ends> {
+        self.ends.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forget_ends(&self, connection: &Connection) {
@@ -234,8 +234,8 @@ impl ConnectionTable {
 
     /// Closes connections with an end in that network of a prefix length in bits, because a route to it has changed.
     pub fn route_changed(&self, network: (IpAddr, u8)) {
-        // A thread that enters connections holds it for moments, but may stand still then.
-        match self.ends.try_lock() {
+        // A thread that enters connections holds it for moments, but may stand still then. Threads that hear of changes share it.
+        match self.ends.try_read() {
             Ok(ends) => generation::raise_network(&self.words, &ends, network),
             Err(_) => self.raise_generation(),
         }

@@ -235,7 +235,8 @@ impl Gateway {
 
     /// Reason why ports carry no connection.
     pub(in crate::runtime) fn connection_obstacle(&self) -> Option<String> {
-        if self.devices.connections().is_none() {
+        let is_asked = self.configuration.ports.iter().any(|port| port.decide == Decide::Kernel);
+        if !is_asked || self.devices.connections().is_none() {
             return Some("the kernel decides about no port's packets (`decide`)".to_owned());
         }
         let is_followed = self.connections.known().is_some_and(|known| !known.lock().totals().has_failed);
