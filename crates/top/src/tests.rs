@@ -28,6 +28,20 @@ fn queue(seconds: u64) -> QueueRow {
     }
 }
 
+/// A connection that is carried.
+fn connection() -> ConnectionRow {
+    ConnectionRow {
+        protocol: "tcp".to_owned(),
+        source: "192.168.1.7:48210".to_owned(),
+        destination: "203.0.113.80:443".to_owned(),
+        from: Some("lan".to_owned()),
+        to: Some("radio".to_owned()),
+        packets_per_second: 1800,
+        bytes_per_second: 2_400_000,
+        ..ConnectionRow::default()
+    }
+}
+
 /// Views after so many seconds.
 fn shown(seconds: u64) -> Vec<Shown> {
     let port = |name: &str, packets: u64| PortRow {
@@ -61,16 +75,6 @@ fn shown(seconds: u64) -> Vec<Shown> {
         bytes: 1_100_000 * seconds,
         ..CarriedRow::default()
     };
-    let connection = ConnectionRow {
-        protocol: "tcp".to_owned(),
-        source: "192.168.1.7:48210".to_owned(),
-        destination: "203.0.113.80:443".to_owned(),
-        from: Some("lan".to_owned()),
-        to: Some("radio".to_owned()),
-        packets_per_second: 1800,
-        bytes_per_second: 2_400_000,
-        ..ConnectionRow::default()
-    };
     let mut drop = drops::all().reasons.swap_remove(0);
     drop.packets = 12 * seconds;
     let views = [
@@ -82,7 +86,7 @@ fn shown(seconds: u64) -> Vec<Shown> {
         Rows::Path(Path { stages: vec![stage("receive", 41), stage("bridge", 120)], ..Path::default() }),
         Rows::Queues(vec![queue(seconds)]),
         Rows::Flows(Flows { flows: vec![flow], ..Flows::default() }),
-        Rows::Connections(Connections { connections: vec![connection], ..Connections::default() }),
+        Rows::Connections(Connections { connections: vec![connection()], ..Connections::default() }),
         Rows::Drops(Drops { reasons: vec![drop], ..Drops::default() }),
     ];
     let shown = |view| Shown {
