@@ -337,7 +337,6 @@ impl Check {
 
     /// True if programs that are built have this check: always, without the feature `models`.
     #[cfg(not(feature = "models"))]
-    #[expect(clippy::unused_self, reason = "with models it is asked for")]
     pub const fn is_made(self) -> bool {
         true
     }
