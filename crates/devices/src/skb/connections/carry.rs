@@ -131,9 +131,13 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
     }
 }
 
-/// Notes a TCP segment in the entry at R9, also one that the kernel has: what ends a connection is judged by it.
+/// Notes a TCP segment in the entry at R9, also one that the kernel has: what ends a connection is judged by it. A segment that comes
+/// in by another interface than the connection's is none of its own.
 fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     let noted = program.label();
+    program.load(Width::Word, R4, R6, INTERFACE);
+    program.load(Width::Word, R5, R9, INPUT);
+    program.jump(Condition::NotEqual, R4, R5, noted);
     is_tcp(program, noted);
     program.load(Width::Byte, R5, R7, ETHERNET + 13);
     program.jump_value(Condition::AnyBit, R5, SYN | FIN | RST, noted);

@@ -7,6 +7,7 @@ use super::entry::{
 use super::generation::{hop, is_fresh, of_entry, pair, same_hop};
 use super::packet::{
     BELOW, Ends, FIN, KEY, LINK_PARTS, RST, SYN, count, found, is_tcp, longest, look_up, look_up_peer, read,
+    track,
 };
 use super::words::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
@@ -48,6 +49,7 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     enter(&mut program);
     program.place(seen);
     allow_length(&mut program);
+    note_tcp(&mut program, maps);
     open(&mut program, maps, rest);
 
     program.place(contradiction);
@@ -192,6 +194,14 @@ fn allow_length(program: &mut Assembler) {
     program.jump(Condition::NotGreater, R5, R4, allowed);
     program.store(Width::Word, R9, LONGEST, R5);
     program.place(allowed);
+}
+
+/// Notes a TCP segment: an entry that opens knows where its data ends.
+fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    let udp = program.label();
+    is_tcp(program, udp);
+    track(program, maps);
+    program.place(udp);
 }
 
 /// Opens both directions if the other one, in R0, has evidence, too.

@@ -542,9 +542,17 @@ fn ends_are_known_at_any_sequence_number() {
         };
         let acknowledges =
             |offset: u32| packet(connection.reply, &[Field::Acknowledgement(first.wrapping_add(offset))]);
+        let forwarded = |offset: u32| {
+            let sequence = Field::Sequence(first.wrapping_add(offset));
+            bench.forwarded(&packet(connection.reply.reversed(), &[sequence]));
+            let acknowledgement = Field::Acknowledgement(first.wrapping_add(offset + 30));
+            bench.forwarded(&packet(connection.original.reversed(), &[acknowledgement]));
+            assert!(bench.is_open(&connection));
+        };
         bench.table.leave(&connection);
-        bench.open(&connection);
-        assert!(bench.is_carried(&segment(0x10, 0)) && bench.is_carried(&acknowledges(30)));
+        bench.table.enter(&connection).expect("there is room");
+        forwarded(0);
+        assert!(bench.is_carried(&segment(0x10, 30)) && bench.is_carried(&acknowledges(60)));
         // The kernel has these, as while rules are read.
         bench.table.raise_generation();
         for offset in (30..60_000).step_by(30_000) {
@@ -552,11 +560,27 @@ fn ends_are_known_at_any_sequence_number() {
                 !bench.is_carried(&segment(0x10, offset)) && !bench.is_carried(&acknowledges(offset + 30))
             );
         }
-        bench.forwarded(&packet(connection.reply.reversed(), &[]));
-        bench.forwarded(&packet(connection.original.reversed(), &[]));
-        assert!(bench.is_open(&connection));
+        forwarded(30_030);
         assert!(bench.is_carried(&segment(0x14, 999)), "no exact RST");
         assert!(!bench.is_carried(&segment(0x11, 30_060)), "{first:x}: a FIN behind its data");
         assert!(bench.table.state(&connection).iter().all(|direction| direction.has_ended));
     }
+}
+
+/// A segment that comes in where the connection does not is noted nowhere: it says nothing of what ends the connection.
+#[test]
+fn segments_of_other_interfaces_are_not_noted() {
+    let Some(bench) = Bench::new() else { return };
+    let connection = masqueraded(Transport::Tcp);
+    let segment =
+        |flags, sequence| packet(connection.original, &[Field::Flags(flags), Field::Sequence(sequence)]);
+    bench.table.enter(&connection).expect("there is room");
+    // Before the first evidence the connection has no interface.
+    assert!(!bench.is_carried(&segment(0x10, 0x7000_0000)));
+    for tuple in [connection.reply, connection.original] {
+        bench.forwarded(&packet(tuple.reversed(), &[]));
+    }
+    assert!(bench.is_open(&connection));
+    assert!(!bench.is_carried(&segment(0x11, 1030)), "the FIN behind what the kernel has forwarded");
+    assert!(bench.table.state(&connection).iter().all(|direction| direction.has_ended));
 }
