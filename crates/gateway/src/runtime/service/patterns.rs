@@ -95,15 +95,11 @@ impl Service {
     /// Has the kernel decide, and ports carry its connections, once the router's ports have left all packets to it because of a
     /// hook.
     pub(super) fn follow_hooks(&self) {
-        let times = {
-            let gateway = lock(&self.gateway);
-            if !decision::may_settle(&gateway.configuration) {
-                return;
-            }
-            gateway.hooks.yields()
-        };
+        let times = lock(&self.gateway).hooks.yields();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if core::mem::replace(&mut seen.yields, times) >= times {
+        let is_news = core::mem::replace(&mut seen.yields, times) < times;
+        // Asks the kernel, so it comes last.
+        if !is_news || !decision::may_settle(&lock(&self.gateway).configuration) {
             return;
         }
         if let Err(refusal) = self.change_ports(&[], &[]) {
