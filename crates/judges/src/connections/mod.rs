@@ -1,9 +1,9 @@
 //! Histories of connections through the kernel alone, and through the kernel with Polder beside it.
 //!
-//! Two routers stand in the same network ([`twin`]). A history at random ([`steps`]) is run on both, packet by packet, and every
-//! frame that leaves them is compared ([`run`]); the judge plays all ends, so no stack of a host hides a difference. A history that
+//! Two routers stand in the same network (`twin`). A history at random (`steps`) is run on both, packet by packet, and every
+//! frame that leaves them is compared (`run`); the judge plays all ends, so no stack of a host hides a difference. A history that
 //! differs is made shorter as long as it does. That the comparison finds a router that is wrong is shown with wrong ones
-//! ([`mutants`]).
+//! (`mutants`).
 //!
 //! # What may differ
 //! * The identification of packets that a router itself sends.
@@ -46,7 +46,7 @@ pub struct Report {
     pub packets: u64,
     /// Packets of connections that have left the router with Polder.
     pub left: u64,
-    /// Those of them that Polder has carried.
+    /// Packets of connections that Polder has carried.
     pub carried: u64,
     /// Packets that the kernel alone calls invalid and Polder has carried, by kind.
     pub lenient: BTreeMap<&'static str, u64>,

@@ -36,7 +36,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Those of packets that come back.
+    /// Ends of packets that come back.
     pub(super) fn reversed(self) -> Self {
         let [source, destination] = self.ports;
         Self { source: self.destination, destination: self.source, ports: [destination, source] }

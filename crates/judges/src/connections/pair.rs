@@ -34,7 +34,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Waits until a connection of its own is carried: the heartbeat is slow while the table is empty.
+/// Waits until a connection of its own is carried: from then on the gateway follows the kernel.
 pub(super) fn awaken(pair: &mut Pair) -> anyhow::Result<()> {
     let (source, destination) = ([10, 84, 1, 3].into(), [198, 51, 100, 7].into());
     let ends = Ends { source, destination, ports: [39_999, 5353] };

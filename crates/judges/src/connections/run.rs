@@ -21,7 +21,7 @@ pub(super) struct Outcome {
     pub(super) packets: u64,
     /// Packets of connections that have left Polder's router.
     pub(super) left: u64,
-    /// Those of them that its kernel has not forwarded.
+    /// Packets of connections that have left it without its kernel: they were carried.
     pub(super) carried: u64,
     /// Packets that the kernel calls invalid and Polder carries, by their names.
     pub(super) lenient: Vec<&'static str>,
@@ -103,7 +103,7 @@ impl Run<'_> {
             Step::Idle(time) => Ok(interrupt::sleep(time)?),
             Step::Chat { of, from, time } => self.chat((of, from), time),
             Step::Stand(stands) => self.stand(stands),
-            Step::Exchange(of) => self.exchange(of),
+            Step::Exchange { of, time } => self.exchange(of, time),
             Step::Data { of, from, count, bytes } => {
                 (0..count).try_for_each(|_| self.data((of, from), bytes, Odd::Plain))
             }
@@ -223,9 +223,9 @@ impl Run<'_> {
     }
 
     /// Data in both directions until Polder carries it.
-    fn exchange(&mut self, of: usize) -> anyhow::Result<()> {
-        let end = clock::now() + WARMS;
-        for round in 0..ROUNDS {
+    fn exchange(&mut self, of: usize, time: Duration) -> anyhow::Result<()> {
+        let (end, mut pause) = (clock::now() + time, Duration::from_millis(1));
+        loop {
             let before = self.outcome.carried;
             for from in [Sender::Client, Sender::Server] {
                 self.data((of, from), 10, Odd::Plain)?;
@@ -234,9 +234,9 @@ impl Run<'_> {
                 return Ok(());
             }
             // The connection, or what has changed, is heard of by two threads.
-            interrupt::sleep(Duration::from_millis(1 << round.min(4)))?;
+            interrupt::sleep(pause)?;
+            pause = (2 * pause).min(Duration::from_millis(16));
         }
-        Ok(())
     }
 
     /// Data of an end, slowly.
@@ -492,7 +492,3 @@ impl Run<'_> {
         Ok(())
     }
 }
-
-/// Longest time and number of rounds until a connection is carried.
-const WARMS: Duration = Duration::from_millis(80);
-const ROUNDS: usize = 16;

@@ -45,8 +45,8 @@ pub(super) enum Forged {
 pub(super) enum Step {
     /// Handshake, or a datagram and its answer. `collides` has the source port of the connection before.
     Open { way: Way, transport: Transport, collides: bool },
-    /// Data in both directions until the connection is carried, for a bounded time.
-    Exchange(usize),
+    /// Data in both directions until the connection is carried, and no longer than `time`.
+    Exchange { of: usize, time: Duration },
     /// So many packets of so many bytes.
     Data { of: usize, from: Sender, count: usize, bytes: usize },
     /// One odd packet.
@@ -319,15 +319,20 @@ impl History {
     pub(super) fn of(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let rules = if random.u8(..3) > 0 { Rules::Masquerade } else { Rules::Plain };
-        let mut steps = vec![open(&mut random, false), Step::Exchange(0), burst(&mut random)];
+        let mut steps = vec![open(&mut random, false), exchange(0), burst(&mut random)];
         for _ in 0..random.usize(5..14) {
             steps.push(step(&mut random));
             if random.u8(..3) > 0 {
-                steps.extend([Step::Exchange(random.usize(..4)), burst(&mut random)]);
+                steps.extend([exchange(random.usize(..4)), burst(&mut random)]);
             }
         }
         Self { rules, steps }
     }
+}
+
+/// Data until the connection is carried; a history at random goes on soon if that is not to be.
+const fn exchange(of: usize) -> Step {
+    Step::Exchange { of, time: Duration::from_millis(80) }
 }
 
 fn step(random: &mut fastrand::Rng) -> Step {
