@@ -264,8 +264,7 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
 /// Remarks about what the kernel has of the port's packets.
 fn kernel_remarks(table: &mut Table, row: &PortRow, look: Look) {
     if row.decide.as_deref() == Some("kernel") {
-        let because =
-            row.decide_reason.as_ref().map(|hook| format!(", because of {hook}")).unwrap_or_default();
+        let because = row.decide_reason.as_ref().map(|hook| format!(": {hook}")).unwrap_or_default();
         let text = format!("the kernel decides{because}; `polder show connections` has what is carried");
         table.remark(&look.dim("·"), &text);
     }
