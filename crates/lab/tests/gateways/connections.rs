@@ -68,6 +68,15 @@ impl Masquerade {
         rows.map(|row| row["packets"].as_u64().unwrap()).sum()
     }
 
+    /// Exchanges packets until more of them are carried.
+    fn until_carried(&self, udp: &Udp) {
+        let before = self.carried("udp");
+        until("the flow is carried", || {
+            udp.exchange().expect("an answer");
+            self.carried("udp") > before
+        });
+    }
+
     fn udp(&self) -> Udp {
         let bind = |namespace: &Namespace, address: &str| {
             let socket = namespace.inside(|| UdpSocket::bind(address)).unwrap().unwrap();
@@ -223,10 +232,7 @@ fn a_gateway_that_stands_still_or_ends_leaves_connections_to_the_kernel() {
     }
     let masquerade = Masquerade::new();
     let udp = masquerade.udp();
-    until("the flow is carried", || {
-        udp.exchange().expect("an answer");
-        masquerade.carried("udp") > 0
-    });
+    masquerade.until_carried(&udp);
     masquerade.polder.signal(Signal::STOP);
     nft(&masquerade.net.gateway, "insert rule inet fw forward udp dport 7007 drop\n");
     std::thread::sleep(2 * HEARTBEAT);
@@ -252,14 +258,7 @@ fn changes_close_the_connections_that_they_touch() {
     }
     let masquerade = Masquerade::new();
     let udp = masquerade.udp();
-    let is_carried = || {
-        let before = masquerade.carried("udp");
-        until("the flow is carried", || {
-            udp.exchange().expect("an answer");
-            masquerade.carried("udp") > before
-        });
-    };
-    is_carried();
+    masquerade.until_carried(&udp);
     let ip = |command: &str| masquerade.net.gateway.ip(&command.split(' ').collect::<Vec<_>>()).unwrap();
     let evidence = || masquerade.polder.show("connections")["connections"]["evidence"].as_u64().unwrap();
     // What comes in under the stamp of the last change is over.
@@ -294,7 +293,7 @@ fn changes_close_the_connections_that_they_touch() {
         (0..3).for_each(|_| assert_eq!(udp.exchange(), None, "{change}"));
         assert_eq!(masquerade.carried("udp"), before, "{change}");
         ip(back);
-        is_carried();
+        masquerade.until_carried(&udp);
     }
     masquerade.polder.stop();
 }
@@ -405,14 +404,7 @@ fn the_kernel_decides_where_rules_stand_and_can_forward() {
     polder.wait_until_said("the kernel decides about the router's packets: nftables chain `inet fw forward`");
     let masquerade = Masquerade { net, polder };
     let udp = masquerade.udp();
-    let is_carried = || {
-        let before = masquerade.carried("udp");
-        until("the flow is carried", || {
-            udp.exchange().expect("an answer");
-            masquerade.carried("udp") > before
-        });
-    };
-    is_carried();
+    masquerade.until_carried(&udp);
     let decision = || {
         let shown = masquerade.polder.show("connections")["connections"]["obstacle"].clone();
         shown.as_str().map(str::to_owned)
@@ -429,6 +421,6 @@ fn the_kernel_decides_where_rules_stand_and_can_forward() {
         udp.exchange();
         decision().is_none()
     });
-    is_carried();
+    masquerade.until_carried(&udp);
     masquerade.polder.stop();
 }
