@@ -45,9 +45,9 @@ const PAUSE: Nanos = Nanos::from_millis(50);
 /// Marks of connections that the file speaks of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
-    /// Those that are the kernel's.
+    /// Mark of connections that are the kernel's.
     pub(super) kernel: Option<Mark>,
-    /// Those that are carried although rules look at each packet.
+    /// Mark of connections that are carried although rules look at each packet.
     pub(super) carried: Option<Mark>,
 }
 

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 /// Connections that a change touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// Those with an end in this network, with its prefix length in bits.
+    /// Connections with an end in this network, with its prefix length in bits.
     Network(IpAddr, u8),
     /// Directions that leave to this link-layer address.
     Neighbour([u8; 6]),

@@ -1,12 +1,12 @@
 //! Hooks of which the kernel tells nobody: they are looked at with each heartbeat.
 //!
-//! | hook | look | cost |
-//! |---|---|---|
-//! | tables of `iptables-legacy` | names of those that are used: most machines have none | 5 µs a family |
-//! | services of IPVS | its table | 5 µs |
-//! | BPF programs at TCX | those of the ports | 1 µs an interface and direction |
+//! | hook | look |
+//! |---|---|
+//! | tables of `iptables-legacy` | names of those that are used: most machines have none |
+//! | services of IPVS | its table |
+//! | BPF programs at TCX | numbers of those at the ports' interfaces |
 //!
-//! A change is thus known within 50 ms, not before the command returns.
+//! Cost: three files, and two system calls for each interface. A change is known within 0.1 s, not before the command returns.
 
 use polder_devices::skb::programs_of_others;
 use std::fs;

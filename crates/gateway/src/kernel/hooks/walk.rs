@@ -145,9 +145,9 @@ struct Walk<'a, 'c> {
 /// Rules that end a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
-    /// Those with an effect.
+    /// Rules with an effect.
     Effect,
-    /// Those that may do another thing to each packet.
+    /// Rules that may do another thing to each packet.
     Each,
 }
 

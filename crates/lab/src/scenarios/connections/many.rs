@@ -90,7 +90,7 @@ pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
 /// A router that carries the connections.
 struct Many {
     bed: Bed,
-    /// Those to the second server.
+    /// Connections to the second server.
     second: Connections,
 }
 

@@ -95,7 +95,7 @@ impl Stream {
     /// Sends packets while `work` runs, each eighth of which is answered.
     ///
     /// # Errors
-    /// Those of `work` and of sockets.
+    /// Failures of `work` and of sockets.
     pub(super) fn during<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Seen)> {
         let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
