@@ -104,7 +104,7 @@ fn churn(router: &Router, over: &AtomicBool) -> anyhow::Result<u64> {
     let mut lines = ip.stdin.take().context("ip reads nothing")?;
     let mut made = 0_u64;
     while !over.load(Ordering::Relaxed) {
-        let what = if made.is_multiple_of(2) { "add" } else { "del" };
+        let what = if made.is_multiple_of(2) { "replace" } else { "del" };
         let last = made % 200;
         writeln!(lines, "route {what} 198.51.100.{}/32 via {LEFT}", last / 2)?;
         writeln!(

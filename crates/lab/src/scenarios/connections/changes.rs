@@ -3,7 +3,7 @@
 //! Each packet has the time at which it was sent. After a change the kernel drops all of them, so one that arrives and was sent
 //! after the command's return was carried past the change.
 
-use super::router::{ALLOWED, Forwarder, LEFT, RIGHT, Router, Rules, Wires};
+use super::router::{ALLOWED, CARRIED_WITHIN, Forwarder, LEFT, RIGHT, Router, Rules, Wires};
 use super::stream::Stream;
 use super::{Books, Goal, Promise, Run};
 use crate::report::Better;
@@ -209,8 +209,11 @@ impl Site {
         let before = self.router.carried()?;
         let site = &*self;
         let ((returned, end), seen) = site.stream.during(|| {
-            interrupt::sleep(BEFORE)?;
-            ensure!(site.router.carried()? > before, "nothing is carried before the change");
+            let end = clock::now() + CARRIED_WITHIN;
+            while site.router.carried()? <= before {
+                ensure!(clock::now() < end, "nothing is carried before the change");
+                interrupt::sleep(BEFORE)?;
+            }
             change(site)?;
             let returned = clock::nanos();
             interrupt::sleep(after)?;

@@ -71,7 +71,7 @@ const SERVERS: &str = "10.2.0.0/16";
 /// Rules in front of the three others.
 const IDLE_RULES: usize = 297;
 /// Time for which connections may take until they are carried.
-const CARRIED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const CARRIED_WITHIN: Duration = Duration::from_secs(30);
 const MTU: u32 = 1500;
 /// Keys of both ports.
 const KEYS: &str = "role = \"router\"\ndecide = \"kernel\"\n";
@@ -92,7 +92,7 @@ pub(super) struct Router {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shown {
     /// Connections that are carried now.
-    open: usize,
+    open: u64,
     /// Packets that were carried.
     packets: u64,
     /// Reason why none is carried.
@@ -188,7 +188,10 @@ impl Router {
         let shown = gateway.show("connections")?;
         let shown = &shown["connections"];
         let rows = shown["connections"].as_array().context("`show connections` has no list")?;
-        let open = rows.iter().filter(|row| row["state"] == "carried").count();
+        let listed = rows.iter().filter(|row| row["state"] == "carried").count();
+        // Totals are a second old.
+        let open = if shown["left_out"].as_u64() > Some(0) { shown["carried"].as_u64() } else { None };
+        let open = open.unwrap_or(listed as u64);
         let packets = rows.iter().filter_map(|row| row["packets"].as_u64()).sum();
         Ok(Shown { open, packets, obstacle: shown["obstacle"].as_str().map(str::to_owned) })
     }
@@ -217,7 +220,7 @@ impl Router {
         loop {
             exchange()?;
             let Shown { open, obstacle, .. } = self.shown()?;
-            if open >= connections {
+            if open >= connections as u64 {
                 return Ok(());
             }
             let reason = obstacle.unwrap_or_default();
