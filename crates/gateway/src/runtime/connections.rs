@@ -41,6 +41,9 @@ const INTERVAL_EACH: Nanos = Nanos(100_000);
 const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(10);
 /// Shortest time between two looks that events cause.
 const PAUSE: Nanos = Nanos::from_millis(50);
+/// Wake-ups that are answered at once, and the time in which there may be so many: events gather for the rest of it.
+const AT_ONCE: u32 = 8;
+const GATHER: Nanos = Nanos::from_millis(10);
 
 /// Marks of connections that the file speaks of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,7 +168,7 @@ struct Follower {
 impl Follower {
     fn run(&mut self, end: &OwnedFd) {
         let mut looked_at = self.clock.now();
-        let mut has_events = false;
+        let (mut has_events, mut moderation) = (false, Moderation::default());
         loop {
             let now = self.clock.now();
             let pause = if has_events { PAUSE } else { self.interval() };
@@ -173,26 +176,33 @@ impl Follower {
                 self.look(now);
                 (looked_at, has_events) = (now, false);
             }
-            self.ask(now);
+            if let Err(error) = self.ask(now) {
+                self.fail(&error);
+                break;
+            }
             self.enter(now);
             let look =
                 (self.entered > 0).then(|| looked_at + if has_events { PAUSE } else { self.interval() });
-            let due = self.connections.next_deadline().into_iter().chain(look).min();
-            let Some(woken) =
-                wait([end, self.table.events()], &self.socket, due.map(|due| due.since(self.clock.now())))
-            else {
+            let gathers = moderation.note(now);
+            let due = self.connections.next_deadline().into_iter().chain(look).chain(gathers).min();
+            let (socket, now) = (gathers.is_none().then_some(&self.socket), self.clock.now());
+            let Some(woken) = wait([end, self.table.events()], socket, due.map(|due| due.since(now))) else {
                 break;
             };
             has_events |= woken;
             if let Err(error) = self.read() {
-                tracing::error!(%error, "the kernel's connections cannot be followed any more");
-                self.known.lock().totals.has_failed = true;
+                self.fail(&error);
                 break;
             }
         }
         for entered in std::mem::take(&mut self.known.lock().connections).iter().flatten() {
             self.table.leave(&entered.connection);
         }
+    }
+
+    fn fail(&self, error: &anyhow::Error) {
+        tracing::error!(%error, "the kernel's connections cannot be followed any more");
+        self.known.lock().totals.has_failed = true;
     }
 
     /// Time between two looks.
@@ -226,14 +236,16 @@ impl Follower {
         }
     }
 
-    /// Sends what is due.
-    fn ask(&mut self, now: Nanos) {
+    /// Sends what is due. The answers are there at once.
+    fn ask(&mut self, now: Nanos) -> Result<()> {
         while let Some(requests) = self.connections.next_requests(now) {
             if self.socket.send(&requests).is_err() {
                 self.connections.lost(now);
                 break;
             }
+            self.read()?;
         }
+        Ok(())
     }
 
     /// Brings the table up to date.
@@ -302,20 +314,37 @@ impl Follower {
     }
 }
 
-/// Waits for events of the kernel or the table, until the time is over. Answers whether the table has some; `None` at the end.
-fn wait([end, table]: [&OwnedFd; 2], socket: &Socket, time: Option<Nanos>) -> Option<bool> {
-    let mut files = [
-        PollFd::new(end, PollFlags::IN),
-        PollFd::new(table, PollFlags::IN),
-        PollFd::new(socket, PollFlags::IN),
-    ];
+/// Moderation of wake-ups. An event is taken at once. Of many, as with thousands of short connections a second, each would cost
+/// more to wake up for than to read, so they gather, and a connection that has ended meanwhile is not entered at all.
+#[derive(Debug, Default)]
+struct Moderation {
+    begin: Nanos,
+    wakes: u32,
+}
+
+impl Moderation {
+    /// Notes a wake-up. Answers the time until which events gather, after many.
+    fn note(&mut self, now: Nanos) -> Option<Nanos> {
+        if now.since(self.begin) >= GATHER {
+            *self = Self { begin: now, wakes: 0 };
+        }
+        self.wakes += 1;
+        (self.wakes > AT_ONCE).then_some(self.begin + GATHER)
+    }
+}
+
+/// Waits for events of the table, and of the kernel if there is a socket, until the time is over. Answers whether the table has
+/// some; `None` at the end.
+fn wait([end, table]: [&OwnedFd; 2], socket: Option<&Socket>, time: Option<Nanos>) -> Option<bool> {
+    let mut files = vec![PollFd::new(end, PollFlags::IN), PollFd::new(table, PollFlags::IN)];
+    files.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
     let time = time.map(|time| Timespec {
         tv_sec: i64::try_from(time.0 / Nanos::SECOND.0).unwrap_or(1),
         tv_nsec: i64::try_from(time.0 % Nanos::SECOND.0).unwrap_or(0),
     });
     // An interrupted wait ends early.
     let _: Result<usize, rustix::io::Errno> = poll(&mut files, time.as_ref());
-    let [is_over, has_events, _] = files.map(|file| !file.revents().is_empty());
+    let [is_over, has_events] = [&files[0], &files[1]].map(|file| !file.revents().is_empty());
     if has_events {
         let _: Result<usize, rustix::io::Errno> = rustix::io::read(table, &mut [0; 8]);
     }
@@ -350,4 +379,20 @@ fn carried(connection: &conntrack::Connection, marks: Marks) -> Option<Connectio
         number: connection.id.slot,
         consents: has(marks.carried),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_events_are_taken_at_once_and_many_gather() {
+        let mut moderation = Moderation::default();
+        let at = |millis| Nanos::from_millis(1000 + millis);
+        for millis in 0..u64::from(AT_ONCE) {
+            assert_eq!(moderation.note(at(millis)), None);
+        }
+        assert_eq!(moderation.note(at(9)), Some(at(0) + GATHER));
+        assert_eq!(moderation.note(at(10)), None, "the next time");
+    }
 }
