@@ -64,6 +64,8 @@ pub enum Owner {
     Kernel {
         /// A TAP that the host listens on; `None` where an XDP program passes such packets by.
         host: Option<PortId>,
+        /// True if all packets that come in by the interface return to it: it decides about them.
+        decides: bool,
     },
     /// Polder: it answers ARP, neighbour discovery and pings, and asks for neighbours itself.
     Polder,

@@ -72,7 +72,7 @@ impl OutputContext {
 
     /// Hands a packet for the machine itself to the kernel that has the interface.
     pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
-        let Owner::Kernel { host: Some(port) } = interface.owner else { return Err(DropReason::ToHost) };
+        let Owner::Kernel { host: Some(port), .. } = interface.owner else { return Err(DropReason::ToHost) };
         packet.egress = port;
         self.counters.to_host.add(packet.wire_packets.into());
         Ok(())
@@ -88,12 +88,12 @@ impl OutputContext {
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         match interface.owner {
-            Owner::Kernel { host: Some(port) } => {
+            Owner::Kernel { host: Some(port), .. } => {
                 packet.egress = port;
                 self.counters.to_kernel.add(packet.wire_packets.into());
                 Ok(())
             }
-            Owner::Kernel { host: None } => Err(DropReason::ToKernel),
+            Owner::Kernel { host: None, .. } => Err(DropReason::ToKernel),
             Owner::Polder => {
                 self.tell(packet, interface, Problem::HostUnreachable, context);
                 Err(DropReason::Unreachable)

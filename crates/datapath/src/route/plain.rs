@@ -9,7 +9,7 @@ use super::lookups::{Lookups, Plan};
 use super::onward::{Actions, LookupContext, Sent, Spot, Spots, finish, send, suspects};
 use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, WORD_V4, WORD_V6, plan_v4, plan_v6};
 use super::state::{Lane, RouteState};
-use super::{FibReader, Interface, NextHopTable, Routers};
+use super::{FibReader, Interface, NextHopTable, Owner, Routers};
 use crate::drops::Context;
 use crate::sequence::is_marked;
 use crate::wire::EtherType;
@@ -21,8 +21,14 @@ use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet};
 pub(super) struct Station(u64);
 
 impl Station {
+    /// No station: what is compared is shifted to the left.
+    const NONE: Self = Self(1);
+
     #[inline(always)]
     pub(super) const fn of(interface: &Interface) -> Self {
+        if let Owner::Kernel { decides: true, .. } = interface.owner {
+            return Self::NONE;
+        }
         let [a, b, c, d, e, f] = interface.mac.0;
         Self(u64::from_le_bytes([0, 0, a, b, c, d, e, f]))
     }

@@ -136,6 +136,9 @@ impl Site<'_> {
         if destination.is_multicast() && self.interface.owner != Owner::Polder {
             return output.pass_up(packet, self.interface);
         }
+        if let Owner::Kernel { decides: true, .. } = self.interface.owner {
+            return output.leave_to_kernel(packet, self.interface, context);
+        }
         let length = packet.len() - offset;
         let bytes = packet.bytes().get(offset..).unwrap_or_default();
         match kind {

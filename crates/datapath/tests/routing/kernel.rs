@@ -4,7 +4,7 @@ use crate::frames::Frame;
 use crate::stand::{A, B, HOST, KERNEL, Stand, TRUNK, ip, mac, prefix, station};
 use polder_buffers::PortId;
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::{InterfaceId, KernelRoute, NextHopEntry, Prefix, ReversePath};
+use polder_datapath::route::{InterfaceId, KernelRoute, NextHopEntry, Owner, Prefix, ReversePath};
 
 fn frame(port: PortId, source: &str, destination: &str) -> Frame {
     Frame::new(mac(port), station(port, 5), source, destination)
@@ -30,10 +30,38 @@ fn a_route_of_the_kernels_returns_packets_unchanged() {
     // On an interface that only Polder has, the kernel cannot be asked.
     assert_eq!(stand.refused(A, frame(A, "10.0.0.5", "10.66.0.9").bytes()), DropReason::Unreachable);
     stand.interfaces.iter_mut().filter(|interface| interface.id.port == KERNEL).for_each(|interface| {
-        interface.owner = polder_datapath::route::Owner::Kernel { host: None };
+        interface.owner = Owner::Kernel { host: None, decides: false };
     });
     stand.renew([]);
     assert_eq!(stand.refused(KERNEL, frame(KERNEL, "10.0.3.5", "10.66.0.9").bytes()), DropReason::ToKernel);
+}
+
+/// Where the kernel decides it has all packets for the interface, plain ones, hostile ones and those for its own address.
+#[test]
+fn a_port_where_the_kernel_decides_returns_all_packets() {
+    let mut stand = Stand::new();
+    stand.know(B, 0, "10.0.1.9", station(B, 9));
+    stand.interfaces.iter_mut().filter(|interface| interface.id.port == KERNEL).for_each(|interface| {
+        interface.owner = Owner::Kernel { host: Some(HOST), decides: true };
+    });
+    stand.renew([]);
+    let mut frames = ["10.0.1.9", "10.0.3.1", "192.0.2.9", "255.255.255.255"]
+        .map(|to| frame(KERNEL, "10.0.3.5", to).bytes())
+        .to_vec();
+    frames.push(Frame { hops: 1, ..frame(KERNEL, "10.0.1.1", "10.0.1.9") }.bytes());
+    frames.push(frame(KERNEL, "2001:db8:3::5", "2001:db8:1::9").bytes());
+    for sent in &frames {
+        stand.receive(KERNEL, std::slice::from_ref(sent));
+        assert_eq!(stand.take(HOST), [sent.clone()]);
+    }
+    // A batch is like one packet after the other.
+    stand.receive(KERNEL, &frames);
+    assert_eq!(stand.take(HOST), frames);
+    assert_eq!(stand.engine.route_counters().to_kernel.get(), 2 * frames.len() as u64);
+    // Other ports are as before.
+    let sent = frame(A, "10.0.0.5", "10.0.1.9");
+    stand.receive(A, &[sent.bytes()]);
+    assert_eq!(stand.take(B), [sent.routed(mac(B), station(B, 9), None)]);
 }
 
 /// The kernel may send by a port whose filter would not see it.

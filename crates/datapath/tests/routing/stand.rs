@@ -134,7 +134,7 @@ impl Stand {
                 0,
                 1500,
                 &["10.0.3.1/24", "2001:db8:3::1/64"],
-                Owner::Kernel { host: Some(HOST) },
+                Owner::Kernel { host: Some(HOST), decides: false },
             ),
         ];
         let mut router = Router::new();
