@@ -112,7 +112,7 @@ impl ToTap<'_> {
 
 impl Target for ToTap<'_> {
     fn begin(&self, program: &mut Assembler) {
-        super::punt::pass_marked(program, self.windows);
+        super::punt::pass_marked(program, self.windows, self.connections);
         if let Some(maps) = self.connections {
             connections::carry(program, maps, self);
         }

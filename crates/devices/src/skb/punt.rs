@@ -21,6 +21,7 @@
 //! (`BPF_F_INGRESS`).
 
 use super::attach;
+use super::connections::{self, ConnectionMaps};
 use super::error::{Hook, OpenError};
 use super::program::{CONTROL_BLOCK, DROP, NEXT, VLAN_TAG};
 use super::settings;
@@ -177,11 +178,19 @@ fn closed() -> Vec<u64> {
     program.finish()
 }
 
-/// Leaves a packet that was returned to the next program, and so to the kernel, and counts it in the first of `windows`.
-/// The context is in R6; R0 and R1 change.
-pub(super) fn pass_marked(program: &mut Assembler, windows: BorrowedFd<'_>) {
+/// Leaves a packet that was returned to the next program, and so to the kernel, and counts it in the first of `windows`. Where
+/// the kernel decides it is stamped like any packet that passes. The context is in R6; R0 and R1 change, and R5 and R8 of a
+/// packet that is left.
+pub(super) fn pass_marked(
+    program: &mut Assembler,
+    windows: BorrowedFd<'_>,
+    connections: Option<ConnectionMaps<'_>>,
+) {
     let unmarked = program.label();
     unless_marked(program, unmarked);
+    if let Some(maps) = connections {
+        connections::stamp_returned(program, maps);
+    }
     // The mark is good for one pass.
     program.set(R0, 0);
     program.store(Width::Word, R6, CONTROL_BLOCK, R0);

@@ -71,6 +71,14 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.place(examined);
 }
 
+/// Stamps a packet that user space has returned. The context is in R6; R5, R7 and R8 change.
+pub(in crate::skb) fn stamp_returned(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+    program.map_value(R7, maps.words);
+    program.load(Width::Double, R8, R7, at(CHANGES));
+    stamp(program, R8);
+    program.store(Width::Word, R6, STAMP, R5);
+}
+
 /// As [`headers`], without a call for a short packet of IPv4: 60 bytes have all headers that are read here.
 fn short_headers(program: &mut Assembler) {
     let [more, ready] = [(); 2].map(|()| program.label());

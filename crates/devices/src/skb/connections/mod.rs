@@ -45,7 +45,7 @@ mod words;
 
 pub use entry::{Connection, Direction, Transport, Tuple};
 
-pub(super) use carry::carry;
+pub(super) use carry::{carry, stamp_returned};
 pub(super) use evidence::evidence;
 pub(super) use words::ConnectionMaps;
 
