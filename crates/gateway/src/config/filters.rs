@@ -224,6 +224,25 @@ impl Filter {
         asked.map(|(key, value)| (key, value.to_string())).collect()
     }
 
+    /// True if it looks at packets of that port or tunnel.
+    pub fn meets(&self, id: PortId) -> bool {
+        self.ports.is_empty() || self.ports.contains(&id)
+    }
+
+    /// Reason why packets of a port where the kernel decides cannot pass it; `None` if they can.
+    pub fn unfit(&self) -> Option<&'static str> {
+        // A carried segment has none of these, so a test for one of them fits none.
+        let begins_or_ends = FLAGS.iter().zip(0..).filter(|(flag, _)| ["syn", "fin", "rst"].contains(flag));
+        let of_ends = begins_or_ends.fold(0, |flags, (_, bit)| flags | 1 << bit);
+        if self.direction == Direction::Out {
+            Some("what the kernel sends passes no filter with `direction = \"out\"`")
+        } else if self.tcp_flags.is_some_and(|flags| flags.set & of_ends == 0) {
+            Some("`tcp_flags` looks at each packet, and those of a carried connection pass no filter")
+        } else {
+            None
+        }
+    }
+
     /// True if it asks nothing: every packet in its direction fits.
     pub(super) fn fits_all(&self) -> bool {
         let everything = Self {

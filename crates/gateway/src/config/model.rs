@@ -267,6 +267,11 @@ impl Configuration {
         self.ports.iter().find(|port| port.device == Device::Kernel).map(|port| port.id)
     }
 
+    /// True if filters look at packets of that port or tunnel.
+    pub fn is_filtered(&self, id: PortId) -> bool {
+        self.filters.iter().any(|filter| filter.meets(id))
+    }
+
     /// Place of the tunnel of that number among the tunnels.
     pub(super) fn place_of_tunnel(&self, id: PortId) -> Option<usize> {
         self.places.of(id, &self.tunnels)

@@ -182,6 +182,7 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::
         segments: port.segments,
         fast_path: true,
         receiving: receiving(configuration),
+        is_filtered: configuration.is_filtered(port.id),
         ..skb::Options::new(interface, take)
     }
 }

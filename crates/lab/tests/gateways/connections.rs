@@ -47,10 +47,14 @@ struct Masquerade {
 
 impl Masquerade {
     fn new() -> Self {
+        Self::with(PORTS)
+    }
+
+    fn with(tables: &str) -> Self {
         let net = Net::new(1500);
         net.gateway.inside(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()).unwrap();
         nft(&net.gateway, RULES);
-        let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+        let polder = Gateway::start(&net.topology, &net.gateway, tables);
         Self { net, polder }
     }
 
@@ -422,5 +426,50 @@ fn the_kernel_decides_where_rules_stand_and_can_forward() {
         decision().is_none()
     });
     masquerade.until_carried(&udp);
+    masquerade.polder.stop();
+}
+
+/// Packets that are not carried pass the filters of the port, and return to the kernel; what a filter forbids is carried no more
+/// once the command that has brought it has returned.
+#[test]
+fn filters_of_a_port_see_what_is_not_carried() {
+    let test = "filters_of_a_port_see_what_is_not_carried";
+    if !root_or_skip(test) || !can_run(test, "nft") {
+        return;
+    }
+    let drops = |port: &str, ports: &str| {
+        format!("[[filter]]\nport = \"{port}\"\nprotocol = \"udp\"\n{ports}\naction = \"drop\"\n")
+    };
+    let elsewhere = drops("west", "destination_port = 7009");
+    let masquerade = Masquerade::with(&format!("{PORTS}{elsewhere}"));
+    let udp = masquerade.udp();
+    masquerade.until_carried(&udp);
+    let before = masquerade.carried("udp");
+    (0..100).for_each(|_| assert!(udp.exchange().is_some()));
+    assert!(masquerade.carried("udp") >= before + 200, "{:?}", masquerade.connections());
+    assert!(masquerade.polder.transmitted("kernel") > 0);
+    let other = masquerade.net.left.inside(|| UdpSocket::bind("10.83.1.2:40008")).unwrap().unwrap();
+    (0..17).for_each(|_| assert_eq!(other.send_to(b"question", (SERVER, 7009)).unwrap(), 8));
+    until("the filter has dropped them", || masquerade.polder.drops("filtered") == 17);
+    // A packet that comes in, and an answer whose address the kernel has translated.
+    for (forbids, meets) in [
+        (drops("west", "destination_port = 7007"), "a question"),
+        (drops("east", "source_port = 7007"), "an answer to the router's own address"),
+    ] {
+        masquerade.polder.reload(&format!("{PORTS}{elsewhere}{forbids}")).unwrap();
+        let before = masquerade.carried("udp");
+        (0..3).for_each(|_| assert_eq!(udp.exchange(), None, "{meets}"));
+        assert_eq!(masquerade.carried("udp"), before, "{meets}");
+        masquerade.polder.reload(&format!("{PORTS}{elsewhere}")).unwrap();
+        masquerade.until_carried(&udp);
+    }
+    // Without filters packets go up no more.
+    masquerade.polder.reload(PORTS).unwrap();
+    masquerade.until_carried(&udp);
+    let returned = || masquerade.polder.transmitted("kernel");
+    let before = returned();
+    nft(&masquerade.net.gateway, "insert rule inet fw forward udp dport 7007 drop\n");
+    (0..3).for_each(|_| assert_eq!(udp.exchange(), None));
+    assert_eq!(returned(), before);
     masquerade.polder.stop();
 }

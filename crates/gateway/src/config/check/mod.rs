@@ -102,7 +102,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
         findings.note(Diagnostic::error(0..0, "the file has no port").remedy(remedy));
     }
     let filters = filters::resolve(draft, findings);
-    unfiltered(draft, &filters, findings);
+    unfiltered((draft, &ports), &filters, findings);
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
     let router = router::resolve(draft, findings);
     patterns::check(draft, findings);
@@ -127,13 +127,14 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     Some(configuration)
 }
 
-/// Packets of a port where the kernel decides pass no filter.
-fn unfiltered(draft: &FileDraft, filters: &[Filter], findings: &Findings) {
-    for port in draft.ports.iter().filter(|port| port.value.decide == Decide::Kernel) {
-        let meets = |filter: &Filter| filter.ports.is_empty() || filter.ports.contains(&port.value.id);
-        if let Some(decide) = port.at("decide").filter(|_| filters.iter().any(meets)) {
-            let message =
-                format!("the kernel has the packets of `{}`, and a filter is for them", port.value.name);
+/// Packets of a port where the kernel decides pass no filter that looks at more than their connection.
+fn unfiltered((draft, ports): (&FileDraft, &[Port]), filters: &[Filter], findings: &Findings) {
+    let decides = |port: &&Port| port.decide == Decide::Kernel && port.role == Role::Router;
+    for port in ports.iter().filter(decides) {
+        let decide = draft.ports.iter().find(|of| of.value.name == port.name).and_then(|of| of.at("decide"));
+        let unfit = filters.iter().filter(|filter| filter.meets(port.id)).find_map(Filter::unfit);
+        if let Some((decide, reason)) = decide.zip(unfit) {
+            let message = format!("the kernel decides about the packets of `{}`, and {reason}", port.name);
             let remedy = "write the rule for the kernel's firewall, or name other ports in the filter";
             findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
         }

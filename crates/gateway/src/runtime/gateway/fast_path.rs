@@ -89,7 +89,7 @@ fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'stat
     } else if port.mtu.is_some() {
         Some("it has an MTU of its own")
     } else {
-        is_filtered(port.id, configuration).then_some(FILTERED)
+        configuration.is_filtered(port.id).then_some(FILTERED)
     }
 }
 
@@ -118,12 +118,6 @@ const OTHER_MODE: &str =
     "only interfaces whose packets are copied have one, and none with `on_exit = \"drop\"`";
 const CAPTURED: &str = "a capture runs on it";
 const FILTERED: &str = "filters look at its packets";
-
-/// True if filters look at what comes in by a port or out of a tunnel.
-fn is_filtered(port: PortId, configuration: &Configuration) -> bool {
-    let mut filters = configuration.filters.iter();
-    filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port))
-}
 
 /// Ports and tunnels that filters look at.
 pub(in crate::runtime) struct FilteredPorts {

@@ -155,7 +155,7 @@ impl Gateway {
             self.endpoint(&self.configuration)?;
             return Err(error);
         }
-        let has_new = !opened.is_empty();
+        let (has_new, filters_change) = (!opened.is_empty(), difference.filters.is_some());
         self.adopt(next, tables, opened);
         if let Some(new_workers) = new_workers {
             self.replace_workers(new_workers);
@@ -163,7 +163,14 @@ impl Gateway {
         self.watch_tunnels();
         self.route_anew();
         self.say_renewed();
+        if filters_change {
+            self.open_doors();
+        }
         self.settle();
+        // No packet has passed the old filters from here on, and what has passed them is evidence no more.
+        if let Some(connections) = self.devices.connections().filter(|_| filters_change) {
+            connections.raise_generation();
+        }
         self.tick();
         if has_new {
             self.devices.prepare(self.memory.manager().region());

@@ -1,12 +1,13 @@
 //! Work of the control thread for the router: it follows the kernel, and passes on the kernel's messages.
 
 use super::{FilteredPorts, Gateway};
-use crate::config::model::Role;
+use crate::config::model::{Decide, Role};
 use crate::events::EventKind;
 use crate::kernel::hold::{HoldNews, protocol_name};
 use crate::runtime::routing::{AttachedPort, Ports};
 use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
+use polder_devices::af_xdp::{Families, YieldCause};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -90,18 +91,25 @@ impl Gateway {
         news.more
     }
 
-    /// Sends the XDP programs of routers' ports their ingresses and local prefixes.
-    fn open_doors(&self) {
+    /// Sends the programs of routers' ports their ingresses and local prefixes.
+    pub(super) fn open_doors(&self) {
         self.set_punt_ports();
-        // A filter sees every packet of its ports.
+        // A filter sees every packet of its ports, and where the kernel decides also those for an address that is translated.
         let filtered = FilteredPorts::of(&self.configuration);
         let lands = [true, false].map(|forwarded| self.lasting.routing.lands(forwarded));
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
             let Some(handle) = state.handle() else { continue };
             let ingresses = self.lasting.routing.ingresses(state.configuration.id);
-            let lands = &lands[usize::from(filtered.contains(state.configuration.id))];
+            let is_filtered = filtered.contains(state.configuration.id);
+            let decides = state.configuration.decide == Decide::Kernel;
+            let lands = if decides && is_filtered { &[][..] } else { &lands[usize::from(is_filtered)] };
             if let Err(error) = handle.set_router(&ingresses, lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
+            }
+            match handle.yield_word().filter(|_| decides) {
+                Some(word) if is_filtered => drop(word.end(YieldCause::Decision, u64::MAX)),
+                Some(word) => word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0),
+                None => {}
             }
         }
     }

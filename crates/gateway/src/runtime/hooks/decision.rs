@@ -87,7 +87,7 @@ fn is_open(port: &Port) -> bool {
 
 /// Reason why the kernel cannot forward in the router's place, or the ports cannot carry connections.
 fn obstacle(configuration: &Configuration) -> Option<String> {
-    if let Some(obstacle) = eligible::obstacle(configuration) {
+    if let Some(obstacle) = eligible::to_decide(configuration) {
         return Some(obstacle.to_owned());
     }
     configuration.ports.iter().filter(|port| is_router(port)).find_map(|port| {

@@ -1,5 +1,6 @@
 //! Ports whose packets the kernel can forward in the gateway's place.
 
+use crate::config::filters::Filter;
 use crate::config::model::{Configuration, Decide, KernelHooks, Port, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::hooks::Answer;
@@ -26,10 +27,19 @@ pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
 /// A packet that the kernel forwards passes neither a filter nor a queue of any port, so one port with such a thing is an
 /// obstacle for all of them.
 pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
+    to_decide(configuration).or_else(|| {
+        let mut routers = configuration.ports.iter().filter(|port| port.role == Role::Router);
+        let is_filtered = routers.any(|port| configuration.is_filtered(port.id));
+        is_filtered.then_some("the kernel does not have the filters of the file")
+    })
+}
+
+/// Reason why the kernel cannot decide about the packets of the router's ports, which pass filters before it has them.
+pub(super) fn to_decide(configuration: &Configuration) -> Option<&'static str> {
     let routers = || configuration.ports.iter().filter(|port| port.role == Role::Router);
-    let is_filtered = |port: &Port| {
-        let mut filters = configuration.filters.iter();
-        filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port.id))
+    let unfit = |port: &Port| {
+        let mut filters = configuration.filters.iter().filter(|filter| filter.meets(port.id));
+        filters.find_map(Filter::unfit)
     };
     if routers().any(|port| port.device.interface().is_none()) {
         Some("the kernel does not have all interfaces of the router")
@@ -37,12 +47,10 @@ pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
         Some("the kernel does not have the tunnels of the router")
     } else if configuration.router.routes != RoutesFrom::Kernel || !configuration.router.route.is_empty() {
         Some("the kernel does not have the routes of the file")
-    } else if routers().any(is_filtered) {
-        Some("the kernel does not have the filters of the file")
     } else if routers().any(|port| port.queue.is_some()) {
         Some("packets that the kernel forwards pass no queue")
     } else {
-        None
+        routers().find_map(unfit)
     }
 }
 

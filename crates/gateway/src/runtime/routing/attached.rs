@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use crate::config::filters::Direction;
-use crate::config::model::{Configuration, Port, Role, Tunnel};
+use crate::config::model::{Configuration, Decide, Port, Role, Tunnel};
 use crate::config::router::InterfaceAddress;
 use crate::device::Facts;
 use crate::kernel::Mirror;
@@ -126,7 +126,7 @@ pub(super) fn attached(
     }
     let is_filtered = |port: PortId| {
         let mut outbound = configuration.filters.iter().filter(|filter| filter.direction == Direction::Out);
-        outbound.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port))
+        outbound.any(|filter| filter.meets(port))
     };
     all.iter_mut().for_each(|attached| attached.is_filtered = is_filtered(attached.interface.id.port));
     // What cannot be routed by is left to the kernel.
@@ -154,7 +154,7 @@ fn kernels(
                 mac: MacAddress(link.mac),
                 mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
                 addresses: own.collect(),
-                owner: Owner::Kernel { host },
+                owner: Owner::Kernel { host, decides: port.decide == Decide::Kernel },
                 sources: settings.source_check(&link.name),
             },
             index: link.index,

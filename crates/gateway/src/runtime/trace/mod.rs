@@ -80,8 +80,11 @@ pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> R
     let mut teller = Teller::new(gateway, pool);
     if port.role == Role::Router && port.decide == Decide::Kernel {
         let fate = teller.asks_the_kernel(port, frame);
-        (trace.steps, trace.fate) = (teller.finish(), fate.to_owned());
-        return Ok(trace);
+        // Filters see what is not carried.
+        if fate == "carried" || !configuration.is_filtered(port.id) {
+            (trace.steps, trace.fate) = (teller.finish(), fate.to_owned());
+            return Ok(trace);
+        }
     }
     if !teller.enters(port, state, frame) {
         (trace.steps, trace.fate) = (teller.finish(), "kernel".to_owned());
