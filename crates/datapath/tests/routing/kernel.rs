@@ -36,7 +36,7 @@ fn a_route_of_the_kernels_returns_packets_unchanged() {
     assert_eq!(stand.refused(KERNEL, frame(KERNEL, "10.0.3.5", "10.66.0.9").bytes()), DropReason::ToKernel);
 }
 
-/// Where the kernel decides it has all packets for the interface, plain ones, hostile ones and those for its own address.
+/// The kernel that decides has all packets for the interface: plain ones, hostile ones and those for its own address.
 #[test]
 fn a_port_where_the_kernel_decides_returns_all_packets() {
     let mut stand = Stand::new();
