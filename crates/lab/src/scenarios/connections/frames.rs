@@ -4,12 +4,13 @@ use super::router::{EAST_MAC, Forwarder, Router, Rules, WEST_MAC, Wires};
 use crate::scenarios::hops::Path;
 use crate::scenarios::testbed::cores;
 use anyhow::{Context as _, ensure};
-use polder_testbed::interrupt;
 use polder_testbed::peers::{CLIENT, SERVER};
 use polder_testbed::topology::put_first;
 use polder_testbed::traffic::packet::{PROBE_AT, Talk, Template};
 use polder_testbed::traffic::probe::Probe;
 use polder_testbed::traffic::raw::{Injector, PacketSocket, Sink};
+use polder_testbed::{clock, interrupt};
+use rustix::io::Errno;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ const AGES: Duration = Duration::from_millis(1100);
 const AT_ONCE: usize = 64;
 /// Time in which a frame comes through.
 const COMES_WITHIN: Duration = Duration::from_millis(20);
+
+/// Time in which frames leave the socket.
+const ROOM_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connections with their frames, in both directions.
 pub(super) struct Connections {
@@ -84,13 +88,13 @@ impl Connections {
             let flows = first..(first + AT_ONCE).min(self.questions.len());
             interrupt::check()?;
             for question in &self.questions[flows.clone()] {
-                self.client.send(question).context("cannot send")?;
+                send(&self.client, question)?;
             }
             if self.answers[flows.clone()].iter().any(Vec::is_empty) {
                 self.learn(flows.len())?;
             }
             for answer in self.answers[flows].iter().filter(|answer| !answer.is_empty()) {
-                self.server.send(answer).context("cannot answer")?;
+                send(&self.server, answer)?;
             }
         }
         Ok(())
@@ -113,6 +117,17 @@ impl Connections {
             }
         }
         Ok(())
+    }
+}
+
+/// Sends a frame once the interface has room for it.
+fn send(socket: &PacketSocket, frame: &[u8]) -> anyhow::Result<()> {
+    let end = clock::now() + ROOM_WITHIN;
+    loop {
+        match socket.send(frame) {
+            Err(Errno::AGAIN | Errno::NOBUFS) if clock::now() < end => interrupt::sleep(ROOM_WITHIN / 1000)?,
+            sent => return sent.context("cannot send"),
+        }
     }
 }
 
