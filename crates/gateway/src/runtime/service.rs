@@ -39,8 +39,8 @@ struct Seen {
     skipped: BTreeSet<Skipped>,
     /// Next look, whether or not anything changes.
     retry_at: Option<Nanos>,
-    /// Yields of all ports so far.
-    yields: u64,
+    /// Hooks that have appeared so far.
+    hooks: u64,
 }
 
 /// A gateway and the file that describes it.

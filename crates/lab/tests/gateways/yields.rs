@@ -85,7 +85,7 @@ fn ports_that_bypass_hooks_and_ports_with_filters_do_not_yield() {
     if !can_run("ports_that_bypass_hooks_and_ports_with_filters_do_not_yield") {
         return;
     }
-    let filter = "[[filter]]\nport = \"west\"\nprotocol = \"udp\"\naction = \"drop\"\n";
+    let filter = "[[filter]]\nport = \"west\"\ndirection = \"out\"\nprotocol = \"udp\"\naction = \"drop\"\n";
     let bypass = format!("kernel_hooks = \"bypass\"\n{PORTS}");
     for text in [format!("{PORTS}{filter}"), bypass] {
         let net = Net::new(1500);
@@ -99,6 +99,26 @@ fn ports_that_bypass_hooks_and_ports_with_filters_do_not_yield() {
         assert!(answers(&net, "10.83.2.2") && !is_left(&polder, "west"), "{text}");
         polder.stop();
     }
+}
+
+/// A filter for what comes in is no obstacle: the kernel decides behind it.
+#[test]
+fn the_kernel_decides_behind_filters_once_a_hook_appears() {
+    if !can_run("the_kernel_decides_behind_filters_once_a_hook_appears") {
+        return;
+    }
+    let net = Net::new(1500);
+    forward(&net);
+    let filter = "[[filter]]\nport = \"west\"\ndestination = \"fd83:2::2\"\naction = \"drop\"\n";
+    let polder = Gateway::start(&net.topology, &net.gateway, &format!("{PORTS}{filter}"));
+    let has = |to: [bool; 2]| ["10.83.2.2", "fd83:2::2"].map(|end| answers(&net, end)) == to;
+    until("the filter keeps one family out", || has([true, false]));
+    nft(&net.gateway, DROP);
+    until("the kernel decides", || polder.port("west")["decide"] == "kernel" && has([false, false]));
+    nft(&net.gateway, "add rule inet own forw accept\n");
+    until("the filter is there still", || has([true, false]));
+    assert!(polder.drops("filtered") > 0);
+    polder.stop();
 }
 
 /// A port whose packets the kernel cannot forward stops, where the file says so, and goes on when the hook has gone.
@@ -172,7 +192,8 @@ fn ten_thousand_rules_are_obeyed_and_keep_nobody_waiting() {
     }
     let net = Net::new(1500);
     forward(&net);
-    let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+    let ports = PORTS.replace("role =", "decide = \"router\"\nrole =");
+    let polder = Gateway::start(&net.topology, &net.gateway, &ports);
     reaches(&net.left, "10.83.2.2");
     let lines = (0..10_000_u32).map(|rule| {
         let [_, a, b, c] = rule.to_be_bytes();

@@ -69,6 +69,8 @@ struct State {
     known: Inspection,
     /// Bypassed hooks that were not there when the gateway started or its configuration changed.
     appeared: Vec<Bypassed>,
+    /// Number of those so far.
+    times: u64,
     /// State of each port that has yielded.
     holds: HashMap<String, Hold>,
     /// Hooks because of which ports yield, by port.
@@ -283,9 +285,9 @@ impl Watch {
         found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
     }
 
-    /// Yields of all ports so far, as far as that is known.
-    pub(in crate::runtime) fn yields(&self) -> u64 {
-        self.state().map_or(0, |state| state.holds.values().map(|hold| hold.times).sum())
+    /// Hooks that have appeared so far, as far as that is known.
+    pub(in crate::runtime) fn appeared(&self) -> u64 {
+        self.state().map_or(0, |state| state.times)
     }
 
     /// Ports whose packets are to be dropped, because a hook has appeared; `None` while that is not known.
@@ -489,6 +491,7 @@ impl State {
             tracing::info!("port {port}: a kernel hook{was} has gone: {} {}", bypassed.by, bypassed.name);
             self.events.push(EventKind::HookGone { port, hook });
         }
+        self.times += new.len() as u64;
         self.appeared.retain(|one| has(&found.bypassed, one));
         self.appeared.extend(new);
         self.known = found;

@@ -92,12 +92,11 @@ impl Service {
         new.iter().filter_map(failed).collect()
     }
 
-    /// Has the kernel decide, and ports carry its connections, once the router's ports have left all packets to it because of a
-    /// hook.
+    /// Has the kernel decide, and ports carry its connections, once a hook has appeared that the router's packets would go round.
     pub(super) fn follow_hooks(&self) {
-        let times = lock(&self.gateway).hooks.yields();
+        let times = lock(&self.gateway).hooks.appeared();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = core::mem::replace(&mut seen.yields, times) < times;
+        let is_news = core::mem::replace(&mut seen.hooks, times) < times;
         // Asks the kernel, so it comes last.
         if !is_news || !decision::may_settle(&lock(&self.gateway).configuration) {
             return;
