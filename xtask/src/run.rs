@@ -60,6 +60,20 @@ impl Run {
         }
     }
 
+    /// A run over the same workspace that goes on beside this one, and whose tests that program runs.
+    pub(crate) fn beside(&self, program: &'static str) -> Self {
+        Self { program, ..Self::new(self.root.clone()) }
+    }
+
+    /// Takes over what a run beside this one has counted and left out.
+    pub(crate) fn take_over(&mut self, beside: Self) {
+        self.tally += beside.tally;
+        self.left_out.extend(beside.left_out);
+        self.declined.extend(beside.declined);
+        self.ignored.extend(beside.ignored);
+        self.flaky.extend(beside.flaky);
+    }
+
     /// The folder of the workspace.
     pub(crate) fn root(&self) -> &Path {
         &self.root
@@ -182,7 +196,10 @@ impl Run {
         say::list("run once more, alone:", &failed);
         let first = std::mem::take(&mut self.tally);
         let mut alone = arguments.to_vec();
-        alone.extend(["--lib", "--bins", "--tests", "--", "--exact", "--test-threads=1"]);
+        if !alone.contains(&"--test") {
+            alone.extend(["--lib", "--bins", "--tests"]);
+        }
+        alone.extend(["--", "--exact", "--test-threads=1"]);
         alone.extend(failed.iter().map(String::as_str));
         let again = self.tests(&format!("{name}-alone"), &mut self.command(self.program, &alone), deadline);
         let has_all = self.tally.passed >= failed.len() as u64;

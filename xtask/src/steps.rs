@@ -1,11 +1,14 @@
 //! The steps, in the order of a run: what is quick to say comes first.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde_json::Value;
 
 use crate::checks::{circles, devices, direction, journey, lengths, links, prose, rooms, words};
 use crate::fuzz;
@@ -105,11 +108,14 @@ fn prose(run: &mut Run) -> Result<()> {
 }
 
 fn direction(run: &mut Run) -> Result<()> {
+    nothing_found(&direction::check(&metadata(run)?))
+}
+
+/// Packages of the workspace, as cargo tells of them.
+fn metadata(run: &Run) -> Result<Value> {
     let mut cargo = run.command("cargo", &["metadata", "--format-version", "1", "--no-deps"]);
     let answer = process::output(&mut cargo)?;
-    let metadata =
-        serde_json::from_str(&answer).context("cargo metadata answered something else than JSON")?;
-    nothing_found(&direction::check(&metadata))
+    serde_json::from_str(&answer).context("cargo metadata answered something else than JSON")
 }
 
 fn circles(run: &mut Run) -> Result<()> {
@@ -213,7 +219,35 @@ fn docs(run: &mut Run) -> Result<()> {
 fn test(run: &mut Run) -> Result<()> {
     let build = ["test", "--workspace", "--locked", "--no-run", "--quiet"];
     run.must_succeed(&mut run.command("cargo", &build), BUILD)?;
-    run.tests_twice("test", &["test", "--workspace", "--locked", "--no-fail-fast"], TESTS)
+    let metadata = metadata(run)?;
+    let others = targets(&metadata).into_iter().filter(|name| *name != GUESTS);
+    let others = others.flat_map(|name| ["--test", name]).collect::<Vec<_>>();
+    let all = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    // Emulated machines take all the time that there is, and the other tests wait for packets most of theirs.
+    let mut beside = run.beside("nice");
+    let guests = [&["-n", "10", "cargo"][..], &all, &["--test", GUESTS]].concat();
+    let [of_guests, of_others] = thread::scope(|scope| {
+        let guests = scope.spawn(|| beside.tests_twice("guests", &guests, TESTS));
+        let others = [&all[..], &["--lib", "--bins"], &others].concat();
+        let others = run.tests_twice("test", &others, TESTS).and_then(|()| {
+            run.tests("doc-tests", &mut run.command("cargo", &[&all[..], &["--doc"]].concat()), TESTS)
+        });
+        [guests.join().unwrap_or_else(|_| Err(anyhow!("a thread has panicked"))), others]
+    });
+    run.take_over(beside);
+    of_others.and(of_guests)
+}
+
+/// Test program whose tests boot emulated machines.
+const GUESTS: &str = "guests";
+
+/// Names of test programs.
+fn targets(metadata: &Value) -> BTreeSet<&str> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets
+        .filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
+    tests.filter_map(|target| target["name"].as_str()).collect()
 }
 
 fn soak(run: &mut Run) -> Result<()> {
