@@ -267,6 +267,17 @@ impl Configuration {
         self.ports.iter().find(|port| port.device == Device::Kernel).map(|port| port.id)
     }
 
+    /// Takes out a port of the router, and what filters say of it.
+    pub fn take_out(&mut self, name: &str) {
+        let Some(id) = self.id_of(name) else { return };
+        self.ports.retain(|port| port.id != id);
+        self.filters.retain_mut(|filter| {
+            let is_for_all = filter.ports.is_empty();
+            filter.ports.retain(|port| *port != id);
+            is_for_all || !filter.ports.is_empty()
+        });
+    }
+
     /// True if filters look at packets of that port or tunnel.
     pub fn is_filtered(&self, id: PortId) -> bool {
         self.filters.iter().any(|filter| filter.meets(id))

@@ -203,7 +203,7 @@ fn decide_anew(gateway: &mut Gateway, next: &Configuration) -> Result<Vec<String
     for (name, decide) in decision::moved(&gateway.configuration, next) {
         let mut without = gateway.configuration.clone();
         let mut with = without.clone();
-        without.ports.retain(|port| port.name != name);
+        without.take_out(&name);
         with.ports.iter_mut().filter(|port| port.name == name).for_each(|port| port.decide = decide);
         for configuration in [without, with] {
             let plan = gateway.plan(&configuration)?;
