@@ -34,8 +34,12 @@ impl WithVpn {
 
     /// Starts a gateway whose ports are attached in one mode.
     fn start(&self, mode: &str, more: &str) -> Gateway {
-        let mode = format!("role = \"router\"\nmode = \"{mode}\"");
-        let text = format!("{}{more}", PORTS.replace("role = \"router\"", &mode));
+        self.start_with(&format!("mode = \"{mode}\""), more)
+    }
+
+    fn start_with(&self, keys: &str, more: &str) -> Gateway {
+        let keys = format!("role = \"router\"\n{keys}");
+        let text = format!("{}{more}", PORTS.replace("role = \"router\"", &keys));
         Gateway::start(&self.net.topology, &self.net.gateway, &text)
     }
 }
@@ -158,7 +162,7 @@ fn packets_that_are_taken_once_more_are_dropped_and_told_of() {
     }
     const FILTER: &str = "[[filter]]\nport = \"west\"\nprotocol = \"tcp\"\naction = \"drop\"\n";
     let with = WithVpn::new();
-    let polder = with.start("skb", FILTER);
+    let polder = with.start_with("mode = \"skb\"\ndecide = \"router\"", FILTER);
     reaches(&with.net.left, BEYOND[0]);
     let other = with.net.gateway.inside(|| polder_devices::skb::use_control_block("west").unwrap()).unwrap();
     assert!(!ping(&with.net.left, BEYOND[0], &["-c", "1"]).contains("ttl="));
