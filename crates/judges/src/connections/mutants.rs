@@ -131,22 +131,43 @@ pub(super) const ALL: &[Mutant] = &[
     Mutant {
         check: Check::ConnectionWays,
         earlier: 0,
-        steps: &[UDP, CARRIED, Step::Toggle(change_of("route")), ONE_OF_SERVER, MANY_OF_CLIENT],
+        steps: &[
+            UDP,
+            CARRIED,
+            Step::Toggle(change_of("route")),
+            ONE_OF_SERVER,
+            MANY_OF_CLIENT,
+            CARRIED,
+            Step::Toggle(change_of("route")),
+            ONE_OF_SERVER,
+            MANY_OF_CLIENT,
+        ],
     },
-    Mutant { check: Check::ConnectionHost, earlier: 0, steps: &[UDP, CARRIED, odd(Odd::Foreign)] },
-    Mutant { check: Check::ConnectionFragment, earlier: 0, steps: &[UDP, CARRIED, odd(Odd::Fragment)] },
-    Mutant { check: Check::ConnectionHops, earlier: 0, steps: &[UDP, CARRIED, odd(Odd::Hop)] },
+    Mutant {
+        check: Check::ConnectionHost,
+        earlier: 0,
+        steps: &[UDP, CARRIED, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign)],
+    },
+    Mutant {
+        check: Check::ConnectionFragment,
+        earlier: 0,
+        steps: &[UDP, CARRIED, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment)],
+    },
+    Mutant {
+        check: Check::ConnectionHops,
+        earlier: 0,
+        steps: &[UDP, CARRIED, odd(Odd::Hop), PAUSE, odd(Odd::Hop), PAUSE, odd(Odd::Hop)],
+    },
     Mutant {
         check: Check::ConnectionLength,
         earlier: 0,
-        steps: &[
-            UDP,
-            Step::Toggle(change_of("MTU")),
-            CARRIED,
-            Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 1400 },
-        ],
+        steps: &[UDP, Step::Toggle(change_of("MTU")), CARRIED, LONG, PAUSE, LONG, PAUSE, LONG],
     },
-    Mutant { check: Check::ConnectionNoSum, earlier: 0, steps: &[UDP, CARRIED, odd(Odd::Checksum)] },
+    Mutant {
+        check: Check::ConnectionNoSum,
+        earlier: 0,
+        steps: &[UDP, CARRIED, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum)],
+    },
     Mutant {
         check: Check::ConnectionReset,
         earlier: 0,
@@ -175,7 +196,18 @@ pub(super) const ALL: &[Mutant] = &[
     Mutant {
         check: Check::ConnectionRoute,
         earlier: 0,
-        steps: &[UDP, CARRIED, Step::Toggle(change_of("route")), MANY_OF_CLIENT],
+        steps: &[
+            UDP,
+            CARRIED,
+            Step::Toggle(change_of("route")),
+            MANY_OF_CLIENT,
+            CARRIED,
+            Step::Toggle(change_of("route")),
+            MANY_OF_CLIENT,
+            CARRIED,
+            Step::Toggle(change_of("route")),
+            MANY_OF_CLIENT,
+        ],
     },
     Mutant { check: Check::ConnectionRule, earlier: 0, steps: LIMIT },
     Mutant {
@@ -218,8 +250,13 @@ const ONE_OF_CLIENT: Step = Step::Data { of: 0, from: Sender::Client, count: 1, 
 const ONE_OF_SERVER: Step = Step::Data { of: 0, from: Sender::Server, count: 1, bytes: 10 };
 /// Data in both directions until it is carried, or what left differs.
 const CARRIED: Step = Step::Exchange { of: 0, time: Duration::from_millis(1500) };
-/// Data of the client alone, longer than a heartbeat may be late on busy cores: an answer would be evidence.
-const MANY_OF_CLIENT: Step = chat(Sender::Client, 600);
+/// Data of the client alone: an answer would be evidence. Where a heartbeat is late, as on busy cores, the kernel has it, and what
+/// it forwards is evidence of the new state; so a history changes the same thing several times.
+const MANY_OF_CLIENT: Step = chat(Sender::Client, 400);
+/// A packet longer than those that the kernel has forwarded.
+const LONG: Step = Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 1400 };
+/// Time after which a late heartbeat is heard.
+const PAUSE: Step = Step::Idle(Duration::from_millis(60));
 
 /// Data of one end alone.
 const fn chat(from: Sender, millis: u64) -> Step {
@@ -231,7 +268,16 @@ const fn odd(odd: Odd) -> Step {
 }
 
 /// A rule that forbids a carried flow.
-const RULE: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("drop by port")), MANY_OF_CLIENT];
+const RULE: &[Step] = &[
+    UDP,
+    CARRIED,
+    Step::Toggle(change_of("drop by port")),
+    MANY_OF_CLIENT,
+    Step::Toggle(change_of("drop by port")),
+    CARRIED,
+    Step::Toggle(change_of("drop by port")),
+    MANY_OF_CLIENT,
+];
 /// The same while the gateway stands still.
 const STANDS: &[Step] = &[
     UDP,
@@ -242,6 +288,14 @@ const STANDS: &[Step] = &[
     Step::Stand(false),
 ];
 /// A host that is at another link-layer address.
-const ROAMING: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("roaming host")), chat(Sender::Server, 600)];
+const ROAMING: &[Step] = &[
+    UDP,
+    CARRIED,
+    Step::Toggle(change_of("roaming host")),
+    chat(Sender::Server, 400),
+    CARRIED,
+    Step::Toggle(change_of("roaming host")),
+    chat(Sender::Server, 400),
+];
 /// A rule that admits few packets.
 const LIMIT: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("limit")), CARRIED];
