@@ -231,12 +231,13 @@ impl Filter {
 
     /// Reason why packets of a port where the kernel decides cannot pass it; `None` if they can.
     pub fn unfit(&self) -> Option<&'static str> {
-        // A carried segment has none of these, so a test for one of them fits none.
-        let begins_or_ends = FLAGS.iter().zip(0..).filter(|(flag, _)| ["syn", "fin", "rst"].contains(flag));
-        let of_ends = begins_or_ends.fold(0, |flags, (_, bit)| flags | 1 << bit);
+        // A SYN is never carried. A FIN or RST that cannot end its connection is, and so may be a segment without either.
+        let is_for_syn = |flags: TcpFlags| {
+            FLAGS.iter().zip(0..).any(|(flag, bit)| *flag == "syn" && flags.set >> bit & 1 == 1)
+        };
         if self.direction == Direction::Out {
             Some("what the kernel sends passes no filter with `direction = \"out\"`")
-        } else if self.tcp_flags.is_some_and(|flags| flags.set & of_ends == 0) {
+        } else if self.tcp_flags.is_some_and(|flags| !is_for_syn(flags)) {
             Some("`tcp_flags` looks at each packet, and those of a carried connection pass no filter")
         } else {
             None
