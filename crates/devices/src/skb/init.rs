@@ -155,10 +155,9 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
-/// Leaves the packets of a port to the kernel that has connections and no filters: the program carries these alone.
+/// Leaves the packets of a port to the kernel that has connections: the program carries these alone.
 fn decide(options: &Options, taken: &TakenMaps) {
-    let decides = options.connections.is_some() && !options.is_filtered;
-    if let Some(word) = taken.yield_word().filter(|_| decides) {
+    if let Some(word) = taken.yield_word().filter(|_| options.connections.is_some()) {
         word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0);
     }
 }

@@ -35,8 +35,6 @@ pub struct Options {
     pub window_bytes: u32,
     /// Connections that the programs carry, for a router's port where the kernel decides about packets; needs TCX.
     pub connections: Option<Arc<ConnectionTable>>,
-    /// True if packets of such a port are looked at by user space, which returns them, before the kernel has them.
-    pub is_filtered: bool,
 }
 
 impl Options {
@@ -57,7 +55,6 @@ impl Options {
             promiscuous,
             window_bytes: WINDOW,
             connections: None,
-            is_filtered: false,
         }
     }
 }

@@ -182,7 +182,6 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::
         segments: port.segments,
         fast_path: true,
         receiving: receiving(configuration),
-        is_filtered: configuration.is_filtered(port.id),
         ..skb::Options::new(interface, take)
     }
 }

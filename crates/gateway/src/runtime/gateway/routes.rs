@@ -107,9 +107,15 @@ impl Gateway {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
             }
             match handle.yield_word().filter(|_| decides) {
-                Some(word) if is_filtered => drop(word.end(YieldCause::Decision, u64::MAX)),
-                Some(word) => word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0),
-                None => {}
+                Some(word) if is_filtered && word.has(YieldCause::Decision) => {
+                    word.end(YieldCause::Decision, u64::MAX);
+                    // What has passed before has passed no filter.
+                    self.devices.connections().iter().for_each(|connections| connections.raise_generation());
+                }
+                Some(word) if !is_filtered => {
+                    word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0);
+                }
+                Some(_) | None => {}
             }
         }
     }
