@@ -9,11 +9,14 @@ use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 impl Teller<'_> {
-    /// Tells what becomes of a packet at a port where the kernel decides; returns its fate.
+    /// Tells what becomes of a packet at a port where the kernel decides; returns its fate, or that filters are to see it first.
     pub(super) fn asks_the_kernel(&mut self, port: &Port, frame: &[u8]) -> &'static str {
-        let kept = self.why_kernel(frame);
+        let (kept, is_filtered) = (self.why_kernel(frame), self.gateway.configuration.is_filtered(port.id));
         let (fate, text) = match &kept {
             None => ("carried", "carries the packet, as the kernel has forwarded those before".to_owned()),
+            Some(why) if is_filtered => {
+                (super::FILTERED, format!("lets filters see the packet before the kernel: {why}"))
+            }
             Some(why) => ("kernel", format!("leaves the packet to the kernel: {why}")),
         };
         let device = device::describe(&port.device);

@@ -22,6 +22,9 @@ use polder_datapath::trace::{Walk, walk};
 use std::sync::{Mutex, OnceLock};
 use teller::Teller;
 
+/// What is told of a packet that filters see before the kernel.
+const FILTERED: &str = "filtered";
+
 /// Slots of the memory that traced packets are in: enough for one of the longest on every port.
 const SLOTS: u32 = 8192;
 /// Their size.
@@ -80,8 +83,7 @@ pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> R
     let mut teller = Teller::new(gateway, pool);
     if port.role == Role::Router && port.decide == Decide::Kernel {
         let fate = teller.asks_the_kernel(port, frame);
-        // Filters see what is not carried.
-        if fate == "carried" || !configuration.is_filtered(port.id) {
+        if fate != FILTERED {
             (trace.steps, trace.fate) = (teller.finish(), fate.to_owned());
             return Ok(trace);
         }
