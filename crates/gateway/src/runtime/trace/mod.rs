@@ -22,7 +22,7 @@ use polder_datapath::trace::{Walk, walk};
 use std::sync::{Mutex, OnceLock};
 use teller::Teller;
 
-/// What is told of a packet that filters see before the kernel.
+/// Fate so far of a packet that filters see before the kernel.
 const FILTERED: &str = "filtered";
 
 /// Slots of the memory that traced packets are in: enough for one of the longest on every port.
