@@ -6,6 +6,9 @@
 pub mod link;
 pub mod tc;
 
+pub use crate::bpf::sys::Instruction;
+
+use crate::bpf::sys::attach_filter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -32,6 +35,25 @@ pub const DATAGRAM: usize = 1 << 16;
 const ATTEMPTS: usize = 20;
 /// Longest wait for an answer: the kernel answers at once or not at all.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Operations of classic BPF (`BPF_*` of linux/bpf_common.h). Loads convert from network order.
+pub const LOAD_WORD: u16 = 0x20;
+/// A load of two bytes.
+pub const LOAD_HALF: u16 = 0x28;
+/// A load of a byte.
+pub const LOAD_BYTE: u16 = 0x30;
+/// A jump if the accumulator is the operand.
+pub const JUMP_EQUAL: u16 = 0x15;
+/// The end; the operand is the number of bytes that are let through.
+pub const RETURN: u16 = 0x06;
+
+/// Lets a socket receive only datagrams that a program of classic BPF accepts.
+///
+/// # Errors
+/// Errors of the kernel, which refuses a program that does not end.
+pub fn filter_socket(socket: impl AsFd, program: &[Instruction]) -> Result<(), Errno> {
+    attach_filter(socket.as_fd(), program)
+}
 
 /// A message of a datagram: `nlmsghdr`, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -115,21 +115,6 @@ pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
     (result == 0).then_some(Nanos(seconds * Nanos::SECOND.0 + nanos))
 }
 
-/// Lets `socket` receive only packets that the program of classic BPF accepts. Each instruction:
-/// operation, distance of the jump if true, if false, operand.
-pub(super) fn attach_filter(socket: BorrowedFd<'_>, program: &[(u16, u8, u8, u32)]) -> Result<(), Errno> {
-    let mut program =
-        program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect::<Vec<_>>();
-    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
-    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    let size = libc::socklen_t::try_from(size_of_val(&filter)).map_err(|_| Errno::INVAL)?;
-    let (fd, option) = (socket.as_raw_fd(), libc::SO_ATTACH_FILTER);
-    // SAFETY: (1) the kernel reads a whole `sock_fprog` and the `len` instructions that it leads to;
-    // both live across the call.
-    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const filter).cast(), size) };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
-}
-
 /// Sends (`true`) or receives (`false`) nothing: the kernel looks at the rings of the socket.
 pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
     let fd = socket.as_raw_fd();

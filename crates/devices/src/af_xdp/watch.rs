@@ -5,7 +5,7 @@
 //! message alone, that the link was deleted. It comes after the socket was unbound, and stays unread,
 //! so that a queue whose interface is gone is readable for good.
 
-use super::sys;
+use crate::netlink::{Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_HALF, LOAD_WORD, RETURN, filter_socket};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -42,7 +42,7 @@ impl AsFd for Watch {
 fn deletions(interface: u32) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-    sys::attach_filter(socket.as_fd(), &filter(interface))?;
+    filter_socket(&socket, &filter(interface))?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP_LINK))?;
     Ok(socket)
 }
@@ -50,7 +50,7 @@ fn deletions(interface: u32) -> Result<OwnedFd, Errno> {
 /// A program of classic BPF that lets RTM_DELLINK for `interface` pass and nothing else.
 ///
 /// Loads convert from network order, and the message is in the order of the machine.
-fn filter(interface: u32) -> [(u16, u8, u8, u32); 8] {
+fn filter(interface: u32) -> [Instruction; 8] {
     let delete = u32::from(libc::RTM_DELLINK.to_be());
     [
         (LOAD_HALF, 0, 0, 4), // nlmsghdr.nlmsg_type
@@ -66,8 +66,3 @@ fn filter(interface: u32) -> [(u16, u8, u8, u32); 8] {
 
 /// `RTMGRP_LINK`.
 const GROUP_LINK: u32 = 1;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const LOAD_BYTE: u16 = 0x30;
-const JUMP_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;

@@ -1,5 +1,5 @@
-//! bpf(2): programs, links and pins; what leaves this folder is safe to call.
-#![expect(unsafe_code, reason = "UNSAFETY: bpf(2) and mount(2)")]
+//! bpf(2): programs, links and pins, and filters of sockets; what leaves this folder is safe to call.
+#![expect(unsafe_code, reason = "UNSAFETY: bpf(2), mount(2) and setsockopt(2)")]
 
 pub(crate) use super::maps::sys::{Map, MapKind, SharedCounters};
 use rustix::io::Errno;
@@ -367,6 +367,23 @@ pub(super) unsafe fn bpf_descriptor(command: i32, attributes: &Attributes) -> Re
     let fd = unsafe { bpf(command, attributes) }?;
     // SAFETY: the kernel has just made this descriptor for us alone, by precondition (1).
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Instruction of classic BPF: operation, distance of the jump if true, if false, operand.
+pub type Instruction = (u16, u8, u8, u32);
+
+/// Lets `socket` receive only packets that the program of classic BPF accepts.
+pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> Result<(), Errno> {
+    let mut program =
+        program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect::<Vec<_>>();
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    let size = libc::socklen_t::try_from(size_of_val(&filter)).map_err(|_| Errno::INVAL)?;
+    let (fd, option) = (socket.as_raw_fd(), libc::SO_ATTACH_FILTER);
+    // SAFETY: (1) the kernel reads a whole `sock_fprog` and the `len` instructions that it leads to;
+    // both live across the call.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const filter).cast(), size) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
 pub(super) fn last_error() -> Errno {
