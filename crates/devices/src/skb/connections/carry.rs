@@ -5,12 +5,12 @@ use super::entry::{
     ADDRESS_DIFFERENCE, BYTES, DESTINATION, ENDED, EVIDENCE, FLAGS, HIGHEST_END, INPUT, LAST_ACK, LEAVES,
     LINK, LONGEST, OPEN, OUTPUT, PACKETS, PORT_DIFFERENCE, PORTS, PROTOCOL, TCP, TRANSLATED, VERSION, WINDOW,
 };
-use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp};
+use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp, tell};
 use super::packet::{
     ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp,
     longest, look_up, look_up_peer, read, sequence, track,
 };
-use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, LOTS, NONCE, UP, at};
+use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::bpf::flows::hook::Hook as _;
@@ -199,6 +199,7 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     end(program, R9);
     end(program, R0);
     count(program, maps.words, at(ENDED_WORD));
+    tell(program, maps, R9);
     program.go(rest);
 }
 
@@ -351,7 +352,7 @@ fn lots(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.exclusive_or_register(R2, R5);
     program.shift_right(R2, LOT_BITS);
     program.jump_value(Condition::Equal, R2, 0, same);
-    count(program, maps.words, at(LOTS));
+    tell(program, maps, R9);
     program.place(same);
 }
 

@@ -7,20 +7,22 @@
 //!       48 link-layer destination and source (12)   60 flags (4)   64 key of the packet as it leaves (40)
 //!      104 checksum difference of the addresses (4)   108 of the ports (4)   112 longest frame (4)
 //!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
-//!      128 shift of the window (4)   132 slot of the client (4)   136 slot of the server (4)   140 slot of the next hop (4)
-//!      144 its generation when it was noted (8)   152 number of the connection (4)   156 slot of the pair of interfaces (4)
-//!      160 end of data that the other direction has room for (4)   164 nothing (4)
+//!      128 shift of the window (4)   132 slot of the client (2)   134 slot of the server (2)   136 slot of the next hop (4)
+//!      140 number of the connection (4)   144 generation of the next hop when it was noted (8)
+//!      152 slot of the pair of interfaces (4)   156 end of data that the other direction has room for (4)
 //! ```
+//!
+//! An entry has 256 bytes with what the kernel puts before and behind it; one more, and the kernel would take 512.
 //!
 //! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
 //! network order, all other numbers in that of the machine.
 
 use super::words::slot_of_end;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 
 /// Bytes of a key and of a value.
 pub(super) const KEY_BYTES: u32 = 40;
-pub(super) const VALUE_BYTES: u32 = 168;
+pub(super) const VALUE_BYTES: u32 = 160;
 /// Offsets in a key.
 pub(super) const DESTINATION: i16 = 16;
 pub(super) const PORTS: i16 = 32;
@@ -44,12 +46,12 @@ pub(super) const LAST_ACK: i16 = 116;
 pub(super) const HIGHEST_END: i16 = 120;
 pub(super) const WINDOW: i16 = 124;
 pub(super) const WINDOW_SHIFT: i16 = 128;
-pub(super) const ENDS: [i16; 2] = [132, 136];
-pub(super) const HOP: i16 = 140;
+pub(super) const ENDS: [i16; 2] = [132, 134];
+pub(super) const HOP: i16 = 136;
+pub(super) const NUMBER: i16 = 140;
 pub(super) const HOP_SEEN: i16 = 144;
-const NUMBER: i16 = 152;
-pub(super) const PAIR: i16 = 156;
-pub(super) const LIMIT: i16 = 160;
+pub(super) const PAIR: i16 = 152;
+pub(super) const LIMIT: i16 = 156;
 /// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
 pub(super) const ENDED: i32 = 1;
 pub(super) const TRANSLATED: i32 = 2;
@@ -122,31 +124,6 @@ impl Tuple {
         key[37] = if self.source.is_ipv4() { 4 } else { 6 };
         key
     }
-
-    /// The tuple of a key; `None` for another protocol.
-    pub(super) fn of_key(key: &[u8]) -> Option<Self> {
-        let key: &[u8; KEY_BYTES as usize] = key.first_chunk()?;
-        let transport = match key[36] {
-            6 => Transport::Tcp,
-            17 => Transport::Udp,
-            136 => Transport::UdpLite,
-            _ => return None,
-        };
-        let address = |at: usize| -> Option<IpAddr> {
-            let octets: &[u8; 16] = key.get(at..)?.first_chunk()?;
-            Some(match key[37] {
-                4 => Ipv4Addr::from(*octets.first_chunk::<4>()?).into(),
-                _ => Ipv6Addr::from(*octets).into(),
-            })
-        };
-        Some(Self {
-            source: address(0)?,
-            destination: address(16)?,
-            source_port: u16::from_be_bytes([key[32], key[33]]),
-            destination_port: u16::from_be_bytes([key[34], key[35]]),
-            transport,
-        })
-    }
 }
 
 /// A connection of the kernel's, in both directions.
@@ -192,7 +169,7 @@ impl Connection {
 /// A new value of packets that come in as `key` says and leave as `leaves` does: closed, without evidence.
 fn value(
     (key, leaves): (&[u8; KEY_BYTES as usize], &[u8; KEY_BYTES as usize]),
-    (ends, number): ([u32; 2], u32),
+    (ends, number): ([u16; 2], u32),
     window_shift: u8,
     flags: i32,
 ) -> [u8; VALUE_BYTES as usize] {
@@ -235,8 +212,8 @@ pub struct Direction {
     pub input: u32,
     /// Interface that they leave by; 0 without evidence.
     pub output: u32,
-    /// Packets as they leave; `None` without an entry.
-    pub leaves: Option<Tuple>,
+    /// True if it is in the table.
+    pub is_entered: bool,
     /// True for the reply direction.
     pub is_reply: bool,
     /// Number of the connection, as it was entered.
@@ -255,18 +232,19 @@ pub struct Direction {
 
 impl Direction {
     /// Reads a value. `generation` and `hop` give that of the slots of the ends and of the next hop.
-    pub(super) fn read(value: &[u8], generation: impl Fn([u32; 2]) -> u64, hop: impl Fn(u32) -> u64) -> Self {
+    pub(super) fn read(value: &[u8], generation: impl Fn([u16; 2]) -> u64, hop: impl Fn(u32) -> u64) -> Self {
         let bytes = |at: i16| value.get(usize::from(at.unsigned_abs())..).unwrap_or_default();
         let double = |at| bytes(at).first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         let word = |at| bytes(at).first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-        let generation = generation(ENDS.map(word));
+        let half = |at| bytes(at).first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        let generation = generation(ENDS.map(half));
         let (hop_seen, hop) = (double(HOP_SEEN), hop(word(HOP)));
         Self {
             packets: double(PACKETS),
             bytes: double(BYTES),
             input: word(INPUT),
             output: word(OUTPUT),
-            leaves: Tuple::of_key(bytes(LEAVES)),
+            is_entered: true,
             is_reply: word(FLAGS) & REPLY.cast_unsigned() != 0,
             number: word(NUMBER),
             opened: double(OPEN).wrapping_add(hop_seen),
@@ -288,16 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn tuples_are_read_from_their_keys() {
+    fn keys_tell_directions_apart() {
         for tuple in [
             tuple("192.0.2.1", "198.51.100.7", [40_000, 443], Transport::Tcp),
             tuple("2001:db8::1", "2001:db8:1::2", [5353, 53], Transport::Udp),
         ] {
-            assert_eq!(Tuple::of_key(&tuple.key()), Some(tuple));
             assert_ne!(tuple.key(), tuple.reversed().key());
             assert_eq!(tuple.reversed().reversed(), tuple);
         }
-        assert_eq!(Tuple::of_key(&[0; 40]), None);
     }
 
     /// The difference turns the sum of what comes in into the sum of what leaves (RFC 1624).

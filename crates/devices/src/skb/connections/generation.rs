@@ -21,8 +21,8 @@
 //!
 //! Ends and link-layer addresses share 4,096 slots by a hash. Two that meet in one close each other's connections for a packet.
 
-use super::entry::{CONSENTS, ENDS, FLAGS, HOP, HOP_SEEN, PAIR};
-use super::words::{ConnectionMaps, SLOTS, at, slot_of_end};
+use super::entry::{CONSENTS, ENDS, FLAGS, HOP, HOP_SEEN, NUMBER, PAIR};
+use super::words::{ConnectionMaps, RING, RING_PLACES, SLOTS, TOLD, at, slot_of_end};
 
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use crate::bpf::sys::SharedCounters;
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 pub(super) const EVERYTHING: usize = 0;
 pub(super) const CHANGES: usize = 1;
 /// The first word of a pair, and their number.
-const PAIRS: usize = 16;
+const PAIRS: usize = RING + RING_PLACES as usize;
 const PAIR_SLOTS: u16 = 256;
 /// The first slot.
 const FIRST: usize = PAIRS + PAIR_SLOTS as usize;
@@ -80,7 +80,7 @@ pub(super) fn raise_network(words: &SharedCounters, ends: &Ends, (address, bits)
     if touched.next().is_some() {
         return raise_everything(words);
     }
-    few.into_iter().for_each(|end| raise(words, FIRST + slot_of_end(end) as usize));
+    few.into_iter().for_each(|end| raise(words, FIRST + usize::from(slot_of_end(end))));
 }
 
 /// Ends that a change closes one by one; more close everything.
@@ -135,8 +135,8 @@ impl Ends {
 }
 
 /// Generation of a connection with these slots.
-pub(super) fn generation(words: &SharedCounters, slots: [u32; 2]) -> u64 {
-    let slots = slots.map(|slot| FIRST + (slot % u32::from(SLOTS)) as usize);
+pub(super) fn generation(words: &SharedCounters, slots: [u16; 2]) -> u64 {
+    let slots = slots.map(|slot| FIRST + usize::from(slot % SLOTS));
     // Relaxed: a look that orders nothing.
     let read = |word: usize| words.get(word).load(Ordering::Relaxed);
     slots.into_iter().fold(read(EVERYTHING), |sum, slot| sum.wrapping_add(read(slot)))
@@ -153,7 +153,7 @@ pub(super) fn of_entry(program: &mut Assembler, maps: ConnectionMaps<'_>, entry:
     program.map_value(R1, maps.words);
     program.load(Width::Double, to, R1, at(EVERYTHING));
     for end in ENDS {
-        program.load(Width::Word, R5, entry, end);
+        program.load(Width::Half, R5, entry, end);
         word_of_slot(program, maps);
         program.add_register(to, R5);
     }
@@ -207,6 +207,47 @@ pub(super) fn consents(program: &mut Assembler, maps: ConnectionMaps<'_>, entry:
 fn word_of_slot(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.and(R5, i32::from(SLOTS) - 1);
     word(program, maps, FIRST);
+}
+
+/// Tells of the connection of the entry at `entry`. R1, R4 and R5 change.
+pub(super) fn tell(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register) {
+    program.map_value(R1, maps.words);
+    program.set(R5, 1);
+    program.count_fetching(R1, at(TOLD), R5);
+    // Which one it is of all comes first, so that a place that is not written yet is known.
+    program.copy(R4, R5);
+    program.add(R4, 1);
+    program.shift_left(R4, 32);
+    program.and(R5, i32::from(RING_PLACES) - 1);
+    program.shift_left(R5, 3);
+    program.add_register(R1, R5);
+    program.load(Width::Word, R5, entry, NUMBER);
+    program.or_register(R4, R5);
+    program.store(Width::Double, R1, at(RING), R4);
+}
+
+/// Calls `take` with the number of each connection that was told since `read` of them. Answers false if some are not known: too
+/// many, or one that a program is about to write.
+pub(super) fn told(words: &SharedCounters, read: &mut u64, mut take: impl FnMut(u32)) -> bool {
+    // Acquire: a state that is read from here on is no older than what is told.
+    let told = words.get(TOLD).load(Ordering::Acquire);
+    let first = core::mem::replace(read, told);
+    if told.wrapping_sub(first) > u64::from(RING_PLACES) {
+        return false;
+    }
+    let mut are_known = true;
+    for number in first..told {
+        let place = RING + usize::try_from(number % u64::from(RING_PLACES)).unwrap_or_default();
+        // Acquire: as above.
+        let word = words.get(place).load(Ordering::Acquire);
+        let [connection, which] = [word, word >> 32].map(|half| half & u64::from(u32::MAX));
+        if which == number.wrapping_add(1) & u64::from(u32::MAX) {
+            take(u32::try_from(connection).unwrap_or_default());
+        } else {
+            are_known = false;
+        }
+    }
+    are_known
 }
 
 /// Puts the word whose number behind `first` is in R5, and which is bounded, into R5. R1 changes.
@@ -273,7 +314,7 @@ mod tests {
         #[test]
         fn slots_are_in_range_and_addresses_are_spread(number in any::<u32>()) {
             let end = |number: u32| slot_of_end(Ipv4Addr::from(number).into());
-            prop_assert!(end(number) < SLOTS.into());
+            prop_assert!(end(number) < SLOTS);
             // Hosts of one network are in different slots.
             let network = number & !0xff;
             let slots = (0..256).map(|host| end(network | host)).collect::<std::collections::BTreeSet<_>>();

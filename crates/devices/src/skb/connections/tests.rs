@@ -443,7 +443,9 @@ fn a_full_table_refuses_and_keeps_no_half() {
     let first = masqueraded(Transport::Udp);
     table.enter(&first).expect("there is room for one");
     assert!(table.enter(&plain(Transport::Udp)).is_err());
-    assert_eq!(table.directions().expect("entries are read").len(), 2);
+    let mut count = 0;
+    table.for_each(|_| count += 1).expect("entries are read");
+    assert_eq!(count, 2);
     table.leave(&first);
     table.enter(&plain(Transport::Udp)).expect("there is room again");
 }
@@ -512,6 +514,21 @@ fn packets_that_go_up_and_ends_are_told() {
     assert!(!bench.is_carried(&packet(connection.original, &[Field::Flags(0x14), Field::Sequence(1030)])));
     bench.table.beat(now());
     assert!(is_told() && !is_told());
+    let (mut read, mut numbers) = (0, Vec::new());
+    assert!(bench.table.told(&mut read, |number| numbers.push(number)));
+    assert_eq!((read, &numbers[..]), (1, &[connection.number][..]));
+    assert!(bench.table.told(&mut read, |number| panic!("{number} again")));
+    // More than there is room for.
+    let end = packet(connection.original, &[Field::Flags(0x14), Field::Sequence(1030)]);
+    for _ in 0..257 {
+        bench.open(&connection);
+        assert!(!bench.is_carried(&end));
+    }
+    assert!(!bench.table.told(&mut read, |number| panic!("{number} of too many")));
+    bench.open(&connection);
+    assert!(!bench.is_carried(&end));
+    assert!(bench.table.told(&mut read, |number| numbers.push(number)));
+    assert_eq!((read, numbers.len()), (259, 2));
 }
 
 #[test]

@@ -20,7 +20,11 @@ pub(super) const ENDED_WORD: usize = 10;
 pub(super) const CARRIED_ENDS: usize = 11;
 pub(super) const LATE: usize = 12;
 pub(super) const UP: usize = 13;
-pub(super) const LOTS: usize = 14;
+/// Number of connections that were told, and the first place for their numbers.
+pub(super) const TOLD: usize = 14;
+pub(super) const RING: usize = 16;
+/// Connections that may be told and are not read yet.
+pub(super) const RING_PLACES: u16 = 256;
 
 /// Offset of a word.
 pub(super) const fn at(word: usize) -> i16 {
@@ -33,7 +37,7 @@ pub(super) const fn at(word: usize) -> i16 {
 pub(super) const SLOTS: u16 = 4096;
 
 /// Slot of an end of a connection.
-pub(super) fn slot_of_end(end: IpAddr) -> u32 {
+pub(super) fn slot_of_end(end: IpAddr) -> u16 {
     let folded = match end {
         IpAddr::V4(address) => u64::from(u32::from(address)),
         IpAddr::V6(address) => {
@@ -43,5 +47,5 @@ pub(super) fn slot_of_end(end: IpAddr) -> u32 {
     };
     // The upper bits of the product depend on all bits of the address.
     let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    u32::try_from(hash).unwrap_or_default() % u32::from(SLOTS)
+    u16::try_from(hash % u64::from(SLOTS)).unwrap_or_default()
 }
