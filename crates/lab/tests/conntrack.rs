@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-use polder::kernel::conntrack::message::{Record, Tuple, Update, events, update};
+use polder::kernel::conntrack::message::{Record, Status, Tuple, Update, events, update};
 use polder::kernel::conntrack::socket::{BUFFER_BYTES, Reading, Socket};
 use polder::kernel::conntrack::{self, AllEvents, Change, Connection, Connections, Event, Limits, settings};
 use polder_datapath::units::Nanos;
@@ -102,7 +102,7 @@ impl Reader {
             Socket::open(BUFFER_BYTES).unwrap()
         });
         let socket = socket.unwrap();
-        let connections = Connections::new(Limits::new(100), socket.port_id(), false);
+        let connections = Connections::new(Limits::new(ROOM), socket.port_id(), false);
         let mut reader = Self { socket, connections, events: Vec::new(), changes: Vec::new() };
         reader.until("the first dump is complete", |reader| reader.connections.is_settled().then_some(()));
         reader
@@ -168,6 +168,8 @@ impl Reader {
     }
 }
 
+/// Connections that find room.
+const ROOM: usize = 100;
 /// A number that no request of `Connections` has.
 const ASKED: u32 = u32::MAX;
 
@@ -234,7 +236,9 @@ fn connections_of_tcp_are_followed_and_loosened() {
         assert_eq!(seen.ip(), router.parse::<IpAddr>().unwrap());
         assert_listed(&net, &connection);
         let of_it = |record: &Record| record.original == connection.original;
-        assert!(reader.records().any(|record| record.is_new && of_it(&record)), "NEW");
+        let handshake =
+            reader.records().find(|record| !record.is_dumped && !record.status.has(Status::ASSURED));
+        assert_eq!(handshake, None, "before it is assured");
         assert!(
             reader.records().any(|record| record.port_id == reader.socket.port_id() && of_it(&record)),
             "own"
@@ -297,13 +301,22 @@ fn connections_of_udp_are_followed_to_their_end() {
         });
         assert_is(&connection, near.local_addr().unwrap(), near.peer_addr().unwrap(), seen.unwrap());
         assert_listed(&net, &connection);
-        // `IPCTNL_MSG_CT_DELETE` with the same tuple.
-        let mut delete = update(ASKED, &connection.original, Update::default());
-        delete[4..6].copy_from_slice(&0x102_u16.to_ne_bytes());
+        // One without an answer ends before it.
+        near.send_to(b"question", (server, 9)).unwrap();
+        let silent = Tuple { destination_port: 9, ..connection.original };
         reader.events.clear();
-        assert_eq!(reader.ask(&delete), 0);
-        reader.until_left(&connection);
-        assert!(reader.events.iter().any(|event| matches!(event, Event::Destroyed(_))), "DESTROY");
+        for (original, expected) in [(silent, false), (connection.original, true)] {
+            // `IPCTNL_MSG_CT_DELETE`.
+            let mut delete = update(ASKED, &original, Update::default());
+            delete[4..6].copy_from_slice(&0x102_u16.to_ne_bytes());
+            assert_eq!(reader.ask(&delete), 0, "{original:?}");
+            reader.events.retain(|event| answer(event).is_none());
+            if expected {
+                reader.until_left(&connection);
+            }
+            let is_told = reader.events.iter().any(|event| matches!(event, Event::Destroyed(_)));
+            assert_eq!(is_told, expected, "DESTROY of {original:?}");
+        }
         (reader.events, reader.changes) = (Vec::new(), Vec::new());
     }
     assert_eq!(reader.connections.len(), 0);
@@ -317,17 +330,15 @@ fn events_that_do_not_fit_are_lost_loudly_and_a_dump_has_the_rest() {
     let net = Net::new();
     let mut reader = Reader::start(&net);
     let mut small = net.router.inside(|| Socket::open(1).unwrap()).unwrap();
-    let near = net.station.inside(|| {
-        let bind = |_| UdpSocket::bind("0.0.0.0:0").unwrap();
-        (0..200).map(bind).collect::<Vec<_>>()
-    });
-    for socket in near.unwrap() {
-        socket.send_to(b"question", (WAYS[0][0], 9)).unwrap();
-    }
-    let udp = |reader: &Reader| {
-        reader.records().filter(|record| record.is_new && record.original.protocol == 17).count()
+    let listener = net.server.inside(|| TcpListener::bind((WAYS[0][0], 80)).unwrap()).unwrap();
+    let connect = |_| {
+        let near = net.station.inside(|| TcpStream::connect((WAYS[0][0], 80)).unwrap()).unwrap();
+        (near, listener.accept().unwrap())
     };
-    reader.until("all are told", |reader| (udp(reader) >= 200).then_some(()));
+    let ends = (0..200).map(connect).collect::<Vec<_>>();
+    let share = u64::try_from(Limits::new(ROOM).share).unwrap();
+    let entered = |reader: &mut Reader| (reader.connections.counters().entered == share).then_some(());
+    reader.until("all that find room are entered", entered);
     let mut told = 0;
     loop {
         match small.read().unwrap() {
@@ -340,8 +351,9 @@ fn events_that_do_not_fit_are_lost_loudly_and_a_dump_has_the_rest() {
     reader.connections.lost(Nanos(clock::nanos()));
     reader.events.clear();
     reader.until("the dump is complete", |reader| reader.connections.is_settled().then_some(()));
-    let dumped = reader.records().filter(|record| record.is_dumped && record.original.protocol == 17).count();
+    let dumped = reader.records().filter(|record| record.is_dumped && record.original.protocol == 6).count();
     assert!(dumped >= 200, "{dumped}");
+    drop(ends);
 }
 
 /// The setting has its old value again after an orderly end, and after that of a process that left no time for it.

@@ -6,8 +6,8 @@
 //!      └── timers, TCP flags ──┘◀───────────────────────────────────────┘
 //! ```
 //!
-//! The table is also read when a heartbeat has told that a connection has ended or has carried another 512 MiB. Where it has more
-//! than 10,000 connections, it is read less often.
+//! The table is read each second, and less often where it has more than 5,000 connections. Those of which a heartbeat tells that they
+//! have ended or carried another 512 MiB are read at once.
 //!
 //! If it is lost, entries stay as they are: the programs close them with the next change of the kernel's, and the kernel has
 //! each connection whose timer ends.
@@ -16,7 +16,7 @@ mod known;
 
 pub(super) use known::{Entered, Seen, SharedKnown, State, Totals};
 
-use known::{Carried, Known};
+use known::Known;
 
 use crate::clock::Clock;
 use crate::config::router::Mark;
@@ -26,7 +26,7 @@ use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
 use polder_devices::checks::Check;
-use polder_devices::skb::connections::{Connection, ConnectionTable, Transport, Tuple};
+use polder_devices::skb::connections::{ConnectionTable, Transport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,10 +37,8 @@ use std::sync::Arc;
 const BUFFER_BYTES: usize = 8 << 20;
 /// Interval at which the entries of the table are read: at least, for each connection, and at most.
 const INTERVAL: Nanos = Nanos::SECOND;
-const INTERVAL_EACH: Nanos = Nanos(100_000);
-const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(10);
-/// Shortest time between two looks that events cause.
-const PAUSE: Nanos = Nanos::from_millis(50);
+const INTERVAL_EACH: Nanos = Nanos(200_000);
+const LONGEST_INTERVAL: Nanos = Nanos::from_seconds(20);
 /// Wake-ups that are answered at once, and the time in which there may be so many: events gather for the rest of it.
 const AT_ONCE: u32 = 8;
 const GATHER: Nanos = Nanos::from_millis(10);
@@ -52,6 +50,17 @@ pub(super) struct Marks {
     pub(super) kernel: Option<Mark>,
     /// Mark of connections that are carried although rules look at each packet.
     pub(super) carried: Option<Mark>,
+}
+
+impl Marks {
+    /// The connection as it is entered; `None` for one that stays the kernel's by its mark or protocol.
+    fn admit(&self, connection: &conntrack::Connection, now: Nanos) -> Option<Entered> {
+        let has = |mark: Option<Mark>| mark.is_some_and(|mark| mark.fits(connection.mark));
+        if has(self.kernel) {
+            return None;
+        }
+        Entered::new(connection, has(self.carried), now)
+    }
 }
 
 /// The kernel's connections, followed once a port may carry some.
@@ -130,7 +139,8 @@ impl Following {
             marks,
             clock,
             known: Arc::clone(&known),
-            seen: Vec::new(),
+            told: 0,
+            looked_at: clock.now(),
             entered: 0,
             passed_up: 0,
             local: BTreeSet::new(),
@@ -155,8 +165,10 @@ struct Follower {
     marks: Marks,
     clock: Clock,
     known: Arc<SharedKnown>,
-    /// Findings of a look at the table about connections, each at the slot of its name.
-    seen: Vec<Seen>,
+    /// Events of the programs that were read.
+    told: u64,
+    /// Time of the last look at all of the table.
+    looked_at: Nanos,
     /// Number of connections in the table.
     entered: usize,
     /// Packets that the kernel had by the last look.
@@ -167,36 +179,34 @@ struct Follower {
 
 impl Follower {
     fn run(&mut self, end: &OwnedFd) {
-        let mut looked_at = self.clock.now();
-        let (mut has_events, mut moderation) = (false, Moderation::default());
+        // True if a connection has ended, and it is not known which.
+        let (mut is_behind, mut moderation) = (false, Moderation::default());
         loop {
             let now = self.clock.now();
-            let pause = if has_events { PAUSE } else { self.interval() };
-            if now.since(looked_at) >= pause {
+            if now.since(self.looked_at) >= self.interval(is_behind) {
                 self.look(now);
-                (looked_at, has_events) = (now, false);
+                (self.looked_at, is_behind) = (now, false);
             }
             if let Err(error) = self.ask(now) {
                 self.fail(&error);
                 break;
             }
             self.enter(now);
-            let look =
-                (self.entered > 0).then(|| looked_at + if has_events { PAUSE } else { self.interval() });
+            let look = (self.entered > 0).then(|| self.looked_at + self.interval(is_behind));
             let gathers = moderation.note(now);
             let due = self.connections.next_deadline().into_iter().chain(look).chain(gathers).min();
             let (socket, now) = (gathers.is_none().then_some(&self.socket), self.clock.now());
             let Some(woken) = wait([end, self.table.events()], socket, due.map(|due| due.since(now))) else {
                 break;
             };
-            has_events |= woken;
+            is_behind |= woken && !self.look_at_told();
             if let Err(error) = self.read() {
                 self.fail(&error);
                 break;
             }
         }
         for entered in std::mem::take(&mut self.known.lock().connections).iter().flatten() {
-            self.table.leave(&entered.connection);
+            self.table.leave(&entered.connection());
         }
     }
 
@@ -205,9 +215,10 @@ impl Follower {
         self.known.lock().totals.has_failed = true;
     }
 
-    /// Time between two looks.
-    fn interval(&self) -> Nanos {
-        Nanos(INTERVAL_EACH.0 * self.entered as u64).clamp(INTERVAL, LONGEST_INTERVAL)
+    /// Time between two looks, the second of which is for connections that have ended if `is_behind`.
+    fn interval(&self, is_behind: bool) -> Nanos {
+        let usual = Nanos(INTERVAL_EACH.0 * self.entered as u64).clamp(INTERVAL, LONGEST_INTERVAL);
+        if is_behind { Nanos(usual.0 / 8) } else { usual }
     }
 
     /// Brings the addresses of this machine up to date: its own connections are the kernel's.
@@ -253,18 +264,18 @@ impl Follower {
         let mut known = self.known.lock();
         let mut before = None::<Entered>;
         for change in self.connections.changes() {
-            let (id, connection) = match change {
-                Change::Enter(entered) => (entered.id, carried(&entered, self.marks)),
+            let (id, entered) = match change {
+                Change::Enter(connection) => (connection.id, self.marks.admit(&connection, now)),
                 Change::Leave(id) => (id, None),
             };
-            if let Some(left) = known.leave(id, connection.is_some()) {
-                let seen = Seen::of(&self.table.leave(&left.connection));
+            if let Some(left) = known.leave(id, entered.is_some()) {
+                let seen = Seen::of(&self.table.leave(&left.connection()));
                 known.totals.add(seen.carried.since(left.seen.carried));
                 before = Some(left);
             }
             // One that finds no room stays the kernel's.
-            if let Some(connection) = connection.filter(|connection| self.table.enter(connection).is_ok()) {
-                known.enter(id, connection, (before, now));
+            if let Some(entered) = entered.filter(|entered| self.table.enter(&entered.connection()).is_ok()) {
+                known.enter(entered, before.as_ref());
             }
         }
         known.totals.decisions = *self.connections.counters();
@@ -276,12 +287,11 @@ impl Follower {
         self.learn_addresses();
         let passed_up = self.table.counters().passed_up;
         let may_have_gone_up = core::mem::replace(&mut self.passed_up, passed_up) != passed_up;
-        let seen = &mut self.seen;
-        seen.clear();
-        seen.resize(self.known.lock().connections.len(), Seen::default());
-        let read = self.table.for_each(|_, direction| {
+        // Each at the slot of its connection's name; its memory goes back.
+        let mut seen = vec![Seen::default(); self.known.lock().connections.len()];
+        let read = self.table.for_each(|direction| {
             if let Some(seen) = seen.get_mut(direction.number as usize) {
-                seen.add(&direction);
+                seen.add(direction);
             }
         });
         if let Err(error) = read {
@@ -291,26 +301,49 @@ impl Follower {
         let time = known.rates(now);
         let Known { connections, totals, .. } = &mut *known;
         totals.states = Default::default();
-        for (entered, &seen) in connections.iter_mut().zip(&self.seen) {
+        for (entered, &seen) in connections.iter_mut().zip(&seen) {
             let Some(entered) = entered else { continue };
+            totals.states[seen.state() as usize] += 1;
             let last = entered.look(seen, time);
-            let (more, state) = (seen.carried.since(last.carried), seen.state());
-            totals.add(more);
-            totals.states[state as usize] += 1;
-            if state == State::Ended && Check::ConnectionEnded.is_made() {
-                self.connections.ended(entered.id);
-                continue;
-            }
-            if more != Carried::default() {
-                self.connections.moved(entered.id, seen.carried.bytes, now);
-            }
-            // A segment that the kernel has seen may have shortened its timer.
-            let is_tcp = entered.connection.original.transport == Transport::Tcp
-                && Check::ConnectionShortened.is_made();
-            if state != State::Carried || seen.opened != last.opened || is_tcp && may_have_gone_up {
-                self.connections.went_up(entered.id, now);
-            }
+            totals.add(seen.carried.since(last.carried));
+            take(&mut self.connections, entered, (last, may_have_gone_up), (self.looked_at, now));
         }
+    }
+
+    /// Reads the connections of which the programs tell. Answers false if it is not known which these are.
+    fn look_at_told(&mut self) -> bool {
+        let now = self.clock.now();
+        let mut known = self.known.lock();
+        let Known { connections, totals, .. } = &mut *known;
+        self.table.told(&mut self.told, |number| {
+            let Some(Some(entered)) = connections.get_mut(number as usize) else { return };
+            let seen = Seen::of(&self.table.state(&entered.connection()));
+            let last = entered.look(seen, None);
+            totals.add(seen.carried.since(last.carried));
+            take(&mut self.connections, entered, (last, false), (self.looked_at, now));
+        })
+    }
+}
+
+/// Takes what a look has seen of a connection, `last` what the one before had, at `before`. `may_have_gone_up` says that the kernel
+/// has had packets.
+fn take(
+    connections: &mut Connections,
+    entered: &Entered,
+    (last, may_have_gone_up): (Seen, bool),
+    (before, now): (Nanos, Nanos),
+) {
+    let (id, seen, state) = (entered.id, entered.seen, entered.seen.state());
+    if state == State::Ended && Check::ConnectionEnded.is_made() {
+        return connections.ended(id);
+    }
+    if seen.carried != last.carried {
+        connections.moved(id, seen.carried.bytes, now);
+    }
+    // A segment that the kernel has seen may have shortened its timer.
+    let is_tcp = entered.transport() == Transport::Tcp && Check::ConnectionShortened.is_made();
+    if state != State::Carried || seen.opened != last.opened || is_tcp && may_have_gone_up {
+        connections.went_up(id, (before, now));
     }
 }
 
@@ -349,36 +382,6 @@ fn wait([end, table]: [&OwnedFd; 2], socket: Option<&Socket>, time: Option<Nanos
         let _: Result<usize, rustix::io::Errno> = rustix::io::read(table, &mut [0; 8]);
     }
     (!is_over).then_some(has_events)
-}
-
-/// The connection as the table has it; `None` for one that stays the kernel's by its mark or protocol.
-fn carried(connection: &conntrack::Connection, marks: Marks) -> Option<Connection> {
-    let has = |mark: Option<Mark>| mark.is_some_and(|mark| mark.fits(connection.mark));
-    if has(marks.kernel) {
-        return None;
-    }
-    let tuple = |tuple: &conntrack::Tuple| {
-        let transport = match i32::from(tuple.protocol) {
-            libc::IPPROTO_TCP => Transport::Tcp,
-            libc::IPPROTO_UDP => Transport::Udp,
-            libc::IPPROTO_UDPLITE => Transport::UdpLite,
-            _ => return None,
-        };
-        Some(Tuple {
-            source: tuple.source,
-            destination: tuple.destination,
-            source_port: tuple.source_port,
-            destination_port: tuple.destination_port,
-            transport,
-        })
-    };
-    Some(Connection {
-        original: tuple(&connection.original)?,
-        reply: tuple(&connection.reply)?,
-        window_shifts: connection.window_scales,
-        number: connection.id.slot,
-        consents: has(marks.carried),
-    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 rows! {
     /// Connections of all ports where the kernel decides.
     ///
-    /// Numbers of connections, packets and bytes are those of a second ago at most.
+    /// Numbers of connections, packets and bytes are of a second ago at most, and of 20 s where there are 100,000 connections.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Connections {
         /// Reason why none is carried; none if some may be.

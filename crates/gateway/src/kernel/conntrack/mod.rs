@@ -17,7 +17,7 @@ pub mod settings;
 pub mod socket;
 
 pub use all_events::{AllEvents, restore_left};
-pub use connections::{Change, Connection, ConnectionId, Connections, Counters, Limits};
+pub use connections::{Change, Connection, ConnectionId, Connections, Counters, Limits, Tuples};
 pub use message::{Event, Record, Tuple, events};
 pub use settings::timeouts;
 pub use socket::{Reading, Socket};

@@ -1,6 +1,9 @@
 //! The socket by which connection tracking is followed and changed (netlink(7)).
 
-use polder_devices::netlink::{Client, DATAGRAM};
+use super::message::{CONNECTION_DELETE, CONNECTION_NEW, CTA_STATUS, CTA_SYNPROXY, NLM_F_MULTI, Status};
+use polder_devices::netlink::{
+    Client, DATAGRAM, Instruction, JUMP_EQUAL, LOAD_HALF, LOAD_WORD, RETURN, filter_socket,
+};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
@@ -52,8 +55,11 @@ pub enum Reading<'a> {
     Nothing,
 }
 
-/// A socket of ctnetlink that hears of new, changed and removed connections of the network namespace that it was opened
-/// in. It never blocks.
+/// A socket of ctnetlink that hears of changed and removed connections of the network namespace that it was opened in:
+/// changes of those that are assured, and ends of those that had an answer. It never blocks.
+///
+/// Most connections end soon. So the kernel is not asked for messages about new ones, each of which would cost it more
+/// than a packet, and leaves out what nobody would carry.
 #[derive(Debug)]
 pub struct Socket {
     socket: OwnedFd,
@@ -74,6 +80,8 @@ impl Socket {
         if set_socket_recv_buffer_size_force(&socket, buffer_bytes).is_err() {
             set_socket_recv_buffer_size(&socket, buffer_bytes)?;
         }
+        // Before it hears anything.
+        filter_socket(&socket, &FILTER)?;
         bind(
             &socket,
             &SocketAddrNetlink::new(0, GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1))),
@@ -126,7 +134,47 @@ impl AsFd for Socket {
     }
 }
 
-/// `NFNLGRP_CONNTRACK_NEW`, `UPDATE` and `DESTROY` of linux/netfilter/nfnetlink.h.
-const GROUPS: [u32; 3] = [1, 2, 3];
+/// `NFNLGRP_CONNTRACK_UPDATE` and `DESTROY` of linux/netfilter/nfnetlink.h.
+const GROUPS: [u32; 2] = [2, 3];
 /// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_GET_STATS`.
 const GET_STATS: u16 = 0x105;
+
+/// A program of classic BPF that lets through answers, changes of connections that are assured or whose handshake the
+/// kernel answers, and ends of those that had an answer. (A flowtable may take back that a connection is assured.)
+const FILTER: [Instruction; 23] = [
+    (LOAD_HALF, 0, 0, 4), // nlmsghdr.nlmsg_type
+    (JUMP_EQUAL, 13, 0, CONNECTION_DELETE.to_be() as u32),
+    (JUMP_EQUAL, 0, 18, CONNECTION_NEW.to_be() as u32),
+    (LOAD_HALF, 0, 0, 6), // nlmsghdr.nlmsg_flags
+    (JUMP_BITS, 16, 0, NLM_F_MULTI.to_be() as u32),
+    (SET, 0, 0, ATTRIBUTES),
+    (SET_INDEX, 0, 0, CTA_SYNPROXY as u32),
+    (LOAD_WORD, 0, 0, FIND_ATTRIBUTE),
+    (JUMP_EQUAL, 0, 12, 0),
+    (SET, 0, 0, ATTRIBUTES),
+    (SET_INDEX, 0, 0, CTA_STATUS as u32),
+    (LOAD_WORD, 0, 0, FIND_ATTRIBUTE),
+    (TO_INDEX, 0, 0, 0),
+    (LOAD_WORD_BEHIND, 0, 0, 4),
+    (JUMP_BITS, 6, 7, Status::ASSURED.0),
+    (SET, 0, 0, ATTRIBUTES), // CONNECTION_DELETE
+    (SET_INDEX, 0, 0, CTA_STATUS as u32),
+    (LOAD_WORD, 0, 0, FIND_ATTRIBUTE),
+    (TO_INDEX, 0, 0, 0),
+    (LOAD_WORD_BEHIND, 0, 0, 4),
+    (JUMP_BITS, 0, 1, Status::SEEN_REPLY.0),
+    (RETURN, 0, 0, u32::MAX),
+    (RETURN, 0, 0, 0),
+];
+/// Offset of the first attribute.
+const ATTRIBUTES: u32 = 20;
+/// `SKF_AD_OFF + SKF_AD_NLATTR` of linux/filter.h: the offset of the attribute of the type in the index, from that offset in
+/// the accumulator on; 0 if there is none.
+const FIND_ATTRIBUTE: u32 = 0xffff_f00c;
+/// Operations of classic BPF: the accumulator, or the index, becomes the operand; the index becomes the accumulator; a load
+/// from behind the index; a jump if one of the bits is set.
+const SET: u16 = 0x00;
+const SET_INDEX: u16 = 0x01;
+const TO_INDEX: u16 = 0x07;
+const LOAD_WORD_BEHIND: u16 = 0x40;
+const JUMP_BITS: u16 = 0x45;

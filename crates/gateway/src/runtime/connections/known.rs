@@ -1,9 +1,9 @@
 //! Connections in the table as of the last look at it, for views, metrics and events.
 
-use crate::kernel::conntrack::{ConnectionId, Counters};
+use crate::kernel::conntrack::{self, ConnectionId, Counters, Tuples};
 use crate::kernel::hooks::EachPacket;
 use polder_datapath::units::Nanos;
-use polder_devices::skb::connections::{Connection, Direction};
+use polder_devices::skb::connections::{Connection, Direction, Transport, Tuple};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Shortest time that a rate is of.
@@ -41,26 +41,14 @@ impl Known {
     }
 
     /// Enters a connection. `before` is one that has left its slot just before: the same one keeps its age.
-    pub(super) fn enter(
-        &mut self,
-        id: ConnectionId,
-        connection: Connection,
-        (before, now): (Option<Entered>, Nanos),
-    ) {
-        let before = before.filter(|before| before.connection == connection);
-        let since = before.map_or(now, |before| before.since);
-        let slot = id.slot as usize;
-        if self.connections.len() <= slot {
-            self.connections.resize(slot + 1, None);
+    pub(super) fn enter(&mut self, mut entered: Entered, before: Option<&Entered>) {
+        if let Some(before) = before.filter(|before| before.connection() == entered.connection()) {
+            entered.since = before.since;
         }
-        let entered = Entered {
-            id,
-            connection,
-            since,
-            seen: Seen::default(),
-            rate: Carried::default(),
-            rated: Carried::default(),
-        };
+        let slot = entered.id.slot as usize;
+        if self.connections.len() <= slot {
+            self.connections.resize_with(slot + 1, || None);
+        }
         if self.connections[slot].replace(entered).is_none() {
             self.totals.entered += 1;
         }
@@ -235,10 +223,13 @@ impl Seen {
 }
 
 /// A connection in the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::runtime) struct Entered {
     pub(super) id: ConnectionId,
-    pub(in crate::runtime) connection: Connection,
+    tuples: Tuples,
+    transport: Transport,
+    window_shifts: [u8; 2],
+    consents: bool,
     /// Time at which it was entered.
     pub(in crate::runtime) since: Nanos,
     /// State at the last look.
@@ -250,6 +241,44 @@ pub(in crate::runtime) struct Entered {
 }
 
 impl Entered {
+    /// A connection that is entered now; `None` for one of another protocol.
+    pub(super) fn new(connection: &conntrack::Connection, consents: bool, now: Nanos) -> Option<Self> {
+        Some(Self {
+            id: connection.id,
+            tuples: Tuples::new([connection.original, connection.reply]),
+            transport: match i32::from(connection.original.protocol) {
+                libc::IPPROTO_TCP => Transport::Tcp,
+                libc::IPPROTO_UDP => Transport::Udp,
+                libc::IPPROTO_UDPLITE => Transport::UdpLite,
+                _ => return None,
+            },
+            window_shifts: connection.window_scales,
+            consents,
+            since: now,
+            seen: Seen::default(),
+            rate: Carried::default(),
+            rated: Carried::default(),
+        })
+    }
+
+    /// The connection as the table has it.
+    pub(in crate::runtime) fn connection(&self) -> Connection {
+        let [original, reply] = self.tuples.both().map(|tuple| Tuple {
+            source: tuple.source,
+            destination: tuple.destination,
+            source_port: tuple.source_port,
+            destination_port: tuple.destination_port,
+            transport: self.transport,
+        });
+        let Self { window_shifts, consents, .. } = *self;
+        Connection { original, reply, window_shifts, number: self.id.slot, consents }
+    }
+
+    /// Its protocol.
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// Takes over what a look has seen, which computes rates of `time`; returns what the look before had seen.
     pub(super) fn look(&mut self, seen: Seen, time: Option<Nanos>) -> Seen {
         if let Some(time) = time {
@@ -263,26 +292,21 @@ impl Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polder_devices::skb::connections::{Transport, Tuple};
     use std::net::Ipv4Addr;
 
     const ID: ConnectionId = ConnectionId { slot: 1, generation: 0 };
 
-    fn connection() -> Connection {
-        let original = Tuple {
+    fn entered(id: ConnectionId, now: Nanos) -> Entered {
+        let original = conntrack::Tuple {
             source: Ipv4Addr::new(192, 0, 2, 1).into(),
             destination: Ipv4Addr::new(198, 51, 100, 1).into(),
+            protocol: 6,
             source_port: 40_000,
             destination_port: 443,
-            transport: Transport::Tcp,
         };
-        Connection {
-            original,
-            reply: original.reversed(),
-            window_shifts: [0; 2],
-            number: ID.slot,
-            consents: false,
-        }
+        let (reply, mark, window_scales) = (original.reversed(), 0, [0; 2]);
+        let connection = conntrack::Connection { id, original, reply, mark, window_scales };
+        Entered::new(&connection, false, now).expect("it is of TCP")
     }
 
     fn direction(packets: u64) -> Direction {
@@ -311,22 +335,19 @@ mod tests {
     #[test]
     fn rates_are_of_a_second_at_least_and_a_connection_that_comes_back_keeps_its_age() {
         let mut known = Known::default();
-        known.enter(ID, connection(), (None, Nanos::SECOND));
+        known.enter(entered(ID, Nanos::SECOND), None);
         assert_eq!(known.rates(Nanos::from_millis(900)), None);
         let time = known.rates(Nanos::from_seconds(2));
-        let entered = known.connections[1].as_mut().expect("it is entered");
-        entered.look(Seen::of(&[direction(3), direction(1)]), time);
-        let before = entered.look(Seen::of(&[direction(5), direction(1)]), None);
-        assert_eq!((before.carried.packets, entered.seen.carried.packets), (4, 6));
-        assert_eq!(entered.rate, Carried { bytes: 200, packets: 2 });
+        let first = known.connections[1].as_mut().expect("it is entered");
+        first.look(Seen::of(&[direction(3), direction(1)]), time);
+        let before = first.look(Seen::of(&[direction(5), direction(1)]), None);
+        assert_eq!((before.carried.packets, first.seen.carried.packets), (4, 6));
+        assert_eq!(first.rate, Carried { bytes: 200, packets: 2 });
         let left = known.leave(ID, false);
         let again = ConnectionId { generation: 1, ..ID };
-        known.enter(again, connection(), (left, Nanos::from_seconds(9)));
+        known.enter(entered(again, Nanos::from_seconds(9)), left.as_ref());
         assert!(known.leave(ID, false).is_none(), "another one has its slot");
-        let entered = known.connections().next().expect("it is entered");
-        assert_eq!(
-            (entered.since, entered.seen, known.totals().entered),
-            (Nanos::SECOND, Seen::default(), 1)
-        );
+        let second = known.connections().next().expect("it is entered");
+        assert_eq!((second.since, second.seen, known.totals().entered), (Nanos::SECOND, Seen::default(), 1));
     }
 }

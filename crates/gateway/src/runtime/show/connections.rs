@@ -42,28 +42,30 @@ impl Source {
         let Some((table, known)) = &self.shared else {
             return Connections { obstacle: self.obstacle, ..Connections::default() };
         };
-        let (mut entered, totals) = {
-            let known = known.lock();
-            (known.connections().copied().collect::<Vec<_>>(), *known.totals())
-        };
+        let known = known.lock();
+        let totals = *known.totals();
+        let mut entered = known.connections().collect::<Vec<_>>();
         if let Some(of) = of {
             entered.retain(|entered| self.row(entered).has(of));
         }
         entered.sort_unstable_by_key(|entered| Reverse((entered.rate, entered.seen.carried)));
         let left_out = entered.len().saturating_sub(most) as u64;
         entered.truncate(most);
+        let entered = entered.into_iter().cloned().collect::<Vec<_>>();
+        drop(known);
         let connections = entered.into_iter().filter_map(|mut entered| {
-            let directions = table.state(&entered.connection);
+            let directions = table.state(&entered.connection());
             entered.seen = Seen::of(&directions);
             // Without an entry it has left.
-            directions[0].leaves.map(|_| self.row(&entered))
+            directions[0].is_entered.then(|| self.row(&entered))
         });
         let connections = connections.collect();
         Connections { obstacle: self.obstacle.clone(), connections, left_out, ..shown(table, &totals) }
     }
 
     fn row(&self, entered: &Entered) -> ConnectionRow {
-        let Entered { connection, seen, rate, .. } = entered;
+        let Entered { seen, rate, .. } = entered;
+        let connection = entered.connection();
         let state = seen.state();
         let [source, destination] = ends(&connection.original);
         let [translated_source, translated_destination] = ends(&connection.reply.reversed());

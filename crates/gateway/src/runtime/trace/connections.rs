@@ -43,9 +43,10 @@ impl Teller<'_> {
         }
         let (_, known) = self.gateway.connections()?;
         let known = known.lock();
-        let mut connections = known
-            .connections()
-            .filter(|entered| entered.connection.original == tuple || entered.connection.reply == tuple);
+        let mut connections = known.connections().filter(|entered| {
+            let connection = entered.connection();
+            connection.original == tuple || connection.reply == tuple
+        });
         match connections.next() {
             None => Some(
                 "no connection of conntrack that may be carried has these addresses and ports".to_owned(),

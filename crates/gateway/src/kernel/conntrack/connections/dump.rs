@@ -1,7 +1,7 @@
 //! State of a dump, and of the events around it.
 
 use polder_datapath::units::Nanos;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// State of the dump.
 #[derive(Debug)]
@@ -9,8 +9,8 @@ pub(super) struct Dump {
     pub(super) phase: Phase,
     /// True if connections of this dump may be older than the events.
     pub(super) is_of_older: bool,
-    /// Connections that events have told since the socket is there: true for new ones.
-    pub(super) told: HashMap<u64, bool>,
+    /// Connections that events have told since the socket is there, since events were lost, or since it was asked for.
+    pub(super) told: HashSet<u64>,
     /// Connections that the dump has brought.
     pub(super) brought: HashSet<u64>,
     /// True if `told` is not complete.
@@ -24,8 +24,8 @@ pub(super) enum Phase {
     Due(Nanos),
     /// The request with that number is answered.
     Running(u32),
-    /// It has ended.
-    Complete,
+    /// It has ended, and the next one is due at that time.
+    Complete(Nanos),
 }
 
 impl Dump {
@@ -34,7 +34,7 @@ impl Dump {
         Self {
             phase: Phase::Due(Nanos(0)),
             is_of_older,
-            told: HashMap::new(),
+            told: HashSet::new(),
             brought: HashSet::new(),
             is_overfull: false,
         }
@@ -48,8 +48,8 @@ impl Dump {
     /// Time at which a dump is due.
     pub(super) fn due(&self) -> Option<Nanos> {
         match self.phase {
-            Phase::Due(at) => Some(at),
-            Phase::Running(_) | Phase::Complete => None,
+            Phase::Due(at) | Phase::Complete(at) => Some(at),
+            Phase::Running(_) => None,
         }
     }
 
@@ -60,25 +60,21 @@ impl Dump {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.phase == Phase::Complete
+        matches!(self.phase, Phase::Complete(_))
     }
 
-    /// An event has told of a connection. Returns true if this or an earlier one has told it as new.
-    pub(super) fn tell(&mut self, key: u64, is_new: bool) -> bool {
-        if self.is_complete() {
-            return is_new;
-        }
+    /// An event has told of a connection.
+    pub(super) fn tell(&mut self, key: u64) {
         self.is_overfull |= self.told.len() >= TOLD;
-        if self.is_overfull {
-            return is_new;
+        if !self.is_overfull {
+            self.told.insert(key);
         }
-        let told = self.told.entry(key).or_default();
-        *told |= is_new;
-        *told
     }
 }
 
 /// Maximum number of connections that events tell during a dump.
 const TOLD: usize = 1 << 18;
-/// Time after which a dump is repeated.
+/// Time between two dumps: connections that another program has entered, as conntrackd does, are told by no event.
+pub(super) const EVERY: Nanos = Nanos::from_seconds(300);
+/// Time after which a dump that failed is repeated.
 pub(super) const AGAIN_AFTER: Nanos = Nanos::SECOND;

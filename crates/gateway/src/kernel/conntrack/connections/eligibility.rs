@@ -30,13 +30,13 @@ pub(super) fn is_alive(record: &Record) -> bool {
 }
 
 /// True if an end of the connection is this machine: where the first packet came from, or where the answers come from.
-pub(super) fn is_local(original: &Tuple, reply: &Tuple, addresses: &HashSet<IpAddr>) -> bool {
-    [original, reply].iter().any(|tuple| addresses.contains(&tuple.source))
+pub(super) fn is_local(tuples: &[Tuple; 2], addresses: &HashSet<IpAddr>) -> bool {
+    tuples.iter().any(|tuple| addresses.contains(&tuple.source))
 }
 
 /// True if an address is none that packets are forwarded by: multicast, broadcast, link-local, loopback, none.
-pub(super) fn is_special(original: &Tuple, reply: &Tuple) -> bool {
-    let addresses = [original, reply].map(|tuple| [tuple.source, tuple.destination]);
+pub(super) fn is_special(tuples: &[Tuple; 2]) -> bool {
+    let addresses = tuples.map(|tuple| [tuple.source, tuple.destination]);
     addresses.as_flattened().iter().any(|address| match address {
         IpAddr::V4(address) => address.is_broadcast() || address.is_link_local() || is_no_host(*address),
         IpAddr::V6(address) => address.is_unicast_link_local() || is_no_host(*address),

@@ -4,9 +4,9 @@
 //! kernel's timer again when a quarter of it has passed since it was set last, or a quarter of the shorter timeout for
 //! unacknowledged data since a packet of TCP that the kernel saw. It is set to what is left since the last packet.
 
-use super::connection::{Connection, ConnectionId, Timeouts};
-use super::recency::Place;
+use super::connection::{Connection, ConnectionId, Timeouts, Tuples};
 use crate::kernel::conntrack::message::{Record, Tcp, Tuple, Update};
+use core::num::NonZeroU32;
 use polder_datapath::units::Nanos;
 use polder_devices::checks::Check;
 
@@ -14,24 +14,22 @@ use polder_devices::checks::Check;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: ConnectionId,
-    /// Hash of original tuple and kernel's identity.
-    pub(super) key: u64,
     pub(super) kernel_id: u32,
-    pub(super) original: Tuple,
-    pub(super) reply: Tuple,
+    pub(super) tuples: Tuples,
     pub(super) mark: u32,
     tcp: Option<Tcp>,
     /// True if it was entered.
     pub(super) is_entered: bool,
     /// Number of the update that the kernel has not answered.
-    pub(super) unanswered: Option<u32>,
+    pub(super) unanswered: Option<NonZeroU32>,
     /// Time that it is listed by among the alarms.
     pub(super) alarm: Option<Nanos>,
     /// Time that it is listed by among the idle.
     pub(super) listed_at: Nanos,
-    timeouts: Timeouts,
     /// Timeout of the kernel's policy, in seconds.
     policy: u32,
+    /// The kernel's timeout for unacknowledged data, in seconds.
+    unacknowledged: u32,
     /// Time at which the timer is set again if packets were carried: a quarter of the policy has passed then.
     refresh_at: Nanos,
     /// Earliest time at which it ends.
@@ -64,26 +62,19 @@ pub(super) enum Act {
 }
 
 impl Entry {
-    pub(super) fn new(
-        id: ConnectionId,
-        key: u64,
-        record: &Record,
-        (timeouts, now): (Timeouts, Nanos),
-    ) -> Self {
+    pub(super) fn new(id: ConnectionId, record: &Record, (timeouts, now): (Timeouts, Nanos)) -> Self {
         let mut entry = Self {
             id,
-            key,
             kernel_id: record.id,
-            original: record.original,
-            reply: record.reply,
+            tuples: Tuples::new([record.original, record.reply]),
             mark: record.mark,
             tcp: record.tcp,
             is_entered: false,
             unanswered: None,
             alarm: None,
             listed_at: now,
-            timeouts,
             policy: 0,
+            unacknowledged: timeouts.unacknowledged,
             refresh_at: now,
             expires_at: now,
             active_at: now,
@@ -93,14 +84,14 @@ impl Entry {
             reported: 0,
             unloosened: 0,
         };
-        entry.saw(record, now);
+        entry.saw(record, timeouts, now);
         entry
     }
 
     /// Learns from the timeout in an event that packets or another socket have caused, or in a dump.
-    pub(super) fn saw(&mut self, record: &Record, now: Nanos) {
+    pub(super) fn saw(&mut self, record: &Record, timeouts: Timeouts, now: Nanos) {
         let seconds = seconds_of(record).unwrap_or_default();
-        let Timeouts { established, unacknowledged, udp_stream } = self.timeouts;
+        let Timeouts { established, unacknowledged, udp_stream } = timeouts;
         // What is left of a timer, or the timeout for unacknowledged data, does not say what the policy gives.
         let usual = match self.tcp {
             Some(_) if record.is_dumped || seconds.abs_diff(unacknowledged) <= 1 => established,
@@ -130,10 +121,11 @@ impl Entry {
     /// The connection, as it is entered.
     pub(super) fn connection(&self) -> Connection {
         let tcp = self.tcp.unwrap_or_default();
+        let [original, reply] = self.tuples.both();
         Connection {
             id: self.id,
-            original: self.original,
-            reply: self.reply,
+            original,
+            reply,
             mark: self.mark,
             window_scales: [tcp.wscale_original, tcp.wscale_reply],
         }
@@ -144,14 +136,14 @@ impl Entry {
         self.tcp.is_some()
     }
 
+    /// Tuple of its first packet.
+    pub(super) fn original(&self) -> Tuple {
+        self.tuples.both()[0]
+    }
+
     /// Time of its last packet.
     pub(super) fn active_at(&self) -> Nanos {
         self.active_at
-    }
-
-    /// Its place in the lists of idle connections.
-    pub(super) fn place(&self) -> Place {
-        Place { source: self.original.source, at: self.listed_at, slot: self.id.slot }
     }
 
     /// Packets were carried, `bytes` since it was entered.
@@ -161,13 +153,13 @@ impl Entry {
         (self.active_at, self.has_moved, self.is_closed) = (now, true, false);
     }
 
-    /// The kernel saw a packet.
-    pub(super) fn went_up(&mut self, now: Nanos) {
+    /// The kernel saw a packet between these times.
+    pub(super) fn went_up(&mut self, (since, now): (Nanos, Nanos)) {
         (self.active_at, self.is_closed) = (now, false);
         if self.tcp.is_some() {
-            self.up_at.get_or_insert(now);
-            let seconds = self.policy.min(self.timeouts.unacknowledged);
-            self.expires_at = now + Nanos::from_seconds(seconds.into());
+            self.up_at.get_or_insert(since);
+            let seconds = self.policy.min(self.unacknowledged);
+            self.expires_at = since + Nanos::from_seconds(seconds.into());
         } else {
             self.has_moved = false;
             self.set_timer(self.policy, now);
@@ -188,7 +180,7 @@ impl Entry {
         } else if self.has_moved && self.tcp.is_some() && self.unloosened >= LOOSEN_BYTES {
             (self.active_at, Act::Refresh)
         } else if self.has_moved {
-            let after_up = self.up_at.map(|at| at + quarter(self.timeouts.unacknowledged));
+            let after_up = self.up_at.map(|at| at + quarter(self.unacknowledged));
             (after_up.map_or(self.refresh_at, |after_up| self.refresh_at.min(after_up)), Act::Refresh)
         } else if self.is_closed {
             (self.expires_at + PROBE_AFTER, Act::Probe)
@@ -203,7 +195,7 @@ impl Entry {
     }
 
     /// Begins a duty that is an update.
-    pub(super) fn begin(&mut self, act: Act, sequence: u32, now: Nanos) -> Update {
+    pub(super) fn begin(&mut self, act: Act, sequence: NonZeroU32, now: Nanos) -> Update {
         self.unanswered = Some(sequence);
         let is_tcp = self.tcp.is_some();
         match act {

@@ -1,11 +1,12 @@
 //! Combines the answers of a dump with the events around it.
 //!
 //! Answers and events come in one queue, in which an answer may stand behind an event that is newer than it. So, of what
-//! an event has told since the socket is there, the dump's answer is not believed. During the first dump, a connection
-//! that no event has told as new may be older than the events: the kernel then may never send its end.
+//! an event has told since the dump was asked for, the answer is not believed. A connection that the first dump brings and
+//! no event has told may be older than the socket: the kernel then may never send its end. An event of it shows that the
+//! kernel tells of it.
 
-use super::dump::{AGAIN_AFTER, Dump, Phase};
-use super::{Connections, Nanos, Record};
+use super::dump::{AGAIN_AFTER, Dump, EVERY, Phase};
+use super::{BARRED, Connections, Nanos, Record};
 
 impl Connections {
     /// Takes an answer of a dump.
@@ -15,12 +16,13 @@ impl Connections {
         }
         let key = self.key(record);
         self.dump.brought.insert(key);
-        if self.dump.told.contains_key(&key) || self.is_known(record) {
+        if self.dump.told.contains(&key) || self.is_known(record) {
             return;
         }
         if self.dump.is_of_older {
-            self.bar_older(key);
-        } else if !self.dump.is_overfull {
+            self.is_blind |= self.older.len() >= BARRED;
+            self.older.insert(key);
+        } else if !self.dump.is_overfull && !self.older.contains(&key) && self.len() < self.limits.most {
             self.consider(record, now);
         }
     }
@@ -30,18 +32,7 @@ impl Connections {
         if record.zone != 0 {
             return;
         }
-        let key = self.key(record);
-        if record.is_new {
-            self.barred.remove(&key);
-            // The one before it, of which nothing was told, is gone.
-            if let Some(slot) = self.slot_of(record) {
-                self.remove(slot);
-            }
-        }
-        let is_new = self.dump.tell(key, record.is_new);
-        if self.dump.is_of_older && !is_new && !self.is_known(record) {
-            self.bar_older(key);
-        }
+        self.tell(record);
         self.consider(record, now);
     }
 
@@ -50,11 +41,25 @@ impl Connections {
         if record.zone != 0 {
             return;
         }
-        let key = self.key(record);
-        self.dump.tell(key, false);
-        self.barred.remove(&key);
+        self.tell(record);
+        if !self.barred.is_empty() {
+            let key = self.key(record);
+            self.barred.remove(&key);
+        }
         if let Some(slot) = self.slot_of(record) {
             self.remove(slot);
+        }
+    }
+
+    /// An event has told of a connection.
+    fn tell(&mut self, record: &Record) {
+        if self.dump.is_complete() && self.older.is_empty() {
+            return;
+        }
+        let key = self.key(record);
+        self.older.remove(&key);
+        if !self.dump.is_complete() {
+            self.dump.tell(key);
         }
     }
 
@@ -79,8 +84,9 @@ impl Connections {
             self.dump.phase = Phase::Due(now + AGAIN_AFTER);
         } else {
             let Dump { brought, told, .. } = &self.dump;
-            self.barred.retain(|key| brought.contains(key) || told.contains_key(key));
-            self.dump = Dump { phase: Phase::Complete, ..Dump::first(false) };
+            self.barred.retain(|key| brought.contains(key) || told.contains(key));
+            self.older.retain(|key| brought.contains(key));
+            self.dump = Dump { phase: Phase::Complete(now + EVERY), ..Dump::first(false) };
         }
     }
 
@@ -91,12 +97,5 @@ impl Connections {
             self.dump.phase = Phase::Due(now + AGAIN_AFTER);
         }
         is_running
-    }
-
-    fn bar_older(&mut self, key: u64) {
-        if !self.barred.contains(&key) {
-            self.counters.older += 1;
-            self.bar(key);
-        }
     }
 }

@@ -7,7 +7,7 @@
 //! | rule | where |
 //! |---|---|
 //! | UDP when assured, TCP when established and assured; zone 0; no helper, sequence adjustment, SYN proxy, flowtable | `eligibility.rs` |
-//! | connections that may be older than the events are never entered | `events.rs` |
+//! | connections that may be older than the socket are entered once an event has told of them | `events.rs` |
 //! | TCP only when the kernel has acknowledged that it accepts any segment | `entry.rs` |
 //! | timers at a quarter, within 75 s of a packet that the kernel saw, and each GiB | `entry.rs` |
 //! | at most so many connections, and of one source address | `recency.rs` |
@@ -23,11 +23,13 @@ mod events;
 mod recency;
 mod table;
 
-pub use connection::{Change, Connection, ConnectionId, Timeouts};
+pub use connection::{Change, Connection, ConnectionId, Timeouts, Tuples};
 
 use super::message::{self, Event, Record, Tuple};
+use core::num::NonZeroU32;
 use dump::Dump;
 use entry::Entry;
+use hashbrown::HashTable;
 use polder_datapath::units::Nanos;
 use recency::Recency;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -74,8 +76,6 @@ pub struct Counters {
     pub updates: u64,
     /// Times that events were lost.
     pub lost: u64,
-    /// Connections that the first dump brought and that are never entered.
-    pub older: u64,
 }
 
 /// The connections of the kernel that may be carried.
@@ -87,16 +87,20 @@ pub struct Connections {
     /// Number of connections that each slot had.
     generations: Vec<u32>,
     free: Vec<u32>,
-    by_tuple: HashMap<Tuple, u32>,
+    /// Slots by the original tuple.
+    by_tuple: HashTable<u32>,
     recency: Recency,
     alarms: BTreeSet<(Nanos, u32)>,
     /// Slots of updates that the kernel has not answered, by their numbers.
     unanswered: HashMap<u32, u32>,
-    sequence: u32,
+    /// Number of the last request.
+    sequence: NonZeroU32,
     dump: Dump,
     /// Hashes of connections that are never entered, by original tuple and kernel's identity.
     barred: HashSet<u64>,
-    /// True if some could not be kept in `barred`: then no connection enters.
+    /// The same of those that may be older than the socket.
+    older: HashSet<u64>,
+    /// True if some could not be kept in these: then no connection enters.
     is_blind: bool,
     hasher: RandomState,
     local: HashSet<IpAddr>,
@@ -106,8 +110,8 @@ pub struct Connections {
 
 impl Connections {
     /// Starts without connections, and asks for a dump. `port_id` is the netlink port of the socket that sends the
-    /// requests. With `knows_all`, the kernel has sent events of all its connections since they began; else those that
-    /// began before the socket was there are never entered.
+    /// requests. With `knows_all`, the kernel sends events of all its connections; else those that began before the socket
+    /// was there are entered once it has sent an event of them.
     pub fn new(limits: Limits, port_id: u32, knows_all: bool) -> Self {
         Self {
             limits,
@@ -115,13 +119,14 @@ impl Connections {
             entries: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
-            by_tuple: HashMap::new(),
+            by_tuple: HashTable::new(),
             recency: Recency::default(),
             alarms: BTreeSet::new(),
             unanswered: HashMap::new(),
-            sequence: 0,
+            sequence: NonZeroU32::MIN,
             dump: Dump::first(!knows_all),
             barred: HashSet::new(),
+            older: HashSet::new(),
             is_blind: false,
             hasher: RandomState::new(),
             local: HashSet::new(),
@@ -153,7 +158,7 @@ impl Connections {
     /// [`Connections::lost`].
     pub fn next_requests(&mut self, now: Nanos) -> Option<Vec<u8>> {
         if self.dump.due().is_some_and(|at| at <= now) {
-            let sequence = self.next_sequence();
+            let sequence = self.next_sequence().get();
             self.dump.begin(sequence);
             return Some(message::dump(sequence));
         }
@@ -192,23 +197,22 @@ impl Connections {
         self.report(id, |entry| entry.moved(bytes, now));
     }
 
-    /// A packet of the connection went to the kernel, which has set its timer.
-    pub fn went_up(&mut self, id: ConnectionId, now: Nanos) {
-        self.report(id, |entry| entry.went_up(now));
+    /// A packet of the connection went to the kernel, which has set its timer: between these times.
+    pub fn went_up(&mut self, id: ConnectionId, between: (Nanos, Nanos)) {
+        self.report(id, |entry| entry.went_up(between));
     }
 
     /// A FIN or a RST has passed: the connection leaves, is not entered again, and its timer is the kernel's.
     pub fn ended(&mut self, id: ConnectionId) {
-        if let Some(key) = self.entry(id).map(|entry| entry.key) {
-            self.bar(key);
-            self.remove(id.slot);
+        if self.entry(id).is_some() {
+            self.bar_and_remove(id.slot);
         }
     }
 
     /// Addresses of this machine: connections with one of them at an end are the kernel's.
     pub fn set_local_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.local = addresses.into_iter().collect();
-        let is_local = |entry: &Entry| eligibility::is_local(&entry.original, &entry.reply, &self.local);
+        let is_local = |entry: &Entry| eligibility::is_local(&entry.tuples.both(), &self.local);
         let entries = self.entries.iter().flatten().filter(|entry| is_local(entry));
         for slot in entries.map(|entry| entry.id.slot).collect::<Vec<_>>() {
             self.remove(slot);
@@ -236,6 +240,9 @@ impl Connections {
     }
 }
 
+/// Maximum number of connections that are never entered, or may be older, and are remembered: more than the kernel has by
+/// default.
+const BARRED: usize = 1 << 20;
 /// Maximum number of requests in a datagram.
 const BATCH: usize = 64;
 /// Maximum number of updates that the kernel has not answered.

@@ -2,7 +2,8 @@
 
 use super::eligibility::{is_alive, is_established, is_forbidden, is_local, is_special};
 use super::entry::{Act, Entry};
-use super::{Change, ConnectionId, Connections, Nanos, Record, message};
+use super::{BARRED, Change, ConnectionId, Connections, Nanos, Record, Tuple, message};
+use core::num::NonZeroU32;
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 
@@ -13,17 +14,17 @@ impl Connections {
             return self.renew(slot, record, now);
         }
         // Another connection with the same tuple has taken its place.
-        if let Some(&slot) = self.by_tuple.get(&record.original) {
+        if let Some(slot) = self.slot_at(&record.original) {
             self.remove(slot);
         }
-        let key = self.key(record);
         if is_forbidden(record) {
-            return self.bar(key);
+            return self.bar(self.key(record));
         }
-        let (original, reply) = (&record.original, &record.reply);
-        let is_kernels = is_special(original, reply) || is_local(original, reply, &self.local);
-        if is_established(record) && !is_kernels && !self.is_blind && !self.barred.contains(&key) {
-            self.insert(key, record, now);
+        let tuples = [record.original, record.reply];
+        let is_kernels = is_special(&tuples) || is_local(&tuples, &self.local);
+        if is_established(record) && !is_kernels && !self.is_blind && !self.barred.contains(&self.key(record))
+        {
+            self.insert(record, now);
         }
     }
 
@@ -31,21 +32,19 @@ impl Connections {
     fn renew(&mut self, slot: u32, record: &Record, now: Nanos) {
         let Some(entry) = &mut self.entries[slot as usize] else { return };
         if is_forbidden(record) {
-            let key = entry.key;
-            self.bar(key);
+            return self.bar_and_remove(slot);
+        }
+        if !is_alive(record) || entry.tuples.both()[1] != record.reply {
             return self.remove(slot);
         }
-        if !is_alive(record) || entry.reply != record.reply {
-            return self.remove(slot);
-        }
-        entry.saw(record, now);
+        entry.saw(record, self.limits.timeouts, now);
         if std::mem::replace(&mut entry.mark, record.mark) != record.mark && entry.is_entered {
             self.close(slot);
         }
         self.schedule(slot);
     }
 
-    fn insert(&mut self, key: u64, record: &Record, now: Nanos) {
+    fn insert(&mut self, record: &Record, now: Nanos) {
         if record.timeout.is_none_or(|timeout| timeout.is_zero()) || !self.make_room(record, now) {
             return;
         }
@@ -55,11 +54,15 @@ impl Connections {
             self.generations.push(0);
         }
         let id = self.next_id(slot);
-        let entry = Entry::new(id, key, record, (self.limits.timeouts, now));
-        self.recency.insert(entry.place());
+        let entry = Entry::new(id, record, (self.limits.timeouts, now));
+        self.recency.insert(record.original.source, slot);
         let has_to_wait = entry.has_to_loosen();
-        self.by_tuple.insert(record.original, slot);
         self.entries[slot as usize] = Some(entry);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let hash = |&slot: &u32| {
+            entries[slot as usize].as_ref().map_or(0, |entry| hasher.hash_one(entry.original()))
+        };
+        self.by_tuple.insert_unique(hash(&slot), slot, hash);
         if !has_to_wait {
             self.enter(slot);
         }
@@ -88,8 +91,11 @@ impl Connections {
     /// Removes the connection, if the slot has one.
     pub(super) fn remove(&mut self, slot: u32) {
         let Some(entry) = self.entries[slot as usize].take() else { return };
-        self.by_tuple.remove(&entry.original);
-        self.recency.remove(entry.place());
+        let original = entry.original();
+        if let Ok(found) = self.by_tuple.find_entry(self.hasher.hash_one(original), |&other| other == slot) {
+            found.remove();
+        }
+        self.recency.remove(original.source, slot);
         if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, slot));
         }
@@ -98,6 +104,14 @@ impl Connections {
             self.changes.push(Change::Leave(entry.id));
         }
         self.free.push(slot);
+    }
+
+    /// Removes the connection, and never enters it again.
+    pub(super) fn bar_and_remove(&mut self, slot: u32) {
+        let Some(entry) = &self.entries[slot as usize] else { return };
+        let key = self.hasher.hash_one((entry.original(), entry.kernel_id));
+        self.bar(key);
+        self.remove(slot);
     }
 
     /// Never enters the connection.
@@ -123,7 +137,7 @@ impl Connections {
         true
     }
 
-    /// Removes the connection that was idle for the longest time, of all or of a source address. Returns false if none
+    /// Removes about the connection that was idle for the longest time, of all or of a source address. Returns false if none
     /// was idle for long enough, or none was found soon.
     fn evict(&mut self, source: Option<IpAddr>, now: Nanos) -> bool {
         for _ in 0..EVICT_STEPS {
@@ -131,9 +145,10 @@ impl Connections {
             let Some(entry) = &mut self.entries[slot as usize] else { return false };
             let active_at = entry.active_at();
             if entry.listed_at < active_at {
-                self.recency.remove(entry.place());
                 entry.listed_at = active_at;
-                self.recency.insert(entry.place());
+                let source = entry.original().source;
+                self.recency.remove(source, slot);
+                self.recency.insert(source, slot);
             } else if now.since(active_at) < self.limits.idle {
                 return false;
             } else {
@@ -153,9 +168,9 @@ impl Connections {
         let act = entry.due().filter(|(at, _)| *at <= now).map(|(_, act)| act);
         if let Some(act @ (Act::Loosen | Act::Refresh | Act::Probe)) = act {
             let update = entry.begin(act, sequence, now);
-            self.unanswered.insert(sequence, slot);
+            self.unanswered.insert(sequence.get(), slot);
             self.counters.updates += 1;
-            datagram.extend(message::update(sequence, &entry.original, update));
+            datagram.extend(message::update(sequence.get(), &entry.original(), update));
             return true;
         }
         if act == Some(Act::Close) {
@@ -172,15 +187,17 @@ impl Connections {
         }
         let Some(slot) = self.unanswered.remove(&sequence) else { return };
         let entry = self.entries[slot as usize].as_mut();
-        let Some(entry) = entry.filter(|entry| entry.unanswered == Some(sequence)) else { return };
+        let Some(entry) = entry.filter(|entry| entry.unanswered.map(NonZeroU32::get) == Some(sequence))
+        else {
+            return;
+        };
         if code != 0 {
             // Gone, or about to go: another one may have the same tuple, and even the same identity.
-            if !matches!(code, libc::ENOENT | libc::ETIME) {
-                let key = entry.key;
-                self.counters.refused_by_kernel += 1;
-                self.bar(key);
+            if matches!(code, libc::ENOENT | libc::ETIME) {
+                return self.remove(slot);
             }
-            return self.remove(slot);
+            self.counters.refused_by_kernel += 1;
+            return self.bar_and_remove(slot);
         }
         entry.acknowledged(now);
         if !entry.is_entered {
@@ -217,9 +234,17 @@ impl Connections {
 
     /// Slot of the connection that a message describes.
     pub(super) fn slot_of(&self, record: &Record) -> Option<u32> {
-        let slot = *self.by_tuple.get(&record.original)?;
+        let slot = self.slot_at(&record.original)?;
         let entry = self.entries[slot as usize].as_ref()?;
         (entry.kernel_id == record.id).then_some(slot)
+    }
+
+    /// Slot of the connection with that original tuple.
+    pub(super) fn slot_at(&self, original: &Tuple) -> Option<u32> {
+        let is_it = |&slot: &u32| {
+            self.entries[slot as usize].as_ref().is_some_and(|entry| entry.original() == *original)
+        };
+        self.by_tuple.find(self.hasher.hash_one(original), is_it).copied()
     }
 
     pub(super) fn is_known(&self, record: &Record) -> bool {
@@ -231,8 +256,8 @@ impl Connections {
         self.hasher.hash_one((record.original, record.id))
     }
 
-    pub(super) fn next_sequence(&mut self) -> u32 {
-        self.sequence = self.sequence.wrapping_add(1).max(1);
+    pub(super) fn next_sequence(&mut self) -> NonZeroU32 {
+        self.sequence = NonZeroU32::MIN.saturating_add(self.sequence.get() % u32::MAX);
         self.sequence
     }
 
@@ -243,7 +268,5 @@ impl Connections {
     }
 }
 
-/// Maximum number of connections that are never entered and are remembered: more than the kernel has by default.
-const BARRED: usize = 1 << 20;
 /// Maximum number of connections that are looked at to find an idle one.
 const EVICT_STEPS: usize = 64;

@@ -41,7 +41,6 @@ fn record(protocol: u8, station: u8, id: u32) -> Record {
         tcp: (protocol == 6).then_some(tcp),
         port_id: 0,
         sequence: 0,
-        is_new: false,
         is_dumped: false,
     }
 }
@@ -128,7 +127,7 @@ fn enter_tcp(connections: &mut Connections, record: Record, now: Nanos) -> Conne
 #[test]
 fn udp_is_entered_when_it_is_assured() {
     let mut connections = settled(Limits::new(10));
-    assert_eq!(change(&mut connections, Record { status: Status(2), is_new: true, ..udp(1, 1) }, at(0)), []);
+    assert_eq!(change(&mut connections, Record { status: Status(2), ..udp(1, 1) }, at(0)), []);
     let connection = entered(&change(&mut connections, udp(1, 1), at(3)));
     assert_eq!((connection.original, connection.reply), (udp(1, 1).original, udp(1, 1).reply));
     let lite = entered(&change(&mut connections, record(136, 1, 2), at(3)));
@@ -170,7 +169,7 @@ fn an_answer_is_that_of_its_own_update() {
     let [old] = requests(&mut connections, at(0))[..] else { panic!() };
     connections.take(Event::Destroyed(tcp(1, 1)), at(0));
     // The same tuple, and by chance the same identity.
-    assert_eq!(change(&mut connections, Record { is_new: true, ..tcp(1, 1) }, at(0)), []);
+    assert_eq!(change(&mut connections, tcp(1, 1), at(0)), []);
     let [new] = requests(&mut connections, at(0))[..] else { panic!() };
     answer(&mut connections, old, 0, at(0));
     assert_eq!(connections.changes(), []);
@@ -231,29 +230,43 @@ fn connections_of_this_machine_are_the_kernels() {
 }
 
 #[test]
-fn connections_that_may_be_older_than_the_events_are_never_entered() {
+fn connections_that_may_be_older_than_the_events_are_entered_when_one_tells_of_them() {
     let mut connections = Connections::new(Limits::new(10), OWN, false);
     let [Request { sequence, .. }] = requests(&mut connections, at(0))[..] else { panic!() };
     let dumped = |record| Event::Changed(Record { sequence, is_dumped: true, port_id: OWN, ..record });
-    // An event of an old one, one of a new one that the dump brings, too, and one behind the answer.
-    assert_eq!(change(&mut connections, udp(1, 1), at(0)), []);
-    let first = enter(&mut connections, Record { is_new: true, ..udp(1, 2) }, at(0));
+    // One of which an event has told, and one of which one tells behind the answer.
+    let first = enter(&mut connections, udp(1, 2), at(0));
     for id in [1, 2, 3, 4] {
         connections.take(dumped(udp(1, id)), at(0));
     }
-    let second = enter(&mut connections, Record { is_new: true, ..udp(1, 3) }, at(0));
+    assert_eq!(connections.changes(), []);
+    let second = enter(&mut connections, udp(1, 3), at(0));
     connections.take(Event::Done { sequence, is_interrupted: false }, at(0));
-    assert_eq!(connections.counters().older, 3);
-    for id in [1, 4] {
-        assert_eq!(change(&mut connections, udp(1, id), at(9)), [], "{id}");
-    }
-    // Nor after events were lost; one that began since is.
+    // After events were lost, one that has come since is entered without an event.
     connections.lost(at(10));
     assert_eq!(connections.changes(), [Change::Leave(first), Change::Leave(second)]);
     settle(&mut connections, &[udp(1, 1), udp(1, 5), udp(1, 4)], at(10));
     assert_eq!(entered(&connections.changes()).original, udp(1, 5).original);
-    // The same tuple with another identity is another connection.
-    enter(&mut connections, Record { id: 77, ..udp(1, 1) }, at(11));
+    enter(&mut connections, udp(1, 1), at(11));
+    // The end of an old one, and another one with its names.
+    connections.take(Event::Destroyed(udp(1, 4)), at(11));
+    connections.lost(at(12));
+    connections.changes();
+    settle(&mut connections, &[1, 4, 5].map(|id| udp(1, id)), at(12));
+    assert_eq!(connections.changes().len(), 3);
+}
+
+#[test]
+fn a_later_dump_brings_connections_that_no_event_tells_of() {
+    let long = |id| Record { timeout: Some(Duration::from_secs(100_000)), ..udp(1, id) };
+    let mut connections = settled(Limits { share: 3, ..Limits::new(3) });
+    assert_eq!((requests(&mut connections, at(299)), connections.next_deadline()), (vec![], Some(at(300))));
+    settle(&mut connections, &[long(1), long(2)], at(300));
+    assert_eq!(connections.changes().len(), 2);
+    // It has none make room.
+    settle(&mut connections, &[long(1), long(3), long(4)], at(600));
+    let Counters { entered, evicted, refused_full, .. } = *connections.counters();
+    assert_eq!((connections.len(), entered, evicted, refused_full), (3, 3, 0, 0));
 }
 
 #[test]
@@ -328,22 +341,22 @@ fn the_largest_timeout_is_the_policy() {
     assert_eq!(request.timeout, Some(432_000));
     answer(&mut connections, request, 0, at(60));
     connections.moved(id, 2, at(61));
-    assert_eq!(requests(&mut connections, at(60 + 107_999)), []);
+    assert!(requests(&mut connections, at(60 + 107_999)).iter().all(|request| request.is_dump));
 }
 
 #[test]
 fn a_packet_of_tcp_that_went_up_has_the_timer_set_within_75_seconds() {
     let mut connections = settled(Limits::new(10));
     let id = enter_tcp(&mut connections, tcp(1, 1), at(0));
-    connections.went_up(id, at(10));
-    connections.went_up(id, at(80));
+    connections.went_up(id, (at(10), at(10)));
+    connections.went_up(id, (at(80), at(80)));
     assert_eq!(requests(&mut connections, at(200)), [], "nothing was carried");
     connections.moved(id, 5, at(201));
     let [request] = requests(&mut connections, at(201))[..] else { panic!() };
     assert_eq!((request.timeout, request.loosens), (Some(432_000), true));
     answer(&mut connections, request, 0, at(201));
     connections.moved(id, 6, at(202));
-    connections.went_up(id, at(210));
+    connections.went_up(id, (at(210), at(210)));
     assert_eq!(requests(&mut connections, at(284)), []);
     assert_eq!(connections.next_deadline(), Some(at(285)));
     assert_eq!(requests(&mut connections, at(285))[0].timeout, Some(432_000 - 75));
@@ -374,11 +387,11 @@ fn an_ended_connection_is_left_to_its_timer() {
     connections.moved(id, 1 << 40, at(1));
     connections.ended(id);
     assert_eq!(connections.changes(), [Change::Leave(id)]);
-    assert_eq!(requests(&mut connections, at(500_000)), []);
+    assert!(requests(&mut connections, at(500_000)).iter().all(|request| request.is_dump));
     assert_eq!(change(&mut connections, Record { mark: 3, ..tcp(1, 1) }, at(2)), []);
     assert_eq!(requests(&mut connections, at(3)), []);
     connections.take(Event::Destroyed(tcp(1, 1)), at(4));
-    enter_tcp(&mut connections, Record { is_new: true, ..tcp(1, 1) }, at(5));
+    enter_tcp(&mut connections, tcp(1, 1), at(5));
 }
 
 #[test]
@@ -443,7 +456,7 @@ fn another_identity_is_another_connection() {
     let mut connections = settled(Limits::new(10));
     let id = enter(&mut connections, udp(1, 1), at(0));
     let other = Record { id: 99, ..udp(1, 1) };
-    let changes = change(&mut connections, Record { is_new: true, status: Status(0), ..other }, at(1));
+    let changes = change(&mut connections, Record { status: Status(0), ..other }, at(1));
     assert_eq!(changes, [Change::Leave(id)]);
     let id = enter(&mut connections, other, at(2));
     connections.take(Event::Destroyed(udp(1, 1)), at(3));
@@ -496,7 +509,7 @@ fn many_updates_go_in_batches_and_wait_for_answers() {
     assert_eq!(polder_devices::netlink::messages(&first).count(), 64);
     assert_eq!(events(&first).count(), 64);
     let rest = requests(&mut connections, at(0));
-    assert_eq!((rest.len(), connections.next_deadline()), (1024 - 64, None));
+    assert_eq!((rest.len(), connections.next_deadline()), (1024 - 64, Some(at(300))), "a dump");
     for request in rest {
         answer(&mut connections, request, 0, at(0));
     }

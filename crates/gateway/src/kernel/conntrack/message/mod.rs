@@ -119,8 +119,6 @@ pub struct Record {
     pub port_id: u32,
     /// Number of the request that it answers; 0 for an event.
     pub sequence: u32,
-    /// True for the event that comes first in the life of an entry.
-    pub is_new: bool,
     /// True for an answer of a dump.
     pub is_dumped: bool,
 }
@@ -195,7 +193,6 @@ fn record(message: &Message<'_>) -> Option<Record> {
         tcp: None,
         port_id: message.port,
         sequence: message.sequence,
-        is_new: message.flags & NLM_F_CREATE != 0,
         is_dumped: message.flags & NLM_F_MULTI != 0,
     };
     for (kind, value) in attributes(rest) {
@@ -331,18 +328,17 @@ const NFGENMSG: usize = 4;
 /// linux/netlink.h.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const NLM_F_MULTI: u16 = 0x002;
+pub(super) const NLM_F_MULTI: u16 = 0x002;
 const NLM_F_ACK: u16 = 0x004;
-const NLM_F_CREATE: u16 = 0x400;
 const NLA_F_NESTED: u16 = 0x8000;
 /// Types: `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_*`.
-const CONNECTION_NEW: u16 = 0x100;
+pub(super) const CONNECTION_NEW: u16 = 0x100;
 const CONNECTION_GET: u16 = 0x101;
-const CONNECTION_DELETE: u16 = 0x102;
+pub(super) const CONNECTION_DELETE: u16 = 0x102;
 /// linux/netfilter/nfnetlink_conntrack.h.
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
-const CTA_STATUS: u16 = 3;
+pub(super) const CTA_STATUS: u16 = 3;
 const CTA_PROTOINFO: u16 = 4;
 const CTA_HELP: u16 = 5;
 const CTA_TIMEOUT: u16 = 7;
@@ -351,7 +347,7 @@ const CTA_ID: u16 = 12;
 const CTA_SEQ_ADJ_ORIG: u16 = 15;
 const CTA_SEQ_ADJ_REPLY: u16 = 16;
 const CTA_ZONE: u16 = 18;
-const CTA_SYNPROXY: u16 = 24;
+pub(super) const CTA_SYNPROXY: u16 = 24;
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_TUPLE_ZONE: u16 = 3;

@@ -76,7 +76,6 @@ fn an_event_is_read() {
         tcp: Some(Tcp { state: Tcp::ESTABLISHED, wscale_original: 7, wscale_reply: 9 }),
         port_id: 0,
         sequence: 5,
-        is_new: false,
         is_dumped: false,
     };
     assert_eq!(record, expected);
@@ -85,13 +84,10 @@ fn an_event_is_read() {
 }
 
 #[test]
-fn flags_and_types_tell_new_from_changed_dumped_and_destroyed() {
+fn flags_and_types_tell_changed_dumped_and_destroyed() {
     let body = with(masqueraded(), &[(CTA_ID, &[0; 4])]);
-    let flags = |flags| {
-        let record = changed(read(CONNECTION_NEW, flags, &body));
-        (record.is_new, record.is_dumped)
-    };
-    assert_eq!([flags(0), flags(0x600), flags(2)], [(false, false), (true, false), (false, true)]);
+    let is_dumped = |flags| changed(read(CONNECTION_NEW, flags, &body)).is_dumped;
+    assert_eq!([0, 0x600, 2].map(is_dumped), [false, false, true]);
     assert!(matches!(read(CONNECTION_DELETE, 0, &body), Event::Destroyed(Record { sequence: 5, .. })));
     assert_eq!(read(0x200, 0, &body), Event::Other, "an expectation");
 }

@@ -30,7 +30,6 @@ type Which = (u8, u32, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    New,
     Established,
     Unassured,
     Helper,
@@ -45,7 +44,6 @@ enum What {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let which = || (1_u8..3, 1_u32..5, any::<bool>());
     let what = prop_oneof![
-        4 => Just(What::New),
         8 => Just(What::Established),
         1 => Just(What::Unassured),
         1 => Just(What::Helper),
@@ -77,9 +75,7 @@ struct Truth {
     is_established: bool,
     /// It is never carried.
     is_barred: bool,
-    /// It came as a new one since the socket is there.
-    has_begun: bool,
-    /// It may be older than the socket.
+    /// It may be older than the socket, and no event has told of it.
     is_older: bool,
     /// The kernel has done the update that makes it accept any segment.
     is_loosened: bool,
@@ -90,12 +86,15 @@ struct World {
     now: Nanos,
     truth: HashMap<(Tuple, u32), Truth>,
     live: HashMap<ConnectionId, (Tuple, u32)>,
-    /// Connections that events have told since the start or a loss.
+    /// Connections that events have told since the start, a loss, or the request of a dump after another one.
     told: HashSet<(Tuple, u32)>,
     /// Connections that the dump has brought.
     brought: HashSet<(Tuple, u32)>,
     dump: Option<u32>,
     is_first: bool,
+    /// A dump has ended, and nothing was lost since; the one that goes on is another one after it.
+    is_over: bool,
+    repeats: bool,
     waiting: Vec<(Request, Option<(Tuple, u32)>)>,
 }
 
@@ -110,6 +109,8 @@ impl World {
             brought: HashSet::new(),
             dump: None,
             is_first: true,
+            is_over: false,
+            repeats: false,
             waiting: Vec::new(),
         }
     }
@@ -148,13 +149,13 @@ impl World {
             }
             Step::WentUp(index) => {
                 if let Some(id) = self.id(index) {
-                    self.connections.went_up(id, self.now);
+                    self.connections.went_up(id, (self.now, self.now));
                 }
             }
             Step::Ended(index) => self.end(index),
             Step::Lost => {
                 self.connections.lost(self.now);
-                (self.dump, self.waiting) = (None, Vec::new());
+                (self.dump, self.waiting, self.is_over) = (None, Vec::new(), false);
                 self.told.clear();
                 self.truth.values_mut().for_each(|truth| truth.is_loosened = false);
             }
@@ -169,7 +170,7 @@ impl World {
         self.brought.insert((record.original, record.id));
         let truth = self.truth(&record);
         truth.is_established |= !is_first && !is_told;
-        truth.is_older |= is_first && !is_told && !truth.has_begun;
+        truth.is_older |= is_first && !is_told;
         let answer = Record { sequence, is_dumped: true, port_id: OWN, ..record };
         self.connections.take(Event::Changed(answer), self.now);
     }
@@ -177,10 +178,16 @@ impl World {
     /// Connections that nothing has told of are gone.
     fn dump_ends(&mut self) {
         let Some(sequence) = self.dump.take() else { return };
-        self.is_first = false;
+        (self.is_first, self.is_over) = (false, true);
         let gone = |of: &(Tuple, u32)| !self.told.contains(of) && !self.brought.contains(of);
         for (_, truth) in self.truth.iter_mut().filter(|(of, _)| gone(of)) {
-            *truth = Truth::default();
+            // One that was entered before is there: no event has told its end.
+            let before = truth.is_established && self.repeats;
+            *truth = Truth {
+                is_established: before,
+                is_loosened: before && truth.is_loosened,
+                ..Truth::default()
+            };
         }
         self.connections.take(Event::Done { sequence, is_interrupted: false }, self.now);
     }
@@ -207,14 +214,10 @@ impl World {
     }
 
     fn tell(&mut self, record: &mut Record, change: What) {
-        let is_first = self.is_first;
         self.told.insert((record.original, record.id));
         let truth = self.truth(record);
+        truth.is_older = false;
         match change {
-            What::New => {
-                record.is_new = true;
-                *truth = Truth { is_established: true, has_begun: true, ..Truth::default() };
-            }
             What::Unassured | What::Dying => {
                 record.status = Status(if change == What::Dying { ASSURED | Status::DYING.0 } else { 2 });
                 (truth.is_established, truth.is_loosened) = (false, false);
@@ -224,13 +227,20 @@ impl World {
                 record.is_synproxy = change == What::Synproxy;
                 truth.is_barred = true;
             }
-            What::Destroyed => *truth = Truth { has_begun: truth.has_begun, ..Truth::default() },
+            What::Destroyed => *truth = Truth::default(),
             What::Established | What::Marked | What::Zone | What::Own => {
                 record.mark = if change == What::Marked { 7 } else { 0 };
                 truth.is_established = true;
             }
         }
-        truth.is_older |= is_first && !truth.has_begun && change != What::Destroyed;
+    }
+
+    fn begin_dump(&mut self, sequence: u32) {
+        self.dump = Some(sequence);
+        self.repeats = std::mem::take(&mut self.is_over);
+        if self.repeats {
+            self.told.clear();
+        }
     }
 
     /// Takes requests and changes, and compares.
@@ -238,21 +248,21 @@ impl World {
         for request in requests(&mut self.connections, self.now) {
             if request.is_dump {
                 assert_eq!(self.dump, None, "one dump at a time");
-                self.dump = Some(request.sequence);
+                self.begin_dump(request.sequence);
                 self.brought.clear();
             } else {
                 let slot = self.connections.unanswered[&request.sequence];
                 let entry = self.connections.entries[slot as usize].as_ref();
-                self.waiting.push((request, entry.map(|entry| (entry.original, entry.kernel_id))));
+                self.waiting.push((request, entry.map(|entry| (entry.original(), entry.kernel_id))));
             }
         }
         for change in self.connections.changes() {
             match change {
                 Change::Enter(connection) => {
-                    let slot = self.connections.by_tuple.get(&connection.original).copied();
+                    let slot = self.connections.slot_at(&connection.original);
                     let entry = slot.and_then(|slot| self.connections.entries[slot as usize].as_ref());
                     let of = entry
-                        .map_or((connection.original, u32::MAX), |entry| (entry.original, entry.kernel_id));
+                        .map_or((connection.original, u32::MAX), |entry| (entry.original(), entry.kernel_id));
                     assert_eq!(self.live.insert(connection.id, of), None, "a name is used once");
                 }
                 Change::Leave(id) => assert!(self.live.remove(&id).is_some(), "it was entered: {id:?}"),
