@@ -22,11 +22,18 @@ use std::time::Duration;
 const CPU: &str = "connections.refresh_cpu_percent";
 const MEMORY: &str = "connections.memory_mib";
 const SHOW: &str = "connections.show_ms";
-const COST: &str = "connections.cost_ratio";
-const ROWS: [&str; 4] = [CPU, MEMORY, SHOW, COST];
+const COST: &str = "connections.cost_ratio.polder";
+/// The same of the kernel.
+const COST_THERE: &str = "connections.cost_ratio.kernel";
+const ROWS: [&str; 5] = [CPU, MEMORY, SHOW, COST, COST_THERE];
 
-pub(super) const PROMISES: [Promise; 4] =
-    [most(CPU, "%", 1.0), most(MEMORY, "MiB", 64.0), most(SHOW, "ms", 300.0), most(COST, "ratio", 1.3)];
+pub(super) const PROMISES: [Promise; 5] = [
+    most(CPU, "%", 1.0),
+    most(MEMORY, "MiB", 64.0),
+    most(SHOW, "ms", 300.0),
+    most(COST, "ratio", 1.3),
+    Promise { name: COST_THERE, unit: "ratio", better: Better::Lower, goal: Goal::None },
+];
 
 const fn most(name: &'static str, unit: &'static str, goal: f64) -> Promise {
     Promise { name, unit, better: Better::Lower, goal: Goal::Value(goal) }
@@ -80,7 +87,7 @@ pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     if run.wants(CPU) {
         many.refresh(run, process)?;
     }
-    if run.wants(COST) {
+    if run.wants_any(&[COST, COST_THERE]) {
         many.cost(run)?;
     }
     books.unaccounted += many.bed.router.stop()?;
@@ -110,20 +117,23 @@ impl Many {
 
     /// CPU time of all threads of the process while each connection has a packet now and then.
     fn refresh(&mut self, run: &mut Run, process: u32) -> anyhow::Result<()> {
-        // Timers are set again after a quarter of the time-out.
-        let time = Duration::from_secs(run.quick_or(4, 160));
+        // Timers are set again after a quarter of the time-out; the table is read each 20 s.
+        let (rounds, seconds) = run.quick_or((1, 4), (10, 20));
         run.says("the process beside packets of all connections");
         let mut second = self.bed.beside(self.second.talk())?;
         let plan = Plan::steady(RATE, Duration::from_secs(2));
-        let (start, before) = (clock::now(), process_time(process)?);
-        while clock::now() - start < time {
-            self.bed.injector.run(&plan, |_| Ok(()))?;
-            second.run(&plan, |_| Ok(()))?;
+        let mut shares = Samples::new();
+        for _ in 0..rounds {
+            let (start, before) = (clock::now(), process_time(process)?);
+            while clock::now() - start < Duration::from_secs(seconds) {
+                self.bed.injector.run(&plan, |_| Ok(()))?;
+                second.run(&plan, |_| Ok(()))?;
+            }
+            let (elapsed, used) = (clock::now() - start, process_time(process)? - before);
+            shares.push(100.0 * used.as_secs_f64() / elapsed.as_secs_f64());
         }
-        let (elapsed, used) = (clock::now() - start, process_time(process)? - before);
-        run.record_one(CPU, 100.0 * used.as_secs_f64() / elapsed.as_secs_f64());
-        let seconds = elapsed.as_secs_f64();
-        run.remark(CPU, format!("in {seconds:.0} s; time-out {TIMEOUT} s, set again after a quarter of it"));
+        run.record(CPU, &shares);
+        run.remark(CPU, format!("{seconds} s each; time-out {TIMEOUT} s, set again after a quarter of it"));
         Ok(())
     }
 
@@ -131,18 +141,24 @@ impl Many {
     fn cost(&mut self, run: &mut Run) -> anyhow::Result<()> {
         let (rounds, millis) = run.quick_or((2, 300), (10, 1000));
         let time = Duration::from_millis(millis);
-        let mut few = Bed::lay(Forwarder::Polder, Rules::Three, FEW)?;
-        let mut alone = Bed::lay(Forwarder::Nothing, Rules::Three, FEW)?;
-        let mut ratios = Samples::new();
+        let lay = |forwarder, flows| Bed::lay(forwarder, Rules::Three, flows);
+        let (mut alone, mut few) = (lay(Forwarder::Nothing, FEW)?, lay(Forwarder::Polder, FEW)?);
+        let (mut many_there, mut few_there) = (lay(Forwarder::Kernel, EACH)?, lay(Forwarder::Kernel, FEW)?);
+        let mut ratios = [Samples::new(), Samples::new()];
         for round in 1..=rounds {
             run.says(&format!("{COST}, round {round} of {rounds}"));
             let sender = alone.cost(time)?;
-            let [many, few] = [self.bed.cost(time)?, few.cost(time)?].map(|cost| cost.beyond(&sender));
-            ratios.push(many / few);
+            let beds = [[&mut self.bed, &mut few], [&mut many_there, &mut few_there]];
+            for (beds, ratios) in beds.into_iter().zip(&mut ratios) {
+                let [many, few] = beds.map(|bed| bed.cost(time).map(|cost| cost.beyond(&sender)));
+                ratios.push(many? / few?);
+            }
             interrupt::check()?;
         }
-        run.record(COST, &ratios);
-        run.remark(COST, format!("packets of {EACH} connections in turn, of {FEW} in turn"));
+        for (row, ratios) in [COST, COST_THERE].into_iter().zip(&ratios) {
+            run.record(row, ratios);
+            run.remark(row, format!("packets of {EACH} connections in turn, of {FEW} in turn"));
+        }
         few.router.stop().map(drop)
     }
 }

@@ -48,8 +48,8 @@ const OWN: [Promise; 5] = [
 const PARTS: [&[Promise]; 6] =
     [&costs::PROMISES, &tcp::PROMISES, &changes::PROMISES, &beside::PROMISES, &many::PROMISES, &OWN];
 
-const PROMISES: [Promise; 35] = {
-    let mut all = [OWN[0]; 35];
+const PROMISES: [Promise; 36] = {
+    let mut all = [OWN[0]; 36];
     let (mut part, mut row, mut at) = (0, 0, 0);
     while at < all.len() {
         all[at] = PARTS[part][row];

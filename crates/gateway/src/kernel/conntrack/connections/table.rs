@@ -10,11 +10,11 @@ use std::net::IpAddr;
 impl Connections {
     /// Takes what a message says of a connection.
     pub(super) fn consider(&mut self, record: &Record, now: Nanos) {
-        if let Some(slot) = self.slot_of(record) {
-            return self.renew(slot, record, now);
-        }
-        // Another connection with the same tuple has taken its place.
         if let Some(slot) = self.slot_at(&record.original) {
+            if self.is_at(slot, record) {
+                return self.renew(slot, record, now);
+            }
+            // Another connection with the same tuple has taken its place.
             self.remove(slot);
         }
         if is_forbidden(record) {
@@ -22,8 +22,7 @@ impl Connections {
         }
         let tuples = [record.original, record.reply];
         let is_kernels = is_special(&tuples) || is_local(&tuples, &self.local);
-        if is_established(record) && !is_kernels && !self.is_blind && !self.barred.contains(&self.key(record))
-        {
+        if is_established(record) && !is_kernels && !self.is_blind && !self.is_barred(record) {
             self.insert(record, now);
         }
     }
@@ -234,9 +233,16 @@ impl Connections {
 
     /// Slot of the connection that a message describes.
     pub(super) fn slot_of(&self, record: &Record) -> Option<u32> {
-        let slot = self.slot_at(&record.original)?;
-        let entry = self.entries[slot as usize].as_ref()?;
-        (entry.kernel_id == record.id).then_some(slot)
+        self.slot_at(&record.original).filter(|&slot| self.is_at(slot, record))
+    }
+
+    /// True if the connection at the slot, which has its tuple, is that of the message.
+    fn is_at(&self, slot: u32, record: &Record) -> bool {
+        self.entries[slot as usize].as_ref().is_some_and(|entry| entry.kernel_id == record.id)
+    }
+
+    fn is_barred(&self, record: &Record) -> bool {
+        !self.barred.is_empty() && self.barred.contains(&self.key(record))
     }
 
     /// Slot of the connection with that original tuple.
