@@ -181,7 +181,7 @@ pub(super) fn ethtool(
     }
     let mut name = [0; libc::IFNAMSIZ];
     for (to, &from) in name.iter_mut().zip(interface.as_bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     let data = libc::__c_anonymous_ifr_ifru { ifru_data: answer.as_mut_ptr().cast() };
     let mut request = libc::ifreq { ifr_name: name, ifr_ifru: data };
