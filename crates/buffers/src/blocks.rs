@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const UNIT_SHIFT: u32 = 6;
 /// Units of a single page.
 pub(crate) const PAGE_UNITS: u32 = 4096 >> UNIT_SHIFT;
-/// Units of a large block (D2).
+/// Units of a large block (D2), if pages are not larger.
 pub(crate) const LARGE_UNITS: u32 = 32_768 >> UNIT_SHIFT;
 
 /// Counts and reserves of blocks. The large ones come first, then single pages.

@@ -41,6 +41,8 @@ mod batch;
 mod bits;
 mod blocks;
 mod depot;
+#[cfg(all(test, not(loom)))]
+mod emulated;
 mod eventcount;
 mod fragment;
 mod frame;

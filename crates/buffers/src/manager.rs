@@ -31,6 +31,8 @@ pub struct ClassBuffers {
 pub struct BufferOptions {
     /// Bytes of a frame.
     pub slot_bytes: u32,
+    /// Bytes of memory that are brought in and given back together: a power of two from the system's page size to 64 KiB.
+    pub page_bytes: usize,
     /// Control traffic.
     pub control: ClassBuffers,
     /// Data traffic.
@@ -49,6 +51,7 @@ impl BufferOptions {
         let class = |slots| ClassBuffers { frames: ClassOptions::fixed(slots), fragments: None };
         Self {
             slot_bytes,
+            page_bytes: rustix::param::page_size(),
             control: class(control_slots),
             data: class(data_slots),
             splits_reload: true,
@@ -75,9 +78,11 @@ impl BufferManager {
     /// # Errors
     /// [`RegionError`] says what was asked for and what to change.
     pub fn new(options: BufferOptions) -> Result<Self, RegionError> {
-        let BufferOptions { slot_bytes, control, data, .. } = options;
-        let region = Region::with_classes(slot_bytes, control.frames, data.frames)?;
-        let memory = |class: ClassBuffers| class.fragments.map(FragmentMemory::new).transpose();
+        let BufferOptions { slot_bytes, page_bytes, control, data, .. } = options;
+        let region = Region::with_classes(slot_bytes, control.frames, data.frames, page_bytes)?;
+        let memory = |class: ClassBuffers| {
+            class.fragments.map(|options| FragmentMemory::with_pages(options, page_bytes)).transpose()
+        };
         let fragments = [memory(control)?, memory(data)?];
         let share = |memory: &Option<FragmentMemory>| {
             let memory = memory.as_ref().filter(|_| !options.owns_fragments)?;

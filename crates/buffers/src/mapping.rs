@@ -39,6 +39,8 @@ pub fn large_vec<T>(count: usize) -> Vec<T> {
 pub(crate) struct Memory {
     base: AtomicPtr<u8>,
     bytes: usize,
+    /// Bytes that are brought in and given back together.
+    page_bytes: usize,
     large_pages: bool,
     /// The files in their order, each with its first byte.
     files: Vec<(usize, OwnedFd)>,
@@ -47,26 +49,27 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Maps at least `bytes`; on 2 MiB pages when the system has them to spare.
-    pub(crate) fn map(bytes: usize) -> Result<Self, Errno> {
+    /// Maps at least `bytes`; on 2 MiB pages when the system has them to spare. `page_bytes`, here and below, is a
+    /// multiple of the system's page size.
+    pub(crate) fn map(bytes: usize, page_bytes: usize) -> Result<Self, Errno> {
         let large = bytes.next_multiple_of(LARGE_PAGE);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         if bytes >= LARGE_PAGE
-            && let Ok(mut memory) = Self::map_file(large, flags)
+            && let Ok(mut memory) = Self::map_file(large, page_bytes, flags)
         {
             memory.large_pages = true;
             return Ok(memory);
         }
-        Self::map_pages(bytes)
+        Self::map_pages(bytes, page_bytes)
     }
 
     /// Maps at least `bytes` on ordinary pages, so that each of them can be brought in and given back.
-    pub(crate) fn map_pages(bytes: usize) -> Result<Self, Errno> {
-        Self::map_file(bytes.next_multiple_of(rustix::param::page_size()), MemfdFlags::CLOEXEC)
+    pub(crate) fn map_pages(bytes: usize, page_bytes: usize) -> Result<Self, Errno> {
+        Self::map_file(bytes.next_multiple_of(page_bytes), page_bytes, MemfdFlags::CLOEXEC)
     }
 
     #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
-    fn map_file(bytes: usize, flags: MemfdFlags) -> Result<Self, Errno> {
+    fn map_file(bytes: usize, page_bytes: usize, flags: MemfdFlags) -> Result<Self, Errno> {
         let file = file_of(bytes, flags)?;
         // SAFETY: a null hint without MAP_FIXED never replaces a mapping that exists (mmap(2)).
         let base = unsafe {
@@ -81,15 +84,15 @@ impl Memory {
         }?;
         let base = AtomicPtr::new(base.cast());
         let files = vec![(0, file)];
-        Ok(Self { base, bytes, large_pages: false, files, is_short: AtomicBool::new(false) })
+        Ok(Self { base, bytes, page_bytes, large_pages: false, files, is_short: AtomicBool::new(false) })
     }
 
     /// Maps parts of these sizes, rounded up to whole pages, side by side on ordinary pages. Each is a file
     /// of its own: the system locks a file while it takes pages of it back, and who brings pages of another
     /// one in does not wait for that.
     #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
-    pub(crate) fn map_parts(parts: [usize; 2]) -> Result<Self, Errno> {
-        let parts = parts.map(|bytes| bytes.next_multiple_of(rustix::param::page_size()));
+    pub(crate) fn map_parts(parts: [usize; 2], page_bytes: usize) -> Result<Self, Errno> {
+        let parts = parts.map(|bytes| bytes.next_multiple_of(page_bytes));
         let bytes = parts.iter().sum();
         let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a null hint without MAP_FIXED never replaces a mapping that exists (mmap(2)).
@@ -100,7 +103,7 @@ impl Memory {
         let files = Vec::with_capacity(parts.len());
         let is_short = AtomicBool::new(false);
         // From here on it is unmapped whatever fails.
-        let mut memory = Self { base, bytes, large_pages: false, files, is_short };
+        let mut memory = Self { base, bytes, page_bytes, large_pages: false, files, is_short };
         let mut start = 0;
         for bytes in parts.into_iter().filter(|&bytes| bytes > 0) {
             let file = file_of(bytes, MemfdFlags::CLOEXEC)?;
@@ -126,6 +129,11 @@ impl Memory {
     /// Bytes of the mapping.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of a page: what is brought in and given back begins and ends at multiples of it.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// True if it is on 2 MiB pages.
@@ -159,7 +167,10 @@ impl Memory {
     }
 
     /// Puts pages behind `range`, so that its first user does not fault. Their bytes are not changed;
-    /// those of a page that is new are zeros.
+    /// those of a page that is new are zeros. The last page need not be whole.
+    ///
+    /// # Errors
+    /// `INVAL` if the range does not begin at a page, as the system answers.
     ///
     /// # Panics
     /// When the range does not lie within the mapping.
@@ -168,6 +179,9 @@ impl Memory {
         assert!(range.start <= range.end && range.end <= self.bytes, "a range of the mapping");
         if self.is_short.load(Ordering::Relaxed) {
             return Err(Errno::NOMEM);
+        }
+        if !range.start.is_multiple_of(self.page_bytes) {
+            return Err(Errno::INVAL);
         }
         // SAFETY: (1) asserted above: the sum stays inside the one mapping that starts at `base`.
         let start = unsafe { self.base().add(range.start) };
@@ -178,7 +192,13 @@ impl Memory {
 
     /// Gives the pages behind `range` back to the system. Its bytes read as zeros from then on, so the
     /// caller owns every slot in it. It lies within one file.
+    ///
+    /// # Errors
+    /// `INVAL` if a page lies in it by a part: the system would fill that part with zeros and keep the page.
     pub(crate) fn give_back(&self, range: Range<usize>) -> Result<(), Errno> {
+        if [range.start, range.end].iter().any(|place| !place.is_multiple_of(self.page_bytes)) {
+            return Err(Errno::INVAL);
+        }
         let (start, file) = self.file_at(range.start);
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file, how, (range.start - start) as u64, range.len() as u64)
@@ -202,9 +222,11 @@ fn file_of(bytes: usize, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::emulated::brings_memory_in;
+    use crate::region::page_sizes;
 
     fn committed(memory: &Memory, place: usize) -> u64 {
         let status = rustix::fs::fstat(memory.file(place)).expect("the file is open");
@@ -213,17 +235,34 @@ mod tests {
 
     #[test]
     fn parts_have_files_of_their_own() {
-        let page = rustix::param::page_size();
-        let memory = Memory::map_parts([2 * page, 3 * page]).expect("memory for a test");
-        memory.bring_in(page..4 * page).expect("memory for a test");
-        let pages = |place| committed(&memory, place) / page as u64;
-        assert_eq!([pages(0), pages(2 * page), pages(4 * page)], [1, 2, 2]);
-        memory.give_back(3 * page..4 * page).expect("a hole in the second file");
-        assert_eq!([pages(0), pages(2 * page)], [1, 1]);
-        memory.give_back(page..2 * page).expect("a hole in the first file");
-        assert_eq!([pages(0), pages(2 * page)], [0, 1]);
-        let second = Memory::map_parts([0, page]).expect("memory for a test");
-        second.bring_in(0..page).expect("memory for a test");
-        assert_eq!(committed(&second, 0), page as u64);
+        if !brings_memory_in("parts_have_files_of_their_own") {
+            return;
+        }
+        for page in page_sizes() {
+            let memory = Memory::map_parts([2 * page, 3 * page], page).expect("memory for a test");
+            memory.bring_in(page..4 * page).expect("memory for a test");
+            let pages = |place| committed(&memory, place) / page as u64;
+            assert_eq!([pages(0), pages(2 * page), pages(4 * page)], [1, 2, 2]);
+            memory.give_back(3 * page..4 * page).expect("a hole in the second file");
+            assert_eq!([pages(0), pages(2 * page)], [1, 1]);
+            memory.give_back(page..2 * page).expect("a hole in the first file");
+            assert_eq!([pages(0), pages(2 * page)], [0, 1]);
+            let second = Memory::map_parts([0, page], page).expect("memory for a test");
+            second.bring_in(0..page).expect("memory for a test");
+            assert_eq!(committed(&second, 0), page as u64);
+        }
+    }
+
+    #[test]
+    fn parts_of_pages_are_refused() {
+        for page in page_sizes() {
+            let memory = Memory::map_pages(2 * page + 1, page).expect("memory for a test");
+            assert_eq!(memory.bytes(), 3 * page);
+            for part in [1..page, page / 2..page, page..2 * page - 64] {
+                assert_eq!(memory.give_back(part), Err(Errno::INVAL));
+            }
+            assert_eq!(memory.bring_in(page / 2..2 * page), Err(Errno::INVAL));
+            memory.bring_in(page..2 * page + 64).expect("the last page need not be whole");
+        }
     }
 }

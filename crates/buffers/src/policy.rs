@@ -20,6 +20,14 @@ impl AllocationPolicy {
             Self::Growing(marks) => Self::Growing(marks.times(factor)),
         }
     }
+
+    /// The same for buffers that are larger by `factor`.
+    pub(crate) fn over(self, factor: u32) -> Self {
+        match self {
+            Self::Fixed => Self::Fixed,
+            Self::Growing(marks) => Self::Growing(marks.over(factor)),
+        }
+    }
 }
 
 /// Techniques of the reserve of one class. Where memory does not grow, only the last one counts.

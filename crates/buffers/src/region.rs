@@ -78,10 +78,12 @@ impl Region {
     /// Cost: a few system calls; the pages themselves are faulted in by their first user.
     pub fn new(options: RegionOptions) -> Result<Self, RegionError> {
         let RegionOptions { slots, slot_bytes } = options;
-        Self::with_classes(slot_bytes, ClassOptions::fixed(0), ClassOptions::fixed(slots))
+        let [none, all] = [0, slots].map(ClassOptions::fixed);
+        Self::with_classes(slot_bytes, none, all, rustix::param::page_size())
     }
 
-    /// Maps memory for slots of both classes. Large pages are used when both are fixed.
+    /// Maps memory for slots of both classes. Large pages are used when both are fixed. Memory is brought in and
+    /// given back by `page_bytes`.
     ///
     /// # Errors
     /// [`RegionError`] says what was asked for and what to change.
@@ -89,12 +91,14 @@ impl Region {
         slot_bytes: u32,
         control: ClassOptions,
         data: ClassOptions,
+        page_bytes: usize,
     ) -> Result<Self, RegionError> {
+        check_page(page_bytes)?;
         if !slot_bytes.is_power_of_two() || !(512..=32_768).contains(&slot_bytes) {
             return Err(RegionError::SlotBytes(slot_bytes));
         }
         // The classes share no page, so that each can give back its own.
-        let page_slots = (rustix::param::page_size() / slot_bytes as usize).max(1);
+        let page_slots = (page_bytes / slot_bytes as usize).max(1);
         let whole_pages = (control.slots as usize).next_multiple_of(page_slots);
         let slots = whole_pages + data.slots as usize;
         let Some(slots) = u32::try_from(slots).ok().filter(|slots| (1..=1 << 24).contains(slots)) else {
@@ -104,7 +108,8 @@ impl Region {
         let bytes = slots as usize * slot_bytes as usize;
         let is_fixed = [control, data].iter().all(|class| matches!(class.policy, AllocationPolicy::Fixed));
         let parts = [border, data.slots].map(|slots| slots as usize * slot_bytes as usize);
-        let memory = if is_fixed { Memory::map(bytes) } else { Memory::map_parts(parts) };
+        let memory =
+            if is_fixed { Memory::map(bytes, page_bytes) } else { Memory::map_parts(parts, page_bytes) };
         let no_memory = |source| RegionError::Map { bytes, source };
         let memory = Arc::new(memory.map_err(no_memory)?);
         let shift = slot_bytes.trailing_zeros();
@@ -215,6 +220,21 @@ impl Region {
     pub(crate) fn collect_strays(&self) {
         self.inner.collect();
     }
+}
+
+/// Refuses pages that are not whole pages of the system.
+pub(crate) fn check_page(page_bytes: usize) -> Result<(), RegionError> {
+    let is_possible = page_bytes.is_power_of_two() && page_bytes >= rustix::param::page_size();
+    if is_possible && page_bytes <= LARGEST_PAGE { Ok(()) } else { Err(RegionError::PageBytes(page_bytes)) }
+}
+
+/// The largest page of a system that Linux runs on: 64 KiB, on ARM (Documentation/arch/arm64/memory.rst).
+pub(crate) const LARGEST_PAGE: usize = 65_536;
+
+/// Sizes of pages that a region takes on this system.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn page_sizes() -> impl Iterator<Item = usize> {
+    [4096, 16_384, LARGEST_PAGE].into_iter().filter(|&page| check_page(page).is_ok())
 }
 
 impl Inner {

@@ -12,6 +12,9 @@ pub enum RegionError {
     /// No slots, or more than 2²⁴.
     #[error("{0} slots: a region has 1 to 16777216")]
     Slots(u32),
+    /// Pages that the system does not have, or that are larger than any system's.
+    #[error("pages of {0} bytes: the size has to be a power of two from the system's page size to 65536")]
+    PageBytes(usize),
     /// The system has no memory for it.
     #[error("cannot map {bytes} bytes of packet memory: {source}; lower the memory setting or free memory")]
     Map {

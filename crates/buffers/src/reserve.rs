@@ -38,6 +38,17 @@ impl Marks {
             give_back_above: times(give_back_above),
         }
     }
+
+    /// The same for buffers that are larger by `factor`.
+    pub(crate) fn over(self, factor: u32) -> Self {
+        let Self { target, reload_below, give_back_above } = self;
+        let over = |mark: u32| mark.div_ceil(factor);
+        Self {
+            target: over(target),
+            reload_below: over(reload_below),
+            give_back_above: over(give_back_above),
+        }
+    }
 }
 
 /// Counters of a reserve.

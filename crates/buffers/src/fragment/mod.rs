@@ -10,6 +10,8 @@
 
 mod carver;
 mod shared;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use shared::SharedFragments;
 
@@ -19,6 +21,7 @@ use crate::frame::{BufferAddress, Frame};
 use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, ReserveOptions};
 use crate::pool_counters::{PoolCounterSet, PoolCounters, PoolCounts};
+use crate::region::check_page;
 use crate::region_error::RegionError;
 use carver::{Carver, Carving};
 use core::num::NonZeroU16;
@@ -27,17 +30,16 @@ use std::sync::Arc;
 
 /// Blocks of one memory at most: 16 GiB.
 const MOST_BLOCKS: u32 = 1 << 19;
-const LARGE_BYTES: usize = (LARGE_UNITS as usize) << UNIT_SHIFT;
 const PAGE_BYTES: usize = (PAGE_UNITS as usize) << UNIT_SHIFT;
 
 /// Sizes and techniques of a memory of fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentOptions {
-    /// Blocks of 32 KiB.
+    /// Blocks of 32 KiB; on larger pages the same memory in blocks of a page.
     pub blocks: u32,
     /// Single pages that stand in when no block is free (D4).
     pub spare_pages: u32,
-    /// Blocks of 32 KiB; off, the same memory in pages of 4 KiB (D2).
+    /// Blocks of 32 KiB; off, the same memory in pages of 4 KiB, or of the system's if those are larger (D2).
     pub large_blocks: bool,
     /// The shared count is touched once a block, and once for a run of releases; off, by each fragment,
     /// when it is taken and when it is released (D3).
@@ -92,7 +94,13 @@ impl FragmentMemory {
     /// # Errors
     /// [`RegionError`] says what was asked for and what to change.
     pub fn new(options: FragmentOptions) -> Result<Self, RegionError> {
+        Self::with_pages(options, rustix::param::page_size())
+    }
+
+    /// The same, brought in and given back by `page_bytes`.
+    pub(crate) fn with_pages(options: FragmentOptions, page_bytes: usize) -> Result<Self, RegionError> {
         let FragmentOptions { blocks, spare_pages, never_cross, held_blocks, .. } = options;
+        check_page(page_bytes)?;
         if !never_cross.is_power_of_two() || !(64..=32_768).contains(&never_cross) {
             return Err(RegionError::NeverCross(never_cross));
         }
@@ -102,15 +110,11 @@ impl FragmentMemory {
         if !(1..=64).contains(&held_blocks) {
             return Err(RegionError::HeldBlocks(held_blocks));
         }
-        let pages_a_block = LARGE_UNITS / PAGE_UNITS;
-        let (shape, policy) = if options.large_blocks {
-            ((blocks, LARGE_UNITS, spare_pages), options.policy)
-        } else {
-            ((blocks * pages_a_block, PAGE_UNITS, spare_pages), options.policy.times(pages_a_block))
-        };
-        let bytes = blocks as usize * LARGE_BYTES + spare_pages as usize * PAGE_BYTES;
+        let (blocks, units, policy) = blocks_of(options, page_bytes);
+        let bytes = (((blocks * units) as usize) << UNIT_SHIFT) + spare_pages as usize * PAGE_BYTES;
         let no_memory = |source| RegionError::Map { bytes, source };
-        let memory = Arc::new(Memory::map_pages(bytes).map_err(no_memory)?);
+        let memory = Arc::new(Memory::map_pages(bytes, page_bytes).map_err(no_memory)?);
+        let shape = (blocks, units, spare_pages);
         let blocks = Blocks::over(shape, &memory, policy, options.reserve_options).map_err(no_memory)?;
         let blocks = Arc::new(blocks);
         let keeper = Keeper::Blocks(Arc::clone(&blocks));
@@ -177,6 +181,20 @@ impl FragmentMemory {
     /// Number of fragments that have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
+    }
+}
+
+/// Number of large blocks, units of each, and their policy. A block is whole pages, so that it can be given back.
+fn blocks_of(options: FragmentOptions, page_bytes: usize) -> (u32, u32, AllocationPolicy) {
+    let FragmentOptions { blocks, policy, .. } = options;
+    let page_units = u32::try_from(page_bytes >> UNIT_SHIFT).unwrap_or(LARGE_UNITS);
+    let units = page_units.max(if options.large_blocks { LARGE_UNITS } else { PAGE_UNITS });
+    if units > LARGE_UNITS {
+        let factor = units / LARGE_UNITS;
+        (blocks.div_ceil(factor), units, policy.over(factor))
+    } else {
+        let factor = LARGE_UNITS / units;
+        (blocks * factor, units, policy.times(factor))
     }
 }
 

@@ -108,7 +108,7 @@ impl SlotReserve {
     fn bytes_of(&self, pages: Range<u32>) -> Range<usize> {
         let slots = self.slots_of(pages);
         let place = |slot: u32| (self.numbers.start as usize + slot as usize) << self.slot_shift;
-        place(slots.start)..place(slots.end).next_multiple_of(rustix::param::page_size())
+        place(slots.start)..place(slots.end).next_multiple_of(self.memory.page_bytes())
     }
 
     pub(super) fn cold_slots(&self, asleep: &Asleep) -> u32 {

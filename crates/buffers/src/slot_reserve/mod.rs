@@ -51,7 +51,7 @@ impl SlotReserve {
         policy: AllocationPolicy,
         reserve_options: ReserveOptions,
     ) -> Result<Self, Errno> {
-        let page_shift = rustix::param::page_size().trailing_zeros();
+        let page_shift = memory.page_bytes().trailing_zeros();
         let page_slots_shift = page_shift.saturating_sub(slot_shift);
         let count = numbers.end - numbers.start;
         let (marks, reserve_options) = match policy {

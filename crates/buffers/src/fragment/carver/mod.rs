@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// References that a worker gives itself with a block (D3). More than a block has units, so that
 /// the private count of a block that is held never reaches 0.
-const BIAS: u32 = 1024;
-const _: () = assert!(BIAS > crate::blocks::LARGE_UNITS);
+const BIAS: u32 = 2048;
+const _: () = assert!(BIAS as usize > crate::region::LARGEST_PAGE >> crate::blocks::UNIT_SHIFT);
 
 /// Options of carving blocks; each technique can be turned off.
 #[derive(Clone, Copy, Debug)]
