@@ -5,6 +5,7 @@
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
+#[cfg(not(target_arch = "aarch64"))]
 use core::sync::atomic::{Ordering, fence};
 use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -173,8 +174,8 @@ impl Window {
         let register = self.register(offset);
         // SAFETY: (1) `register` is in the mapping and aligned; (2) registers are of 32 bits, little-endian.
         let value = u32::from_le(unsafe { register.read_volatile() });
-        // Acquire pairs with the order of the bus: the device's writes come in front of its answer.
-        fence(Ordering::Acquire);
+        // Pairs with the order of the bus: the device's writes come in front of its answer.
+        order_after_read();
         value
     }
 
@@ -182,8 +183,8 @@ impl Window {
     #[inline]
     pub(super) fn write32(&self, offset: u32, value: u32) {
         let register = self.register(offset);
-        // Release pairs with the device's reads of memory after it has seen the write.
-        fence(Ordering::Release);
+        // Pairs with the device's reads of memory after it has seen the write.
+        order_before_write();
         // SAFETY: as for `read32`.
         unsafe { register.write_volatile(value.to_le()) };
     }
@@ -197,6 +198,34 @@ impl Drop for Window {
     }
 }
 
+/// Has accesses to memory come after the read of a register before them.
+#[inline(always)]
+fn order_after_read() {
+    #[cfg(not(target_arch = "aarch64"))]
+    fence(Ordering::Acquire);
+    // A fence of the language is one among processors, DMB ISHLD; a device is outside of their shareability domain.
+    // Source: Linux, arch/arm64/include/asm/io.h, `__iormb`; arch/arm64/include/asm/barrier.h, `dma_rmb`.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: (1) a barrier changes neither memory nor registers (Arm ARM, DDI 0487, C6.2, DMB).
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+}
+
+/// Has the write of a register come after the accesses to memory before it.
+#[inline(always)]
+fn order_before_write() {
+    #[cfg(not(target_arch = "aarch64"))]
+    fence(Ordering::Release);
+    // As above. Reads of memory come before the write, too: it may give the device what was read.
+    // Source: Linux, arch/arm64/include/asm/io.h, `__iowmb`, which orders writes alone.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: (1) as above.
+    unsafe {
+        core::arch::asm!("dmb osh", options(nostack, preserves_flags));
+    }
+}
+
 /// Size of a structure, as its first field has it.
 fn size<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(0)
@@ -204,7 +233,7 @@ fn size<T>() -> u32 {
 
 /// `_IO(VFIO_TYPE, VFIO_BASE + number)`, which all requests of VFIO are.
 fn request(number: u32) -> libc::Ioctl {
-    libc::Ioctl::from(raw::VFIO_TYPE) << 8 | libc::Ioctl::from(raw::VFIO_BASE + number)
+    (u32::from(raw::VFIO_TYPE) << 8 | (raw::VFIO_BASE + number)) as libc::Ioctl
 }
 
 /// A request whose argument is a number.
