@@ -68,7 +68,7 @@ pub(super) fn set_steering(file: impl AsFd, program: BorrowedFd<'_>) -> Result<(
 /// The link-layer address of the interface that the file is bound to.
 pub(super) fn hardware_address(file: impl AsFd) -> Result<[u8; 6]> {
     let mut request = Request::new("", &[])?;
-    call(file, libc::SIOCGIFHWADDR, &mut request)?;
+    call(file, libc::SIOCGIFHWADDR as _, &mut request)?;
     let [_, _, a, b, c, d, e, f, ..] = request.value;
     Ok([a, b, c, d, e, f])
 }
@@ -78,13 +78,13 @@ pub(super) fn set_hardware_address(file: impl AsFd, address: [u8; 6]) -> Result<
     let [family_0, family_1] = libc::ARPHRD_ETHER.to_ne_bytes();
     let [a, b, c, d, e, f] = address;
     let mut request = Request::new("", &[family_0, family_1, a, b, c, d, e, f])?;
-    call(file, libc::SIOCSIFHWADDR, &mut request)
+    call(file, libc::SIOCSIFHWADDR as _, &mut request)
 }
 
 /// The largest network packet of interface `name`, asked by any socket.
 pub(super) fn mtu(socket: impl AsFd, name: &str) -> Result<u32> {
     let mut request = Request::new(name, &[])?;
-    call(socket, libc::SIOCGIFMTU, &mut request)?;
+    call(socket, libc::SIOCGIFMTU as _, &mut request)?;
     let [a, b, c, d, ..] = request.value;
     Ok(u32::from_ne_bytes([a, b, c, d]))
 }
@@ -92,7 +92,7 @@ pub(super) fn mtu(socket: impl AsFd, name: &str) -> Result<u32> {
 /// Sets the largest network packet of interface `name`, by any socket.
 pub(super) fn set_mtu(socket: impl AsFd, name: &str, mtu: u32) -> Result<()> {
     let mut request = Request::new(name, &mtu.to_ne_bytes())?;
-    call(socket, libc::SIOCSIFMTU, &mut request)
+    call(socket, libc::SIOCSIFMTU as _, &mut request)
 }
 
 impl Request {
