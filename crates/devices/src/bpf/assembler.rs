@@ -308,11 +308,35 @@ impl Assembler {
     /// Has later loads of the program be no older than those so far. `place` is one of the stack that may
     /// change; R5 changes. Processors that load in order need nothing.
     pub(crate) fn order_loads(&mut self, place: i16) {
-        if cfg!(not(target_arch = "x86_64")) {
-            self.set(Register::R5, 0);
-            self.store(Width::Double, Register::R10, place, Register::R5);
-            self.count_fetching(Register::R10, place, Register::R5);
+        self.barrier(place);
+    }
+
+    /// Has other processors see later stores of the program no sooner than those so far. `place` is one of the stack
+    /// that may change; R5 changes. Processors that store in order need nothing.
+    pub(crate) fn order_stores(&mut self, place: i16) {
+        self.barrier(place);
+    }
+
+    /// An atomic operation that fetches orders all accesses (Linux, Documentation/atomic_t.txt, "ORDERING").
+    fn barrier(&mut self, place: i16) {
+        if is_ordered() {
+            return;
         }
+        self.set(Register::R5, 0);
+        self.store(Width::Double, Register::R10, place, Register::R5);
+        self.count_fetching(Register::R10, place, Register::R5);
+    }
+
+    /// `to = *(u64 *)(base + offset)`, no older than the load whose result `known` is computed from: processors load
+    /// in the order of dependencies. `to` is neither of the others. Processors that load in order need no dependency.
+    pub(crate) fn load_after(&mut self, known: Register, to: Register, base: Register, offset: i16) {
+        if is_ordered() {
+            return self.load(Width::Double, to, base, offset);
+        }
+        self.copy(to, known);
+        self.and(to, 0);
+        self.add_register(to, base);
+        self.load(Width::Double, to, to, offset);
     }
 
     /// `to = *(width *)(base + offset)`
@@ -412,6 +436,21 @@ impl Operand {
             Self::Register(register) => (REGISTER, register as u8, 0),
         }
     }
+}
+
+/// True on processors that load in order and store in order (Intel SDM vol. 3A, 9.2.2).
+fn is_ordered() -> bool {
+    #[cfg(test)]
+    if IS_FOR_OTHERS.get() {
+        return false;
+    }
+    cfg!(target_arch = "x86_64")
+}
+
+#[cfg(test)]
+thread_local! {
+    /// True while a test assembles programs as they are for processors that do not.
+    pub(crate) static IS_FOR_OTHERS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
 const LOAD_WIDE: u8 = 0x18;

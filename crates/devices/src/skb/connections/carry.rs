@@ -27,6 +27,7 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     // Before anything else is read: what changes from here on is newer than the stamp.
     program.load(Width::Double, R8, R7, at(CHANGES));
     program.load(Width::Double, R9, R7, at(BEAT));
+    // The clock has a sequence counter, whose barrier has all later loads be newer (`read_seqcount_retry`).
     program.call(Helper::NowCoarse);
     program.subtract(R0, R9);
     program.store(Width::Double, R10, AGE, R0);

@@ -47,6 +47,8 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     program.go(seen);
     program.place(fresh);
     enter(&mut program);
+    // Another processor may have entered the other direction meanwhile. One of the two sees what the other has stored.
+    mirrors(&mut program, contradiction);
     program.place(seen);
     allow_length(&mut program);
     note_tcp(&mut program, maps);
@@ -132,6 +134,8 @@ fn mirrors(program: &mut Assembler, contradiction: Label) {
     interfaces(program);
     program.load(Width::Double, R5, R0, EVIDENCE);
     program.jump(Condition::NotEqual, R5, R8, unknown);
+    // Pairs with the order of stores in `enter`.
+    program.order_loads(ORDER);
     for (field, is) in [(INPUT, R2), (OUTPUT, R1)] {
         program.load(Width::Word, R5, R0, field);
         program.jump(Condition::NotEqual, R5, is, contradiction);
@@ -141,6 +145,8 @@ fn mirrors(program: &mut Assembler, contradiction: Label) {
 
 /// Jumps to `contradiction` unless the kernel has done with this packet what it did with those before.
 fn is_unchanged(program: &mut Assembler, contradiction: Label) {
+    // Pairs with the order of stores in `enter`: the evidence was read before.
+    program.order_loads(ORDER);
     interfaces(program);
     for (field, is) in [(INPUT, R1), (OUTPUT, R2)] {
         program.load(Width::Word, R5, R9, field);
@@ -171,6 +177,8 @@ fn enter(program: &mut Assembler) {
     program.store(Width::Word, R9, PAIR, R5);
     program.load(Width::Double, R5, R10, HOP_SLOT);
     program.store(Width::Word, R9, HOP, R5);
+    // Who sees the evidence, sees what the kernel has done.
+    program.order_stores(ORDER);
     program.store(Width::Double, R9, EVIDENCE, R8);
     program.load(Width::Double, R5, R10, HOP_WORD);
     program.exchange(R9, HOP_SEEN, R5);
@@ -216,17 +224,28 @@ fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
         program.copy(R5, R8);
         program.exchange(entry, OPEN, R5);
     }
+    // Pairs with `contradict` on another processor: either the contradiction is seen here, or it closes what was opened.
+    program.load(Width::Double, R5, R9, CONTRADICTED);
+    program.jump(Condition::NotEqual, R5, R8, rest);
+    close(program);
     program.go(rest);
 }
 
 /// Closes both directions for the rest of the generation.
 fn contradict(program: &mut Assembler, maps: ConnectionMaps<'_>) {
-    program.set(R5, 0);
     for entry in [R9, R0] {
         program.store(Width::Double, entry, CONTRADICTED, R8);
-        program.store(Width::Double, entry, OPEN, R5);
     }
+    close(program);
     count(program, maps.words, at(CONTRADICTIONS));
+}
+
+/// Closes both directions, after all that was stored before.
+fn close(program: &mut Assembler) {
+    for entry in [R9, R0] {
+        program.set(R5, 0);
+        program.exchange(entry, OPEN, R5);
+    }
 }
 
 /// The stack: entry of the other direction.

@@ -12,6 +12,8 @@
 //! server after translation.
 //!
 //! # Order
+//! A program may run on several processors at once, and only x86 keeps their loads and stores in order by itself.
+//!
 //! A change raises "changes" first. The egress program reads the sum first and "changes" last. So a sum that has the change comes
 //! with a stamp that has it, too, and a packet that came in before it opens nothing.
 //!
@@ -163,7 +165,8 @@ pub(super) fn of_entry(program: &mut Assembler, maps: ConnectionMaps<'_>, entry:
 pub(super) fn same_hop(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, other: Label) {
     program.load(Width::Word, R5, entry, HOP);
     word_of_slot(program, maps);
-    program.load(Width::Double, R4, entry, HOP_SEEN);
+    // Pairs with the stores of `enter`: who reads a slot that is being stored reads here that it is.
+    program.load_after(R5, R4, entry, HOP_SEEN);
     program.jump(Condition::NotEqual, R4, R5, other);
 }
 

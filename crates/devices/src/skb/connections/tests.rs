@@ -2,7 +2,7 @@
 
 use super::generation::STAMP;
 use super::{Connection, ConnectionTable, HEARTBEAT, Transport, Tuple, carry, evidence};
-use crate::bpf::assembler::{Assembler, Register, Width};
+use crate::bpf::assembler::{Assembler, IS_FOR_OTHERS, Register, Width};
 use crate::bpf::sys::{ProgramKind, RunAs, load, test_run_as};
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
@@ -269,6 +269,28 @@ fn an_entry_is_closed_until_the_kernel_has_forwarded_both_directions() {
     assert!(bench.is_carried(&there) && bench.is_carried(&back));
     bench.table.leave(&connection);
     assert!(!bench.is_carried(&there));
+}
+
+/// Barriers and dependencies that x86 does without: the verifier takes them, and they change nothing.
+#[test]
+fn programs_for_processors_that_reorder_do_the_same() {
+    IS_FOR_OTHERS.set(true);
+    let bench = Bench::new();
+    IS_FOR_OTHERS.set(false);
+    let Some(bench) = bench else { return };
+    let connection = masqueraded(Transport::Tcp);
+    bench.open(&connection);
+    let there = packet(connection.original, &[]);
+    assert!(bench.is_carried(&there));
+    bench.table.raise_generation();
+    assert!(!bench.is_carried(&there));
+    bench.open(&connection);
+    bench.table.neighbour_changed([2, 0, 0, 0, 0, 9]);
+    bench.table.neighbour_changed([0; 6]);
+    assert!(!bench.is_carried(&there));
+    bench.open(&connection);
+    bench.forwarded_from(2, &packet(connection.reply.reversed(), &[]), bench.stamp());
+    assert!(!bench.is_carried(&there), "a contradiction");
 }
 
 /// A packet that waited while the rules changed was judged by the old ones.
