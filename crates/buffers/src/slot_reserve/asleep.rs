@@ -169,7 +169,8 @@ impl Reloadable for SlotReserve {
     /// mixed by use come together, and the next user finds them side by side. Who comes in between
     /// waits for the lock: a fraction of a millisecond for the largest regions.
     fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
-        self.is_moving.store(true, Ordering::Relaxed);
+        // Relaxed: one thread at a time reloads a class.
+        self.moves.fetch_add(1, Ordering::Relaxed);
         // Release, with the pops that follow, pairs with the Acquire of a pop that finds the depot empty.
         fence(Ordering::Release);
         let mut asleep = self.asleep();
@@ -177,7 +178,8 @@ impl Reloadable for SlotReserve {
         let pages = self.take_pages(&mut asleep, surplus >> self.page_slots_shift);
         self.wake(&mut asleep);
         drop(asleep);
-        self.is_moving.store(false, Ordering::Relaxed);
+        // Release pairs with the Acquire in `take`: who sees the end sees the slots that were put back.
+        self.moves.fetch_add(1, Ordering::Release);
         let mut given_back = 0;
         for run in runs(&pages) {
             // What the system does not take stays as it is: with memory, and counted as cold.

@@ -10,7 +10,7 @@ use crate::pool_counters::PoolCounterSet;
 use crate::reserve::{Marks, Reserve};
 use core::ops::Range;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The slots of one class.
@@ -26,8 +26,8 @@ pub(crate) struct SlotReserve {
     asleep: Mutex<Asleep>,
     /// Number of slots in [`Asleep::waiting`], for readers without the lock.
     waiting: AtomicU32,
-    /// True if slots are moved out of the depot and back.
-    is_moving: AtomicBool,
+    /// Number of times that moving slots out of the depot and back has begun or ended: odd meanwhile.
+    moves: AtomicU32,
     /// Published counters of the class's pools.
     counters: PoolCounterSet,
 }
@@ -73,7 +73,7 @@ impl SlotReserve {
             reserve: Reserve::new(marks),
             asleep: Mutex::new(Asleep { cold: Bits::new(pages), waiting: Bits::new(count) }),
             waiting: AtomicU32::new(0),
-            is_moving: AtomicBool::new(false),
+            moves: AtomicU32::new(0),
             counters: PoolCounterSet::default(),
         };
         match policy {
@@ -147,16 +147,18 @@ impl SlotReserve {
     ) -> usize {
         let mut count = self.depot.get(target, &make);
         if count == 0 {
+            // Acquire pairs with the Release at the end of `unload`: what was put back is found below.
+            let moves = self.moves.load(Ordering::Acquire);
             collect();
             if !self.reserve_options.is_reused {
                 self.depot.turn_over();
             }
             count = self.depot.get(target, &make);
-        }
-        if count == 0 && (self.has_waiting() || !self.reserve_options.is_reloaded) {
-            let mut slots = [0; MAGAZINE];
-            count = self.take_asleep(&mut slots);
-            target.iter_mut().zip(&slots[..count]).for_each(|(cell, &slot)| *cell = make(slot));
+            if count == 0 && (self.has_waiting(moves) || !self.reserve_options.is_reloaded) {
+                let mut slots = [0; MAGAZINE];
+                count = self.take_asleep(&mut slots);
+                target.iter_mut().zip(&slots[..count]).for_each(|(cell, &slot)| *cell = make(slot));
+            }
         }
         self.reserve.look(self.depot.level());
         count
@@ -179,10 +181,12 @@ impl SlotReserve {
         count
     }
 
-    /// True if the depot may be empty although there are ready slots: the truth is under the lock.
-    fn has_waiting(&self) -> bool {
-        // Relaxed: the Acquire of the pop that found the depot empty pairs with the fence in `unload`.
-        self.is_moving.load(Ordering::Relaxed) || self.waiting.load(Ordering::Relaxed) > 0
+    /// True if the depot may have been empty although there are ready slots: the truth is under the lock. `moves` was
+    /// read before the depot was looked at.
+    fn has_waiting(&self, moves: u32) -> bool {
+        // Relaxed, both: the Acquire of the pop that found the depot empty pairs with the fence in `unload`.
+        let is_moving = moves % 2 == 1 || self.moves.load(Ordering::Relaxed) != moves;
+        is_moving || self.waiting.load(Ordering::Relaxed) > 0
     }
 
     fn fill(&self, slots: Range<u32>) {
