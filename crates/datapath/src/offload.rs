@@ -76,7 +76,8 @@ pub struct OutletState {
 
 /// Counts of one worker's packets merged and cut for a port.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
 pub struct OutletCounters {
     /// Packets that were made by merging.
     pub merged_into: Counter,

@@ -14,7 +14,8 @@ pub(super) const AWAY: u64 = u64::MAX;
 
 /// The epoch in which a reader began, or [`AWAY`]; on a line of its own.
 #[derive(Debug)]
-#[repr(align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
 pub(super) struct Seat(pub(super) AtomicU64);
 
 /// Leaves the seat at the end of a view.

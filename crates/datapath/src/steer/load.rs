@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Published load of one worker, once an interval.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
 pub struct WorkerLoad {
     busy: AtomicU32,
     pressed: AtomicU32,

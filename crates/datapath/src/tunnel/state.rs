@@ -226,7 +226,9 @@ macro_rules! tunnel_counters {
         ///
         /// The first cache line has what each packet counts, and its identification.
         #[derive(Debug, Default)]
-        #[repr(C, align(64))]
+        #[repr(C)]
+        #[cfg_attr(target_arch = "aarch64", repr(align(128)))]
+        #[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
         pub struct TunnelCounters {
             identifications: Identifications,
             $(#[doc = $description] pub $field: Counter,)+
