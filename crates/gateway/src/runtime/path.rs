@@ -126,6 +126,8 @@ fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<(OwnedFd, bool)> {
 
 /// Number of bytes of `rtmsg`.
 const ROUTE_HEADER: usize = 12;
+/// linux/rtnetlink.h; not every C library's bindings have it.
+const RTA_VIA: u16 = 18;
 
 /// The number of the interface by which the kernel reaches `address`.
 pub(super) fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
@@ -161,7 +163,7 @@ pub(super) fn first_hop(
     let answers = answers.ok()?;
     let route = answers.first()?.1.get(ROUTE_HEADER..)?;
     // `rtvia`: two octets of the family, and the address.
-    let via = || find(route, libc::RTA_VIA)?.get(2..).and_then(ip_address);
+    let via = || find(route, RTA_VIA)?.get(2..).and_then(ip_address);
     let router = find(route, libc::RTA_GATEWAY).and_then(ip_address).or_else(via);
     Some((find(route, libc::RTA_OIF).and_then(number)?, router))
 }
