@@ -8,6 +8,7 @@
 //! Checks that read only sources are pure and live in [`checks`]; steps that start other programs go
 //! through [`process`], which gives every program a deadline.
 
+mod arm;
 mod checks;
 mod fuzz;
 mod process;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
+use crate::arm;
 use crate::checks::{circles, devices, direction, journey, lengths, links, prose, rooms, words};
 use crate::fuzz;
 use crate::process;
@@ -57,6 +58,11 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
     Step { name: "docs", about: "documentation, warnings are errors", run: docs },
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
+    Step {
+        name: "arm",
+        about: "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
+        run: arm::check,
+    },
     Step { name: "loom", about: "interleavings of the lock-free parts", run: loom },
     Step { name: "fuzz-replay", about: "every committed input of the fuzz targets", run: fuzz::replay },
 ];
@@ -66,6 +72,11 @@ pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
     Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
+    Step {
+        name: "arm-long",
+        about: "tests of buffers and datapath for 64-bit ARM; size of the static program",
+        run: arm::long,
+    },
     Step { name: "fuzz-long", about: "three minutes for each fuzz target", run: fuzz::long },
 ];
 
