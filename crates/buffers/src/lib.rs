@@ -37,6 +37,9 @@
 //! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("Polder is for 64-bit machines: filters of system calls are not available for others");
+
 mod batch;
 mod bits;
 mod blocks;
