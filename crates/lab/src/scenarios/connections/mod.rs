@@ -17,10 +17,9 @@ mod router;
 mod stream;
 mod tcp;
 
-use super::judges::record_faults;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
-use polder_judges::connections as judge;
+use polder_judges::{Verdict, connections as judge};
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -42,7 +41,12 @@ const OWN: [Promise; 5] = [
     Promise { name: REORDERED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: HISTORIES, unit: "histories", better: Better::Higher, goal: Goal::None },
     Promise { name: DIFFERENT, unit: "histories", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: CAUGHT, unit: "mutants", better: Better::Higher, goal: Goal::None },
+    Promise {
+        name: CAUGHT,
+        unit: "mutants",
+        better: Better::Higher,
+        goal: Goal::Value(judge::MUTANTS as f64),
+    },
 ];
 
 const PARTS: [&[Promise]; 6] =
@@ -108,9 +112,26 @@ fn histories(run: &mut Run) -> anyhow::Result<()> {
         run.remark(DIFFERENT, report.different.join("; "));
     }
     let verdict = judge::examine_mutants(&|what| run.says(what))?;
-    record_faults(run, CAUGHT, &[verdict]);
+    run.record_one(CAUGHT, count(verdict.caught.len()));
+    run.remark(CAUGHT, told(&verdict));
     Ok(())
 }
+
+/// Names of the mutants that were found, and of those that were not; what failed, by its beginning.
+fn told(verdict: &Verdict) -> String {
+    let name = |line: &String| line.split(':').next().unwrap_or_default().to_owned();
+    let mut told = format!("found: {}", verdict.caught.iter().map(name).collect::<Vec<_>>().join(", "));
+    if !verdict.missed.is_empty() {
+        told.push_str(&format!("; not found: {}", verdict.missed.join(", ")));
+    }
+    for failed in &verdict.failed {
+        told.push_str(&format!("; failed: {}", failed.chars().take(MOST_OF_A_FAILURE).collect::<String>()));
+    }
+    told
+}
+
+/// Characters of a failure in a remark.
+const MOST_OF_A_FAILURE: usize = 200;
 
 /// A count as a row has it.
 fn count(number: usize) -> f64 {
