@@ -117,6 +117,10 @@ pub enum Check {
     ConnectionOlder,
     /// Connections: the kernel accepts any segment of a carried connection.
     ConnectionLiberal,
+    /// Connections: the kernel forgets the highest acknowledgement again whenever a timer is set.
+    ConnectionAcknowledged,
+    /// Connections: a change of a connection's mark is read, and closes it.
+    ConnectionMark,
     /// Connections: the kernel's timers are set again.
     ConnectionRefresh,
     /// Connections: timers are set again that a segment may have shortened.
@@ -181,7 +185,7 @@ impl Check {
     ];
 
     /// All checks of connections, of programs and of the threads beside them.
-    pub const CONNECTIONS: [Self; 22] = [
+    pub const CONNECTIONS: [Self; 24] = [
         Self::ConnectionHeartbeat,
         Self::ConnectionGeneration,
         Self::ConnectionHop,
@@ -201,6 +205,8 @@ impl Check {
         Self::ConnectionRule,
         Self::ConnectionOlder,
         Self::ConnectionLiberal,
+        Self::ConnectionAcknowledged,
+        Self::ConnectionMark,
         Self::ConnectionRefresh,
         Self::ConnectionShortened,
         Self::ConnectionEnded,
@@ -262,6 +268,8 @@ impl Check {
             Self::ConnectionRule => "connection-rule",
             Self::ConnectionOlder => "connection-older",
             Self::ConnectionLiberal => "connection-liberal",
+            Self::ConnectionAcknowledged => "connection-acknowledged",
+            Self::ConnectionMark => "connection-mark",
             Self::ConnectionRefresh => "connection-refresh",
             Self::ConnectionShortened => "connection-shortened",
             Self::ConnectionEnded => "connection-ended",
@@ -328,6 +336,8 @@ impl Check {
             | Self::ConnectionRule
             | Self::ConnectionOlder
             | Self::ConnectionLiberal
+            | Self::ConnectionAcknowledged
+            | Self::ConnectionMark
             | Self::ConnectionRefresh
             | Self::ConnectionShortened
             | Self::ConnectionEnded => Part::Connections,

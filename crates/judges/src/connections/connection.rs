@@ -1,7 +1,7 @@
 //! Connections, as both ends have them.
 
 use super::packet::{
-    ACK, Ends, FIN, PSH, RST, SHIFT, Segment, Transport, WINDOW, ends_of, exchange_port, is_from_an_end,
+    ACK, Ends, FIN, PSH, RST, Segment, Transport, WINDOW_BYTES, ends_of, exchange_port, is_from_an_end,
 };
 use super::steps::{Forged, Rules, Sender, Way};
 use super::twin::{Seen, Side};
@@ -58,7 +58,7 @@ impl Connection {
 
     /// A segment that no end would send, its bytes, and its name if the kernel calls it invalid and programs need not.
     pub(super) fn forge(&self, from: Sender, forged: Forged) -> (Segment, usize, Option<&'static str>) {
-        let window = u32::from(WINDOW) << SHIFT;
+        let window = u32::from(WINDOW_BYTES);
         let (offset, flags, bytes, name) = match forged {
             Forged::ResetBefore => (0_u32.wrapping_sub(5000), RST, 0, "reset before the window"),
             Forged::ResetWithin => (1000, RST, 0, ""),

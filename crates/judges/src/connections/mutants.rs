@@ -1,12 +1,14 @@
 //! Gateways that lack a check, and the histories that find them.
 //!
-//! Three checks have no history that finds a gateway without them:
+//! These have no history that finds a gateway without them:
 //!
 //! | check | reason |
 //! |---|---|
 //! | `connection-clear` | changed rules are read within milliseconds, so a history finds its absence in some runs only |
-//! | `connection-ended` | the kernel's event of the state ends the connection, too |
 //! | `connection-refresh` | a connection is closed before its timer ends, and its next packet sets the timer |
+//! | mark of carried packets | the egress program takes no packet without a stamp as evidence, and a carried packet has none |
+//! | new entries are closed | a new entry has no interface, so its first packet is the kernel's and evidence; what is open then is as without `connection-ways` |
+//! | ICMP errors are the kernel's | no program reads an ICMP error: the key of an entry has its protocol, which is TCP or UDP |
 
 use super::Bed;
 use super::packet::{Odd, Transport};
@@ -239,6 +241,30 @@ pub(super) const ALL: &[Mutant] = &[
             ONE_OF_SERVER,
         ],
     },
+    // The RST is more than 2 GiB after the acknowledgement by which the connection opened.
+    Mutant {
+        check: Check::ConnectionAcknowledged,
+        earlier: 0,
+        steps: &[TCP, CARRIED, LEAP, LEAP, LEAP, chat(Sender::Server, 2600), RESET],
+    },
+    // The kernel has not seen the last acknowledgement, so the RST does not change its state, and no event tells of it.
+    Mutant {
+        check: Check::ConnectionEnded,
+        earlier: 0,
+        steps: &[
+            TCP,
+            CARRIED,
+            Step::Data { of: 0, from: Sender::Server, count: 4, bytes: 10 },
+            RESET,
+            Step::Idle(Duration::from_millis(3000)),
+            Step::Late { of: 0, from: Sender::Server },
+        ],
+    },
+    Mutant {
+        check: Check::ConnectionMark,
+        earlier: 0,
+        steps: &[UDP, CARRIED, Step::Mark { of: 0, mark: 7 }, PAUSE, MANY_OF_CLIENT],
+    },
 ];
 
 const UDP: Step = Step::Open { way: Way::Out(2), transport: Transport::Udp, collides: false };
@@ -253,6 +279,8 @@ const CARRIED: Step = Step::Exchange { of: 0, time: Duration::from_millis(1500) 
 /// Data of the client alone: an answer would be evidence. Where a heartbeat is late, as on busy cores, the kernel has it, and what
 /// it forwards is evidence of the new state; so a history changes the same thing several times.
 const MANY_OF_CLIENT: Step = chat(Sender::Client, 400);
+const LEAP: Step = Step::Leap { of: 0, from: Sender::Server };
+const RESET: Step = Step::Reset { of: 0, from: Sender::Server };
 /// A packet longer than those that the kernel has forwarded.
 const LONG: Step = Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 1400 };
 /// Time after which a late heartbeat is heard.

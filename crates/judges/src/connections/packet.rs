@@ -51,12 +51,20 @@ pub(super) const PSH: u8 = 0x08;
 pub(super) const ACK: u8 = 0x10;
 
 /// Header of a TCP segment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) sequence: u32,
     pub(super) acknowledgement: u32,
     pub(super) flags: u8,
+    /// Window, before the shift.
+    pub(super) window: u16,
     pub(super) options: Vec<u8>,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Self { sequence: 0, acknowledgement: 0, flags: 0, window: WINDOW, options: Vec::new() }
+    }
 }
 
 /// Oddity of a packet.
@@ -86,7 +94,7 @@ pub(super) fn packet(ends: &Ends, segment: Option<&Segment>, bytes: usize, odd: 
         upper.extend(segment.sequence.to_be_bytes());
         upper.extend(segment.acknowledgement.to_be_bytes());
         upper.extend([low((20 + options) * 4), segment.flags]);
-        upper.extend(WINDOW.to_be_bytes());
+        upper.extend(segment.window.to_be_bytes());
         upper.extend([0; 4]);
         upper.extend(&segment.options);
         upper.resize(20 + options, 0);
@@ -233,10 +241,12 @@ pub(super) fn is_chatter(frame: &[u8]) -> bool {
     }
 }
 
-/// Window of all segments, before the shift.
-pub(super) const WINDOW: u16 = 8_000;
-/// Shift of the windows of both ends.
-pub(super) const SHIFT: u8 = 1;
+/// Usual window, before the shift.
+const WINDOW: u16 = 1;
+/// Shift of the windows of both ends: the largest (RFC 7323, 2.3).
+pub(super) const SHIFT: u8 = 14;
+/// The usual window in bytes, as a SYN has it.
+pub(super) const WINDOW_BYTES: u16 = WINDOW << SHIFT;
 
 #[cfg(test)]
 mod tests {

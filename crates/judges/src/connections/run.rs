@@ -2,7 +2,8 @@
 
 use super::connection::{Connection, Place, forwarded, opposite, places};
 use super::packet::{
-    ACK, FIN, Odd, PSH, RST, SHIFT, SYN, Segment, Transport, WINDOW, error, is_from_an_end, normalize, packet,
+    ACK, FIN, Odd, PSH, RST, SHIFT, SYN, Segment, Transport, WINDOW_BYTES, error, is_from_an_end, normalize,
+    packet,
 };
 use super::pair::{HEARS, Pair, Pinned, awaken};
 use super::steps::{CHANGES, Forged, History, Rules, Sender, Step, Way};
@@ -118,6 +119,7 @@ impl Run<'_> {
                 acknowledgement: other,
                 flags: ACK,
                 options: vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1],
+                ..Segment::default()
             }),
             Step::Fin { of, from } => self.fin(of, from),
             Step::Reset { of, from } => {
@@ -132,6 +134,9 @@ impl Run<'_> {
             }
             Step::Syn { of, is_answered } => self.syn(of, is_answered),
             Step::Forge { of, from, forged } => self.forge((of, from), forged),
+            Step::Leap { of, from } => self.leap((of, from)),
+            Step::Late { of, from } => self.late((of, from)),
+            Step::Mark { of, mark } => self.mark(of, mark),
             Step::Error { of, from, is_wrong } => self.error((of, from), is_wrong),
         }
     }
@@ -205,6 +210,8 @@ impl Run<'_> {
                 sequence: own,
                 acknowledgement: if flags & ACK == 0 { 0 } else { other },
                 flags,
+                // A SYN has no shift.
+                window: if begins { WINDOW_BYTES } else { Segment::default().window },
                 options: if begins { options.clone() } else { Vec::new() },
             })?;
             if !is_answered {
@@ -278,7 +285,7 @@ impl Run<'_> {
         let [own, other] = [connection.next[from as usize], connection.next[1 - from as usize]];
         let length = u32::try_from(bytes).unwrap_or_default();
         // An end waits for acknowledgements when the window is full.
-        if own.wrapping_sub(connection.acknowledged[from as usize]) + length > u32::from(WINDOW) {
+        if own.wrapping_sub(connection.acknowledged[from as usize]) + length > u32::from(WINDOW_BYTES) {
             return self.acknowledge((index, opposite(from)));
         }
         let segment =
@@ -309,6 +316,45 @@ impl Run<'_> {
             connection.acknowledged[1 - from as usize] = connection.next[1 - from as usize];
         }
         Ok(())
+    }
+
+    /// The other end advertises the largest window, and the end sends a segment far within it.
+    fn leap(&mut self, (of, from): (usize, Sender)) -> anyhow::Result<()> {
+        let Some(index) = self.index(of) else { return Ok(()) };
+        self.of_tcp((index, opposite(from)), |own, other| Segment {
+            sequence: own,
+            acknowledgement: other,
+            flags: ACK,
+            window: u16::MAX,
+            ..Segment::default()
+        })?;
+        let connection = &mut self.connections[index];
+        let next = &mut connection.next[from as usize];
+        *next = next.wrapping_add(LEAP);
+        // The judge counts the data in between as acknowledged: the window has room for it.
+        connection.acknowledged[from as usize] = *next;
+        self.data((index, from), 10, Odd::Plain)
+    }
+
+    /// Sends a segment although its end has ended.
+    fn late(&mut self, of: (usize, Sender)) -> anyhow::Result<()> {
+        self.of_tcp(of, |own, other| Segment {
+            sequence: own,
+            acknowledgement: other,
+            flags: ACK | PSH,
+            ..Segment::default()
+        })
+    }
+
+    /// Sets the mark of a connection in both kernels.
+    fn mark(&mut self, of: usize, mark: u32) -> anyhow::Result<()> {
+        let Some(index) = self.index(of) else { return Ok(()) };
+        let Connection { near, transport, .. } = self.connections[index];
+        for twin in [&mut self.pair.kernel, &mut self.pair.polder] {
+            twin.mark(&near, transport, mark)?;
+        }
+        // The event comes after the answer.
+        Ok(interrupt::sleep(HEARS)?)
     }
 
     fn fin(&mut self, of: usize, from: Sender) -> anyhow::Result<()> {
@@ -492,3 +538,6 @@ impl Run<'_> {
         Ok(())
     }
 }
+
+/// Distance of a leap: less than the largest window, 2^30 bytes; three leaps are more than half of the sequence space.
+const LEAP: u32 = 0x3000_0000;

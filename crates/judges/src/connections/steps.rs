@@ -61,6 +61,12 @@ pub(super) enum Step {
     Syn { of: usize, is_answered: bool },
     /// A forged segment.
     Forge { of: usize, from: Sender, forged: Forged },
+    /// A segment 3/4 GiB after the last one of its end, within the window: no router has seen the data in between.
+    Leap { of: usize, from: Sender },
+    /// A segment without data that an end had sent before the connection ended.
+    Late { of: usize, from: Sender },
+    /// A tool sets the mark of a connection in the kernel.
+    Mark { of: usize, mark: u32 },
     /// ICMP error about a packet of the other end; `is_wrong` with ports of no connection.
     Error { of: usize, from: Sender, is_wrong: bool },
     /// A change of [`CHANGES`], or the end of it.
@@ -275,6 +281,7 @@ impl Rules {
                      chain forward {
                          type filter hook forward priority 0; policy drop;
                          ip saddr @blocked drop
+                         ct mark 7 drop
                          ct state established,related accept
                          ct state new iifname left accept
                          ct state new ct status dnat accept

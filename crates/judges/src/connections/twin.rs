@@ -266,6 +266,20 @@ impl Twin {
 
     /// Calls a connection assured, as the kernel does after two seconds.
     pub(super) fn assure(&mut self, ends: &Ends, transport: Transport) -> anyhow::Result<()> {
+        self.update((ends, transport), (STATUS, ASSURED))
+    }
+
+    /// Sets the mark of a connection.
+    pub(super) fn mark(&mut self, ends: &Ends, transport: Transport, mark: u32) -> anyhow::Result<()> {
+        self.update((ends, transport), (MARK, mark))
+    }
+
+    /// Sets an attribute of a connection.
+    fn update(
+        &mut self,
+        (ends, transport): (&Ends, Transport),
+        (attribute, value): (u16, u32),
+    ) -> anyhow::Result<()> {
         let mut body = vec![if ends.source.is_ipv4() { 2 } else { 10 }, 0, 0, 0];
         let (mut addresses, mut ports) = (Vec::new(), Vec::new());
         for (number, address) in [ends.source, ends.destination].into_iter().enumerate() {
@@ -281,7 +295,7 @@ impl Twin {
         put(&mut tuple, NESTED | 1, &addresses);
         put(&mut tuple, NESTED | 2, &ports);
         put(&mut body, NESTED | 1, &tuple);
-        put(&mut body, 3, &ASSURED.to_be_bytes());
+        put(&mut body, attribute, &value.to_be_bytes());
         // A connection that the rules have refused is not there.
         let _ = self.client.ask(CONNECTION_NEW, &body);
         Ok(())
@@ -306,5 +320,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const CONNECTION_NEW: u16 = 0x100;
 const CONNECTION_DELETE: u16 = 0x102;
 const NESTED: u16 = 0x8000;
+/// `CTA_STATUS`, `CTA_MARK`.
+const STATUS: u16 = 3;
+const MARK: u16 = 8;
 /// `IPS_SEEN_REPLY`, `IPS_ASSURED`, `IPS_CONFIRMED`.
 const ASSURED: u32 = 0xe;

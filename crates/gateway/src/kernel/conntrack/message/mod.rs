@@ -210,7 +210,7 @@ impl Record {
                 self.has_sequence_adjustment |= self.status.has(Status::SEQUENCE_ADJUST);
             }
             CTA_TIMEOUT => self.timeout = big32(value).map(|seconds| Duration::from_secs(seconds.into())),
-            CTA_MARK => self.mark = big32(value).unwrap_or_default(),
+            CTA_MARK if Check::ConnectionMark.is_made() => self.mark = big32(value).unwrap_or_default(),
             // A zone that cannot be read is a foreign one.
             CTA_ZONE => self.zone = self.zone.max(big16(value).unwrap_or(u16::MAX)),
             CTA_HELP => self.has_helper = true,
@@ -288,9 +288,11 @@ pub fn update(sequence: u32, original: &Tuple, update: Update) -> Vec<u8> {
         put(&mut body, CTA_TIMEOUT, &seconds.to_be_bytes());
     }
     if update.loosen && Check::ConnectionLiberal.is_made() {
+        let is_first = update.timeout.is_none();
+        let forgotten = if is_first || Check::ConnectionAcknowledged.is_made() { MAXACK_SET } else { 0 };
         let mut tcp = Vec::new();
         for kind in [CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, CTA_PROTOINFO_TCP_FLAGS_REPLY] {
-            put(&mut tcp, kind, &[BE_LIBERAL, BE_LIBERAL | MAXACK_SET]);
+            put(&mut tcp, kind, &[BE_LIBERAL, BE_LIBERAL | forgotten]);
         }
         let mut protocol = Vec::new();
         nest(&mut protocol, CTA_PROTOINFO_TCP, &tcp);
