@@ -7,6 +7,7 @@
 //!
 //! # What may differ
 //! * The identification of packets that a router itself sends.
+//! * ICMP errors about packets without a route, or with one that prohibits them: a kernel limits their rate for each host.
 //! * Ports that a kernel chooses at random: they are mapped to each other.
 //! * Segments that the kernel alone calls invalid and drops, and Polder carries: it tracks no window of data.
 //!   Those are forged data, RST and FIN beyond the window or before it, and a wrong checksum. They are counted by name in

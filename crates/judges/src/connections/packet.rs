@@ -210,6 +210,14 @@ pub(super) fn normalize(frame: &mut [u8]) {
     }
 }
 
+/// True for a router's error about a packet of IPv4 without a route, or with one that prohibits it. A kernel sends five of them to
+/// a host at once, and then one a second.
+pub(super) fn is_without_route(frame: &[u8]) -> bool {
+    let Some((at, ICMP)) = transport(frame) else { return false };
+    let is_such = matches!(frame.get(at..at + 2), Some([3, 0 | 13]));
+    is_such && !is_from_an_end(frame)
+}
+
 /// Rewrites the port that one router has chosen to the one that the other has.
 pub(super) fn exchange_port(frame: &mut [u8], which: usize, port: u16) {
     let Some((at, protocol)) = transport(frame) else { return };

@@ -4,7 +4,8 @@ mod segments;
 
 use super::connection::{Connection, Place, forwarded, opposite, places};
 use super::packet::{
-    ACK, Odd, PSH, RST, Segment, Transport, WINDOW_BYTES, error, is_from_an_end, normalize, packet,
+    ACK, Odd, PSH, RST, Segment, Transport, WINDOW_BYTES, error, is_from_an_end, is_without_route, normalize,
+    packet,
 };
 use super::pair::{HEARS, Pair, Pinned, awaken};
 use super::steps::{CHANGES, History, Rules, Sender, Step, Way};
@@ -345,8 +346,9 @@ impl Run<'_> {
         self.outcome.left += left;
         self.outcome.carried += left.saturating_sub(polder.forwarded()? - before);
         let mut same = seen.clone();
-        for seen in same.iter_mut().flatten() {
-            normalize(&mut seen.frame);
+        for seen in &mut same {
+            seen.retain(|seen| !is_without_route(&seen.frame));
+            seen.iter_mut().for_each(|seen| normalize(&mut seen.frame));
         }
         let [of_kernel, of_polder] = &mut same;
         self.connections[index].map_ports(of_kernel, of_polder);
