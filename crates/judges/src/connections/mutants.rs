@@ -214,7 +214,16 @@ pub(super) const ALL: &[Mutant] = &[
     Mutant { check: Check::ConnectionRule, earlier: 0, steps: LIMIT },
     Mutant {
         check: Check::ConnectionOlder,
-        steps: &[UDP, Step::Idle(Duration::from_millis(700)), CARRIED, Step::Flush, ONE_OF_SERVER],
+        steps: &[
+            UDP,
+            Step::Idle(Duration::from_millis(700)),
+            // A gateway that has just begun carries late on busy cores.
+            CARRIED,
+            CARRIED,
+            CARRIED,
+            Step::Flush,
+            chat(Sender::Server, 400),
+        ],
         earlier: 1,
     },
     Mutant {
@@ -235,7 +244,12 @@ pub(super) const ALL: &[Mutant] = &[
             TCP,
             CARRIED,
             REFRESHED,
-            Step::Odd { of: 0, from: Sender::Server, odd: Odd::Options },
+            SHORTENS,
+            chat(Sender::Server, 3600),
+            Step::Toggle(change_of("second address")),
+            ONE_OF_SERVER,
+            CARRIED,
+            SHORTENS,
             chat(Sender::Server, 3600),
             Step::Toggle(change_of("second address")),
             ONE_OF_SERVER,
@@ -279,6 +293,8 @@ const CARRIED: Step = Step::Exchange { of: 0, time: Duration::from_millis(1500) 
 /// Data of the client alone: an answer would be evidence. Where a heartbeat is late, as on busy cores, the kernel has it, and what
 /// it forwards is evidence of the new state; so a history changes the same thing several times.
 const MANY_OF_CLIENT: Step = chat(Sender::Client, 400);
+/// A segment that the kernel has, with data that no segment acknowledges.
+const SHORTENS: Step = Step::Odd { of: 0, from: Sender::Server, odd: Odd::Options };
 const LEAP: Step = Step::Leap { of: 0, from: Sender::Server };
 const RESET: Step = Step::Reset { of: 0, from: Sender::Server };
 /// A packet longer than those that the kernel has forwarded.
@@ -326,4 +342,4 @@ const ROAMING: &[Step] = &[
     chat(Sender::Server, 400),
 ];
 /// A rule that admits few packets.
-const LIMIT: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("limit")), CARRIED];
+const LIMIT: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("limit")), CARRIED, MANY_OF_CLIENT];

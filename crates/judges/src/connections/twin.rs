@@ -315,7 +315,7 @@ fn set(key: &str, value: &str) -> anyhow::Result<()> {
 
 /// EtherType of frames behind others (IEEE 802, local experiments).
 const BEHIND: u16 = 0x88b6;
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Types of ctnetlink: `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_DELETE`.
 const CONNECTION_NEW: u16 = 0x100;
 const CONNECTION_DELETE: u16 = 0x102;
