@@ -35,7 +35,7 @@ section! {
         reuse: bool = true, Boolean => Restart(LAID_OUT);
         /// A block starts again as soon as nobody uses it; off, when it is used up.
         reset_when_alone: bool = true, Boolean => Restart(LAID_OUT);
-        /// Blocks of 32 KiB; off, of 4 KiB.
+        /// Blocks of 32 KiB; off, of 4 KiB; no smaller than a page of the kernel.
         large_blocks: bool = true, Boolean => Restart(LAID_OUT);
         /// The shared count is touched once a block; off, by each piece.
         biased_count: bool = true, Boolean => Restart(LAID_OUT);
