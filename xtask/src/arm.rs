@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::process;
 use crate::run::Run;
@@ -85,8 +85,10 @@ fn measure_static(run: &Run) -> Result<()> {
     run.must_succeed(strip.arg("-o").args([&stripped, &program]), BUILD)?;
     run.must_succeed(Command::new(EMULATOR).arg(&stripped).arg("--version"), BUILD)?;
     let bytes = fs::metadata(&stripped).with_context(|| format!("{} is missing", stripped.display()))?.len();
-    say::line(&format!("{bytes:>9} bytes: the static program for {MUSL}, stripped; at most {MOST_BYTES}"));
-    ensure!(bytes <= MOST_BYTES, "the static program has {bytes} bytes, and at most {MOST_BYTES} are wanted");
+    let verdict = if bytes <= MOST_BYTES { "no more" } else { "warning: more" };
+    say::line(&format!(
+        "{bytes:>9} bytes: the static program for {MUSL}, stripped; {verdict} than {MOST_BYTES}"
+    ));
     Ok(())
 }
 
