@@ -115,21 +115,7 @@ pub(super) const ALL: &[Mutant] = &[
     Mutant { check: Check::ConnectionHeartbeat, earlier: 0, steps: STANDS },
     Mutant { check: Check::ConnectionGeneration, earlier: 0, steps: RULE },
     Mutant { check: Check::ConnectionHop, earlier: 0, steps: ROAMING },
-    Mutant {
-        check: Check::ConnectionStamp,
-        earlier: 0,
-        steps: &[
-            UDP,
-            CARRIED,
-            Step::Toggle(change_of("unknown gateway")),
-            ONE_OF_CLIENT,
-            Step::Toggle(change_of("drop by port")),
-            Step::Toggle(change_of("unknown gateway")),
-            Step::Idle(Duration::from_millis(600)),
-            ONE_OF_SERVER,
-            MANY_OF_CLIENT,
-        ],
-    },
+    Mutant { check: Check::ConnectionStamp, earlier: 0, steps: STALE },
     Mutant {
         check: Check::ConnectionWays,
         earlier: 0,
@@ -341,6 +327,28 @@ const ROAMING: &[Step] = &[
     CARRIED,
     Step::Toggle(change_of("roaming host")),
     chat(Sender::Server, 400),
+];
+/// A packet that waits for a neighbour while a rule is inserted.
+const STALE: &[Step] = &[
+    UDP,
+    CARRIED,
+    Step::Toggle(change_of("unknown gateway")),
+    ONE_OF_CLIENT,
+    Step::Toggle(change_of("drop by port")),
+    Step::Toggle(change_of("unknown gateway")),
+    Step::Idle(Duration::from_millis(600)),
+    ONE_OF_SERVER,
+    MANY_OF_CLIENT,
+    // Once more, should it not have waited.
+    Step::Toggle(change_of("drop by port")),
+    CARRIED,
+    Step::Toggle(change_of("unknown gateway")),
+    ONE_OF_CLIENT,
+    Step::Toggle(change_of("drop by port")),
+    Step::Toggle(change_of("unknown gateway")),
+    Step::Idle(Duration::from_millis(600)),
+    ONE_OF_SERVER,
+    MANY_OF_CLIENT,
 ];
 /// A rule that admits few packets.
 const LIMIT: &[Step] = &[UDP, CARRIED, Step::Toggle(change_of("limit")), CARRIED, MANY_OF_CLIENT];
