@@ -146,27 +146,24 @@ fn tcp_in(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The driver's throttle is a register of the device: time between interrupts, at a frame every half millisecond. A busy machine
-/// makes such times longer, and none shorter.
+/// The driver's throttle is a register of the device: interrupts of a second, at a frame every half millisecond.
 fn throttle(bed: &mut Testbed) -> anyhow::Result<()> {
-    let mut shortest = |micros: u32| -> anyhow::Result<Duration> {
+    let mut count = |micros: u32| -> anyhow::Result<u64> {
         bed.run(&format!("ethtool -C NIC rx-usecs {micros}"))?;
         interrupt::sleep(Duration::from_millis(50))?;
-        bed.line.forget_times();
         let frame = Peer::plain(MAC, 60);
         let (before, start) = (bed.line.interrupts(), clock::now());
-        while bed.line.interrupts() - before < 50 {
-            ensure!(clock::now() - start < Duration::from_secs(10), "no interrupts come at {micros} µs");
+        while clock::now() - start < Duration::from_secs(1) {
             bed.wire.inject(&frame)?;
             std::thread::sleep(Duration::from_micros(500));
         }
-        bed.line.shortest().context("no two interrupts came")
+        Ok(bed.line.interrupts() - before)
     };
-    let (slow, fast) = (shortest(10_000)?, shortest(0)?);
+    let (slow, fast) = (count(10_000)?, count(0)?);
     // The driver's default: adaptive.
     bed.run("ethtool -C NIC rx-usecs 3")?;
-    ensure!(slow > Duration::from_micros(9_900), "{slow:?} between two interrupts, 10 ms at least");
-    ensure!(fast < slow / 2, "{fast:?} between interrupts without throttle, {slow:?} with it");
+    ensure!((20..=130).contains(&slow), "{slow} interrupts a second, of 100 at most");
+    ensure!(fast > 2 * slow, "{fast} interrupts a second without throttle, {slow} with it");
     Ok(())
 }
 

@@ -34,9 +34,6 @@ struct State {
     level: bool,
     /// Times that the level has risen.
     interrupts: u64,
-    /// Time of the last one, and the shortest between two since [`Line::forget_times`].
-    risen_at: Option<Duration>,
-    shortest: Option<Duration>,
     /// Time to which the device's clock has been set.
     now: Duration,
 }
@@ -48,16 +45,7 @@ impl Line {
         let now = clock::now();
         // The throttle counts from the first interrupt on, which is not at time zero.
         nic.advance(Nanos::from_millis(1));
-        let state = State {
-            emulator: None,
-            pin: 0,
-            is_let: true,
-            level: false,
-            interrupts: 0,
-            risen_at: None,
-            shortest: None,
-            now,
-        };
+        let state = State { emulator: None, pin: 0, is_let: true, level: false, interrupts: 0, now };
         Self { nic, state: Mutex::new(state) }
     }
 
@@ -78,16 +66,6 @@ impl Line {
     /// Times that the level has risen.
     pub(super) fn interrupts(&self) -> u64 {
         self.lock().interrupts
-    }
-
-    /// Shortest time between two interrupts of those that came since times were forgotten.
-    pub(super) fn shortest(&self) -> Option<Duration> {
-        self.lock().shortest
-    }
-
-    pub(super) fn forget_times(&self) {
-        let mut state = self.lock();
-        (state.risen_at, state.shortest) = (None, None);
     }
 
     /// True if an interrupt is pending that the throttle delays: time has to go on by [`Line::update`].
@@ -133,8 +111,6 @@ impl Line {
         if self.nic.is_asserted() && state.is_let {
             state.set(true)?;
             state.interrupts += 1;
-            let since = state.risen_at.replace(state.now).map(|before| state.now.saturating_sub(before));
-            state.shortest = state.shortest.into_iter().chain(since).min();
         } else {
             // Its cause is gone before the line was told of it.
             self.nic.unmask();
