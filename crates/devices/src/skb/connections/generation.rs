@@ -229,8 +229,8 @@ pub(super) fn tell(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Reg
     program.store(Width::Double, R1, at(RING), R4);
 }
 
-/// Calls `take` with the number of each connection that was told since `read` of them. Answers false if some are not known: too
-/// many, or one that a program is about to write.
+/// Calls `take` with the number of the connection of each event since number `read`, which becomes that of the last event. Answers
+/// false if a connection is not known: there were more events than places, or a program is about to write one.
 pub(super) fn told(words: &SharedCounters, read: &mut u64, mut take: impl FnMut(u32)) -> bool {
     // Acquire: a state that is read from here on is no older than what is told.
     let told = words.get(TOLD).load(Ordering::Acquire);

@@ -215,8 +215,8 @@ impl ConnectionTable {
         self.entries.for_each(&mut |_, value| take(&self.direction(value)))
     }
 
-    /// Calls `take` with the number of each connection that has ended or has carried another 512 MiB in one direction, since
-    /// `read` of those events. Answers false if some are not known: then all entries have to be read.
+    /// Calls `take` with the number of each connection that has ended or has carried another 512 MiB in one direction since event
+    /// number `read`, which becomes that of the last event. Answers false if some are not known: then all entries have to be read.
     pub fn told(&self, read: &mut u64, take: impl FnMut(u32)) -> bool {
         generation::told(&self.words, read, take)
     }

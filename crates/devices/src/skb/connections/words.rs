@@ -20,10 +20,10 @@ pub(super) const ENDED_WORD: usize = 10;
 pub(super) const CARRIED_ENDS: usize = 11;
 pub(super) const LATE: usize = 12;
 pub(super) const UP: usize = 13;
-/// Number of connections that were told, and the first place for their numbers.
+/// Number of events of connections (an end, another 512 MiB), and the first place for the connections' numbers.
 pub(super) const TOLD: usize = 14;
 pub(super) const RING: usize = 16;
-/// Connections that may be told and are not read yet.
+/// Number of places: of more unread events, the earliest are overwritten.
 pub(super) const RING_PLACES: u16 = 256;
 
 /// Offset of a word.

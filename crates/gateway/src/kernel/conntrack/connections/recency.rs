@@ -1,7 +1,7 @@
 //! Lists connections by the time of their last packet, for the whole table and for each source address.
 //!
 //! A carried packet does not move its connection in the lists. When it comes first, it goes to the end if it has moved, so that
-//! the first one is about the one that has been idle for the longest time.
+//! the first one has been idle for about the longest time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

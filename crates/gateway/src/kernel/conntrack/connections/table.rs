@@ -136,7 +136,7 @@ impl Connections {
         true
     }
 
-    /// Removes about the connection that was idle for the longest time, of all or of a source address. Returns false if none
+    /// Removes the connection that was idle for about the longest time, of all or of a source address. Returns false if none
     /// was idle for long enough, or none was found soon.
     fn evict(&mut self, source: Option<IpAddr>, now: Nanos) -> bool {
         for _ in 0..EVICT_STEPS {
