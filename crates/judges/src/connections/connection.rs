@@ -83,6 +83,11 @@ impl Connection {
         }
     }
 
+    /// True if the kernel has chosen ports at random: those that errors quote are not mapped to each other.
+    pub(super) fn has_chosen_ports(&self) -> bool {
+        self.far.is_some_and(|[kernel, polder]| kernel != polder)
+    }
+
     /// Addresses and ports of packets of an end, at a router.
     pub(super) fn ends(&self, router: usize, from: Sender) -> Option<Ends> {
         match from {

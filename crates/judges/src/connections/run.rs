@@ -229,6 +229,10 @@ impl Run<'_> {
     fn data(&mut self, (of, from): (usize, Sender), bytes: usize, odd: Odd) -> anyhow::Result<()> {
         let Some(index) = self.index(of) else { return Ok(()) };
         let connection = &mut self.connections[index];
+        // A router answers such a packet with an error.
+        if odd == Odd::Hop && connection.has_chosen_ports() {
+            return Ok(());
+        }
         let is_lenient = odd == Odd::Checksum;
         if connection.transport == Transport::Udp {
             return self.send((index, from), None, (bytes, odd), is_lenient.then_some("checksum"));
@@ -272,8 +276,7 @@ impl Run<'_> {
     fn error(&mut self, (of, from): (usize, Sender), is_wrong: bool) -> anyhow::Result<()> {
         let Some(index) = self.index(of) else { return Ok(()) };
         let connection = &self.connections[index];
-        // Chosen ports are not mapped in what errors quote.
-        if connection.far.is_some_and(|[kernel, polder]| kernel != polder) {
+        if connection.has_chosen_ports() {
             return Ok(());
         }
         let place = connection.place(from);
@@ -311,11 +314,9 @@ impl Run<'_> {
         let target = connection.place(opposite(from)).side;
         let has_arrived = |seen: &Seen| seen.side == target && is_from_an_end(&seen.frame);
         self.has_arrived = seen[0].iter().any(has_arrived);
-        for (router, seen) in seen.iter().enumerate() {
-            let arrived = seen.iter().find(|seen| seen.side == target && is_from_an_end(&seen.frame));
-            if let Some(arrived) = arrived {
-                connection.last[from as usize][router] = arrived.frame[LINK..].to_vec();
-            }
+        let arrived = seen.each_ref().map(|seen| seen.iter().find(|seen| has_arrived(seen)));
+        if let [Some(kernel), Some(polder)] = arrived {
+            connection.last[from as usize] = [kernel, polder].map(|seen| seen.frame[LINK..].to_vec());
         }
         if connection.far.is_none() && from == Sender::Client {
             let far = seen.each_ref().map(|seen| forwarded(seen));

@@ -90,6 +90,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv4/icmp_msgs_per_sec", "1000000"),
     ("ipv4/icmp_msgs_burst", "1000000"),
     ("ipv6/icmp/ratelimit", "0"),
+    // A day: else each router tells in its own time that a fragment was left alone.
+    ("ipv4/ipfrag_time", "86400"),
+    ("ipv6/ip6frag_time", "86400"),
+    ("netfilter/nf_conntrack_frag6_timeout", "86400"),
 ];
 
 /// Addresses, neighbours and routes of a side.
