@@ -171,8 +171,10 @@ impl Entry {
         (self.id, self.is_closed, self.reported) = (id, true, 0);
     }
 
-    /// The next duty, and the time of it; `None` while an update is not answered.
+    /// The next duty, and the time of it; `None` while an update is not answered. Times by a timer of the kernel's are multiples of
+    /// [`TICK`], so that one wake-up does them for many connections.
     pub(super) fn due(&self) -> Option<(Nanos, Act)> {
+        let at_tick = |at: Nanos| Nanos(at.0 - at.0 % TICK.0);
         Some(if self.unanswered.is_some() {
             return None;
         } else if !self.is_entered {
@@ -181,11 +183,11 @@ impl Entry {
             (self.active_at, Act::Refresh)
         } else if self.has_moved {
             let after_up = self.up_at.map(|at| at + quarter(self.unacknowledged));
-            (after_up.map_or(self.refresh_at, |after_up| self.refresh_at.min(after_up)), Act::Refresh)
+            (at_tick(after_up.map_or(self.refresh_at, |after_up| self.refresh_at.min(after_up))), Act::Refresh)
         } else if self.is_closed {
             (self.expires_at + PROBE_AFTER, Act::Probe)
         } else {
-            (self.expires_at - self.margin(), Act::Close)
+            (at_tick(self.expires_at - self.margin()), Act::Close)
         })
     }
 
@@ -235,3 +237,6 @@ fn seconds_of(record: &Record) -> Option<u32> {
 const LOOSEN_BYTES: u64 = 1 << 30;
 /// Time after the end of the kernel's timer at which it is asked for the connection.
 const PROBE_AFTER: Nanos = Nanos::SECOND;
+/// Time between two ticks: there are ten wake-ups a second at most. The shortest timeout of the kernel's is a second, whose quarter
+/// is longer.
+const TICK: Nanos = Nanos::from_millis(100);
