@@ -1,4 +1,4 @@
-//! The ingress program's part: carries the packets of open connections, and stamps all others.
+//! Ingress program: carries packets of open connections, and stamps all other packets.
 
 use super::HEARTBEAT;
 use super::entry::{
@@ -19,12 +19,12 @@ use crate::checks::Check;
 use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, HEADERS, INTERFACE, LENGTH, ToTap, headers};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
-/// Carries the packet and ends the program, or goes on with it, stamped. The context is in R6; all other registers change.
+/// Carries the packet and exits, or stamps it and continues. Expects the context in R6; all other registers change.
 pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
     let [late, odd, rest, fits, close, lose, examined] = [(); 7].map(|()| program.label());
     port.if_examined(program, examined);
     program.map_value(R7, maps.words);
-    // Before anything else is read: what changes from here on is newer than the stamp.
+    // Read first: any later change is newer than the stamp.
     program.load(Width::Double, R8, R7, at(CHANGES));
     program.load(Width::Double, R9, R7, at(BEAT));
     // The clock has a sequence counter, whose barrier has all later loads be newer (`read_seqcount_retry`).
@@ -63,7 +63,7 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     port.lose(program);
     program.place(late);
     count(program, maps.words, at(LATE));
-    // The kernel may see a packet of a connection that is carried.
+    // The kernel may receive a packet of a carried connection.
     program.place(odd);
     count(program, maps.words, at(UP));
     program.place(rest);
@@ -72,7 +72,7 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.place(examined);
 }
 
-/// Stamps a packet that user space has returned. The context is in R6; R5, R7 and R8 change.
+/// Stamps a packet that the gateway returned by the punt path. Expects the context in R6; R5, R7 and R8 change.
 pub(in crate::skb) fn stamp_returned(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.map_value(R7, maps.words);
     program.load(Width::Double, R8, R7, at(CHANGES));
@@ -80,7 +80,7 @@ pub(in crate::skb) fn stamp_returned(program: &mut Assembler, maps: ConnectionMa
     program.store(Width::Word, R6, STAMP, R5);
 }
 
-/// As [`headers`], without a call for a short packet of IPv4: 60 bytes have all headers that are read here.
+/// Makes headers readable as [`headers`] does, without the call for IPv4 packets whose first 60 bytes are linear.
 fn short_headers(program: &mut Assembler) {
     let [more, ready] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R2, R6, DATA);
@@ -93,10 +93,10 @@ fn short_headers(program: &mut Assembler) {
     program.place(ready);
 }
 
-/// Bytes of a short frame.
+/// Linear bytes that hold all headers read here, if there are no IP options.
 const SHORT: i16 = 60;
 
-/// Jumps to `rest` unless the entry at R9 is open for packets that come in here.
+/// Jumps to `rest` unless the entry at R9 is open for packets of this interface.
 fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     of_entry(program, maps, R9, R4);
     program.load(Width::Double, R5, R9, OPEN);
@@ -108,7 +108,7 @@ fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     if Check::ConnectionHop.is_made() {
         same_hop(program, maps, R9, rest);
     }
-    // The rest of the entry was stored before it was opened.
+    // Pairs with the order of stores in `evidence`: all other fields were stored before the entry opened.
     program.order_loads(ORDER);
     program.load(Width::Word, R4, R6, INTERFACE);
     program.load(Width::Word, R5, R9, INPUT);
@@ -118,7 +118,7 @@ fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     consents(program, maps, R9, rest);
 }
 
-/// Jumps to `rest` for a packet whose IP header the kernel looks at more closely. Notes the hop limit with which it leaves.
+/// Jumps to `rest` for a packet with an invalid IP header or an expiring TTL. Stores the decremented TTL on the stack.
 fn check(program: &mut Assembler, version: Version, rest: Label) {
     let (hops, length, others) = match version {
         Version::V4 => (8, 2, ETHERNET),
@@ -140,8 +140,8 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
     }
 }
 
-/// Notes a TCP segment in the entry at R9, also one that the kernel has: what ends a connection is judged by it. A segment that comes
-/// in by another interface than the connection's is none of its own.
+/// Updates the TCP state of the entry at R9, also for segments that the kernel gets: RST and FIN are checked against it. Ignores
+/// segments that arrive on another interface than the connection's.
 fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     let noted = program.label();
     program.load(Width::Word, R4, R6, INTERFACE);
@@ -154,7 +154,7 @@ fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.place(noted);
 }
 
-/// Judges TCP segments: jumps to `close` for a SYN, to `rest` for a segment that ends the connection.
+/// Checks a TCP segment: jumps to `close` for a SYN, to `rest` for an exact RST or a FIN in the window, to `fits` otherwise.
 fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, close): (Label, Label, Label)) {
     let [ends, fin, ended, carried] = [(); 4].map(|()| program.label());
     is_tcp(program, fits);
@@ -163,7 +163,7 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.load(Width::Byte, R5, R7, ETHERNET + 13);
     program.jump_value(Condition::AnyBit, R5, SYN, close);
     program.copy(R4, R5);
-    // The kernel calls a segment invalid that neither acknowledges nor resets.
+    // Conntrack calls a segment without ACK and RST invalid.
     program.and(R4, RST | ACK);
     program.jump_value(Condition::Equal, R4, 0, rest);
     program.jump_value(Condition::AnyBit, R5, RST | FIN, ends);
@@ -204,7 +204,7 @@ fn judge_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, (rest, fits, clo
     program.go(rest);
 }
 
-/// Closes both directions until there is new evidence.
+/// Closes both directions until the kernel forwards packets of both again.
 fn close_both(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.set(R5, 0);
     for field in [OPEN, EVIDENCE] {
@@ -219,10 +219,10 @@ fn close_both(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.go(rest);
 }
 
-/// Rewrites the packet as the kernel does. Jumps to `lose` if the kernel refuses a write.
+/// Rewrites MAC addresses, TTL, addresses and ports as the kernel does. Jumps to `lose` if a helper fails.
 ///
-/// A sum of everything that a device has computed stays right: all changes in an IPv4 packet are each other's opposite. In IPv6
-/// there is no header checksum, so addresses and hop limit are stored with `RECOMPUTE`.
+/// `CHECKSUM_COMPLETE` stays valid: in an IPv4 packet the header checksum compensates for the other changes. IPv6 has no header
+/// checksum, so addresses and hop limit are stored with `BPF_F_RECOMPUTE_CSUM`.
 fn rewrite(program: &mut Assembler, lose: Label) {
     let [ipv6, plain, same_ports, written] = [(); 4].map(|()| program.label());
     program.load(Width::Word, R7, R9, FLAGS);
@@ -243,7 +243,7 @@ fn rewrite(program: &mut Assembler, lose: Label) {
     program.place(written);
 }
 
-/// Writes headers where they stand. R1 to R5 change.
+/// Rewrites the linear headers of an IPv4 packet in place. R1 to R5 change.
 fn rewrite_v4(program: &mut Assembler, lose: Label) {
     let plain = program.label();
     program.load(Width::Word, R2, R6, DATA);
@@ -255,7 +255,7 @@ fn rewrite_v4(program: &mut Assembler, lose: Label) {
     }
     program.load(Width::Byte, R5, R10, HOPS);
     program.store(Width::Byte, R2, ETHERNET + 8, R5);
-    // RFC 1624. One hop less is this difference, whatever their number is.
+    // RFC 1624. A TTL decrement changes the sum by a constant.
     program.load(Width::Half, R4, R2, ETHERNET + 10);
     program.exclusive_or(R4, 0xffff);
     program.load(Width::Word, R5, R9, ADDRESS_DIFFERENCE);
@@ -277,7 +277,7 @@ fn rewrite_v4(program: &mut Assembler, lose: Label) {
     program.place(plain);
 }
 
-/// Has the kernel write, which keeps such a sum right.
+/// Rewrites an IPv6 packet by helpers, which keep `CHECKSUM_COMPLETE` valid.
 fn rewrite_v6(program: &mut Assembler, lose: Label) {
     let plain = program.label();
     program.jump_value(Condition::Equal, R7, 0, plain);
@@ -290,7 +290,7 @@ fn rewrite_v6(program: &mut Assembler, lose: Label) {
     store(program, (0, R9, LINK), (12, 0), lose);
 }
 
-/// Changes the transport checksum by a difference of the entry.
+/// Updates the transport checksum by a difference that the entry has.
 fn transport_checksum(program: &mut Assembler, (difference, flags): (i16, i32), lose: Label) {
     let [udp, known] = [(); 2].map(|()| program.label());
     program.copy(R1, R6);
@@ -310,7 +310,7 @@ fn transport_checksum(program: &mut Assembler, (difference, flags): (i16, i32), 
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Writes bytes from memory into the packet.
+/// Calls `bpf_skb_store_bytes`; jumps to `lose` if it fails.
 fn store(
     program: &mut Assembler,
     (to, from, offset): (i16, Register, i16),
@@ -327,7 +327,7 @@ fn store(
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Counts the packet, marks it for the egress program, and redirects it.
+/// Counts the packet, stores the nonce for the egress program in its control block, and redirects it.
 fn send(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
     port.wire_packets(program);
     program.count(R9, PACKETS, R1);
@@ -344,7 +344,7 @@ fn send(program: &mut Assembler, maps: ConnectionMaps<'_>, port: &ToTap<'_>) {
     program.exit();
 }
 
-/// Counts the bytes in R5, and each lot of them that is full. R1 to R5 change.
+/// Adds R5 to the byte counter of the entry, and posts an event at each multiple of 512 MiB. R1 to R5 change.
 fn lots(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     let same = program.label();
     program.copy(R2, R5);
@@ -357,14 +357,14 @@ fn lots(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.place(same);
 }
 
-/// Bytes of a lot, as a power of two: 512 MiB.
+/// Bytes between two events, as a power of two: 512 MiB.
 const LOT_BITS: i32 = 29;
-/// The stack: hop limit with which the packet leaves; a place for the order of loads.
+/// Stack offsets of the decremented TTL, and of the operand of load barriers.
 const HOPS: i16 = BELOW;
 const ORDER: i16 = BELOW - 8;
-/// The stack: age of the heartbeat in nanoseconds.
+/// Stack offset of the age of the heartbeat in nanoseconds.
 const AGE: i16 = BELOW - 16;
-/// Bytes of both ports.
+/// Bytes of source and destination port.
 const PORTS_BYTES: i16 = 4;
 /// `BPF_F_RECOMPUTE_CSUM`, `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`.
 const RECOMPUTE: i32 = 1;

@@ -1,4 +1,4 @@
-//! Layout of the connection table, as the programs and this process read it.
+//! Layout of keys and values of the connection table, a BPF hash map.
 //!
 //! ```text
 //! key    0 source (16)   16 destination (16)   32 source port (2)   34 destination port (2)   36 protocol (1)   37 IP version (1)
@@ -12,10 +12,10 @@
 //!      152 slot of the pair of interfaces (4)   156 end of data that the other direction has room for (4)
 //! ```
 //!
-//! An entry has 256 bytes with what the kernel puts before and behind it; one more, and the kernel would take 512.
+//! With the kernel's header an entry has exactly 256 bytes; a longer one would take 512.
 //!
-//! A key is the tuple of one direction as its packets come in; IPv4 addresses stand in front of zeros. Addresses and ports are in
-//! network order, all other numbers in that of the machine.
+//! A key is the tuple of one direction before translation; IPv4 addresses are padded with zeros. Addresses and ports are in network
+//! byte order, all other numbers in host byte order.
 
 use super::words::slot_of_end;
 use core::net::IpAddr;
@@ -52,14 +52,14 @@ pub(super) const NUMBER: i16 = 140;
 pub(super) const HOP_SEEN: i16 = 144;
 pub(super) const PAIR: i16 = 152;
 pub(super) const LIMIT: i16 = 156;
-/// Flags: the connection ends, and the kernel has all of its packets; addresses or ports are rewritten.
+/// Flags: the connection has ended, so its packets pass to the kernel; addresses or ports are rewritten.
 pub(super) const ENDED: i32 = 1;
 pub(super) const TRANSLATED: i32 = 2;
 /// Flag of the reply direction.
 const REPLY: i32 = 4;
-/// Flag of a connection that is carried although rules look at each packet.
+/// Flag of a connection that is carried although rules match on each packet (consent).
 pub(super) const CONSENTS: i32 = 8;
-/// Protocols over IP.
+/// IP protocol numbers.
 pub(super) const TCP: i32 = 6;
 pub(super) const UDP: i32 = 17;
 pub(super) const UDP_LITE: i32 = 136;
@@ -93,7 +93,7 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    /// The tuple with both ends exchanged.
+    /// Returns the tuple with source and destination exchanged.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Tuple {
         }
     }
 
-    /// The key of packets with this tuple.
+    /// Returns the key of this tuple.
     pub(super) fn key(&self) -> [u8; KEY_BYTES as usize] {
         let mut key = [0; KEY_BYTES as usize];
         for (at, address) in [(0, self.source), (usize::from(DESTINATION.unsigned_abs()), self.destination)] {
@@ -126,33 +126,33 @@ impl Tuple {
     }
 }
 
-/// A connection of the kernel's, in both directions.
+/// Connection in the kernel's conntrack table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Packets of the original direction, as they come in.
+    /// Tuple of the original direction, before translation.
     pub original: Tuple,
-    /// Packets of the reply direction, as they come in. Without translation it is the original one reversed.
+    /// Tuple of the reply direction, before translation. Without NAT it is the original tuple reversed.
     pub reply: Tuple,
     /// Window scale of TCP of the original and of the reply direction, in bits (RFC 7323; 0 to 14).
     pub window_shifts: [u8; 2],
-    /// Number by which whoever enters it knows it.
+    /// Number that identifies the connection in events.
     pub number: u32,
-    /// True if it is carried although rules look at each packet.
+    /// True if the connection is carried although rules match on each packet.
     pub consents: bool,
 }
 
 impl Connection {
-    /// True if the kernel rewrites addresses or ports.
+    /// True if the kernel translates addresses or ports.
     pub fn is_translated(&self) -> bool {
         self.reply != self.original.reversed()
     }
 
-    /// Addresses by which the kernel routes its packets: that of the client before, that of the server after translation.
+    /// Endpoints by which the kernel routes: the client's address before, the server's after translation.
     pub(super) fn ends(&self) -> [IpAddr; 2] {
         [self.original.source, self.reply.source]
     }
 
-    /// Keys and new values of both directions.
+    /// Returns keys and initial values of both directions.
     pub(super) fn entries(&self) -> [([u8; KEY_BYTES as usize], [u8; VALUE_BYTES as usize]); 2] {
         let [original, reply] = [self.original.key(), self.reply.key()];
         let leaves = [self.reply.reversed().key(), self.original.reversed().key()];
@@ -166,7 +166,7 @@ impl Connection {
     }
 }
 
-/// A new value of packets that come in as `key` says and leave as `leaves` does: closed, without evidence.
+/// Returns the initial value of the direction that translates `key` to `leaves`: closed, without evidence.
 fn value(
     (key, leaves): (&[u8; KEY_BYTES as usize], &[u8; KEY_BYTES as usize]),
     (ends, number): ([u16; 2], u32),
@@ -204,34 +204,34 @@ fn difference(from: &[u8], to: &[u8]) -> u32 {
 /// State of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Direction {
-    /// Packets carried so far; those of a super-packet count each.
+    /// Packets carried so far; segments of a GSO packet count each.
     pub packets: u64,
-    /// Bytes of those, Ethernet headers included.
+    /// Bytes of these packets, Ethernet headers included.
     pub bytes: u64,
-    /// Interface that they come in by; 0 without evidence.
+    /// Index of the ingress interface; 0 without evidence.
     pub input: u32,
-    /// Interface that they leave by; 0 without evidence.
+    /// Index of the egress interface; 0 without evidence.
     pub output: u32,
-    /// True if it is in the table.
+    /// True if the direction is in the table.
     pub is_entered: bool,
     /// True for the reply direction.
     pub is_reply: bool,
-    /// Number of the connection, as it was entered.
+    /// Number of the connection.
     pub number: u32,
-    /// Number that is another one each time that the direction has opened again.
+    /// Value that changes each time that the direction opens.
     pub opened: u64,
     /// True if there is evidence of the present generation.
     pub has_evidence: bool,
-    /// True if the program carries packets of the direction.
+    /// True if the program carries packets of this direction.
     pub is_open: bool,
-    /// True if evidence of the present generation contradicts itself, as packets that are mirrored do.
+    /// True if packets of the present generation left by different interfaces or next hops, for example mirrored ones.
     pub is_contradicted: bool,
     /// True if a FIN, a RST or the kernel has ended the connection.
     pub has_ended: bool,
 }
 
 impl Direction {
-    /// Reads a value. `generation` and `hop` give that of the slots of the ends and of the next hop.
+    /// Decodes a value. `generation` and `hop` return the generations of the endpoints' slots and of the next hop's slot.
     pub(super) fn read(value: &[u8], generation: impl Fn([u16; 2]) -> u64, hop: impl Fn(u32) -> u64) -> Self {
         let bytes = |at: i16| value.get(usize::from(at.unsigned_abs())..).unwrap_or_default();
         let double = |at| bytes(at).first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));

@@ -1,4 +1,4 @@
-//! The egress program: sees the kernel forward packets of known connections, and opens their entries.
+//! The egress program: opens the entries of a connection when the kernel forwards its packets.
 
 use super::entry::{
     CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PAIR,
@@ -18,7 +18,7 @@ use crate::skb::program::{
 };
 use Register::{R0, R1, R2, R4, R5, R6, R7, R8, R9, R10};
 
-/// The program at the egress of a port's interface. It changes no packet.
+/// Assembles the program for the TCX egress hook of a port's interface. It changes no packet.
 pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     let [rest, fresh, seen, contradiction] = [(); 4];
     let mut program = Assembler::new();
@@ -29,7 +29,7 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     keep_link(&mut program, rest);
     read(&mut program, Ends::Exchanged, (rest, rest), |_, _| {});
     is_no_end(&mut program, rest);
-    // The entry of packets that come back says which packets leave like this one.
+    // The entry of the reverse direction has the translated tuple of this packet.
     look_up(&mut program, maps.entries, KEY);
     found(&mut program, rest);
     program.store(Width::Double, R10, PEER_ENTRY, R0);
@@ -47,7 +47,7 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     program.go(seen);
     program.place(fresh);
     enter(&mut program);
-    // Another processor may have entered the other direction meanwhile. One of the two sees what the other has stored.
+    // Another CPU may have entered the reverse direction at the same time. One of the two CPUs sees the other's stores.
     mirrors(&mut program, contradiction);
     program.place(seen);
     allow_length(&mut program);
@@ -62,7 +62,7 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     program.finish()
 }
 
-/// Jumps to `rest` for a packet that the kernel has not forwarded, or during whose way through the kernel something has changed.
+/// Jumps to `rest` for a packet of a local socket, with a VLAN tag, redirected by the ingress program, or with an old stamp.
 fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     let other = program.label();
     program.load(Width::Word, R5, R6, INGRESS_INTERFACE);
@@ -71,7 +71,7 @@ fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label)
     program.jump_value(Condition::NotEqual, R5, 0, rest);
     is_fresh(program, maps, rest);
     program.map_value(R7, maps.words);
-    // What the ingress program has redirected has its mark.
+    // Packets redirected by the ingress program have the nonce in their control block.
     program.load(Width::Double, R4, R7, at(NONCE));
     program.load(Width::Word, R5, R6, CONTROL_BLOCK);
     program.jump_word(Condition::NotEqual, R5, Operand::Register(R4), other);
@@ -81,8 +81,8 @@ fn was_forwarded(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label)
     program.place(other);
 }
 
-/// Puts the generation of the connection into R8, and that of the next hop of this packet on the stack. Jumps to `rest` if
-/// something has changed since the packet came in: what is read here has no change that the stamp does not have.
+/// Puts the generation of the connection into R8, and slot and generation of the packet's next hop on the stack. Jumps to `rest` if
+/// the kernel's state changed since ingress: the generations read here include no change that the stamp lacks.
 fn generations(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     of_entry(program, maps, R9, R8);
     hop(program, maps, ON_STACK);
@@ -92,13 +92,13 @@ fn generations(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     is_fresh(program, maps, rest);
 }
 
-/// Puts the interface by which the packet came into R1, and that by which it leaves into R2.
+/// Puts the index of the ingress interface into R1, and of the egress interface into R2.
 fn interfaces(program: &mut Assembler) {
     program.load(Width::Word, R1, R6, INGRESS_INTERFACE);
     program.load(Width::Word, R2, R6, INTERFACE);
 }
 
-/// Jumps to `rest` for a TCP segment that begins or ends a connection.
+/// Jumps to `rest` for a TCP segment with SYN, FIN or RST.
 fn is_no_end(program: &mut Assembler, rest: Label) {
     let udp = program.label();
     is_tcp(program, udp);
@@ -107,7 +107,8 @@ fn is_no_end(program: &mut Assembler, rest: Label) {
     program.place(udp);
 }
 
-/// Jumps to `rest` unless packets of the entry at R9 leave as this one does, and neither entry has ended or was contradicted.
+/// Jumps to `rest` unless the translated tuple of the entry at R9 is that of this packet, and neither entry has ended or is
+/// contradicted in this generation.
 fn is_same_connection(program: &mut Assembler, rest: Label) {
     // The key on the stack has the ends exchanged.
     for (field, on_stack) in [(0, 16), (8, 24), (16, 0), (24, 8)] {
@@ -128,7 +129,7 @@ fn is_same_connection(program: &mut Assembler, rest: Label) {
     }
 }
 
-/// Jumps to `contradiction` if the other direction, in R0, has evidence that is not the mirror image of this packet's.
+/// Jumps to `contradiction` if the entry of the reverse direction, in R0, has other interfaces than this packet has, exchanged.
 fn mirrors(program: &mut Assembler, contradiction: Label) {
     let unknown = program.label();
     interfaces(program);
@@ -143,7 +144,7 @@ fn mirrors(program: &mut Assembler, contradiction: Label) {
     program.place(unknown);
 }
 
-/// Jumps to `contradiction` unless the kernel has done with this packet what it did with those before.
+/// Jumps to `contradiction` unless this packet has the interfaces and link-layer addresses that the entry has.
 fn is_unchanged(program: &mut Assembler, contradiction: Label) {
     // Pairs with the order of stores in `enter`: the evidence was read before.
     program.order_loads(ORDER);
@@ -159,9 +160,9 @@ fn is_unchanged(program: &mut Assembler, contradiction: Label) {
     }
 }
 
-/// Enters what the kernel has done with the packet.
+/// Stores interfaces, link-layer addresses, next hop and generation of the packet in the entry at R9.
 fn enter(program: &mut Assembler) {
-    // No packet is carried meanwhile.
+    // Invalid until the stores below are complete: the ingress program carries no packet meanwhile.
     program.set(R5, -1);
     program.exchange(R9, HOP_SEEN, R5);
     interfaces(program);
@@ -177,14 +178,14 @@ fn enter(program: &mut Assembler) {
     program.store(Width::Word, R9, PAIR, R5);
     program.load(Width::Double, R5, R10, HOP_SLOT);
     program.store(Width::Word, R9, HOP, R5);
-    // Who sees the evidence, sees what the kernel has done.
+    // Readers that see the generation also see the stores above.
     program.order_stores(ORDER);
     program.store(Width::Double, R9, EVIDENCE, R8);
     program.load(Width::Double, R5, R10, HOP_WORD);
     program.exchange(R9, HOP_SEEN, R5);
 }
 
-/// Keeps the link-layer addresses of the frame at R2 on the stack.
+/// Copies the link-layer addresses of the frame at R2 to the stack.
 fn keep_link(program: &mut Assembler, rest: Label) {
     need(program, ETHERNET, rest);
     // Upper parts first: see `classify`.
@@ -194,7 +195,7 @@ fn keep_link(program: &mut Assembler, rest: Label) {
     }
 }
 
-/// Packets up to the length of this one are carried from here on.
+/// Raises the maximum frame length of the entry to that of this packet.
 fn allow_length(program: &mut Assembler) {
     let allowed = program.label();
     longest(program);
@@ -204,7 +205,7 @@ fn allow_length(program: &mut Assembler) {
     program.place(allowed);
 }
 
-/// Notes a TCP segment: an entry that opens knows where its data ends.
+/// Updates the TCP state of the entry, so that an entry that opens has the end of its data.
 fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     let udp = program.label();
     is_tcp(program, udp);
@@ -212,7 +213,7 @@ fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.place(udp);
 }
 
-/// Opens both directions if the other one, in R0, has evidence, too.
+/// Opens both directions if the reverse direction has evidence of the same generation.
 fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.load(Width::Double, R0, R10, PEER_ENTRY);
     count(program, maps.words, at(SEEN));
@@ -224,14 +225,14 @@ fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
         program.copy(R5, R8);
         program.exchange(entry, OPEN, R5);
     }
-    // Pairs with `contradict` on another processor: either the contradiction is seen here, or it closes what was opened.
+    // Pairs with `contradict` on another CPU: either the contradiction is seen here, or that CPU closes the entries.
     program.load(Width::Double, R5, R9, CONTRADICTED);
     program.jump(Condition::NotEqual, R5, R8, rest);
     close(program);
     program.go(rest);
 }
 
-/// Closes both directions for the rest of the generation.
+/// Marks both directions as contradicted in this generation, and closes them.
 fn contradict(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     for entry in [R9, R0] {
         program.store(Width::Double, entry, CONTRADICTED, R8);
@@ -240,7 +241,7 @@ fn contradict(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     count(program, maps.words, at(CONTRADICTIONS));
 }
 
-/// Closes both directions, after all that was stored before.
+/// Closes both directions, after all earlier stores.
 fn close(program: &mut Assembler) {
     for entry in [R9, R0] {
         program.set(R5, 0);
@@ -248,11 +249,11 @@ fn close(program: &mut Assembler) {
     }
 }
 
-/// The stack: entry of the other direction.
+/// Stack offset of the pointer to the entry of the reverse direction.
 const PEER_ENTRY: i16 = BELOW;
-/// The stack: link-layer addresses.
+/// Stack offset of the link-layer addresses.
 const ON_STACK: i16 = PEER_ENTRY - 16;
-/// The stack: slot and generation of the next hop; a place for the order of loads.
+/// Stack offsets of slot and generation of the next hop, and of the operand of load barriers.
 const HOP_SLOT: i16 = ON_STACK - 8;
 const HOP_WORD: i16 = HOP_SLOT - 8;
 const ORDER: i16 = HOP_WORD - 8;

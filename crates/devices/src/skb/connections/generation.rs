@@ -1,4 +1,4 @@
-//! Generations: what has changed in the kernel since it was seen to forward the packets of a connection.
+//! Generations: counters of changes in the kernel, by which entries of connections close.
 //!
 //! | word | raised by a change of | closes |
 //! |---|---|---|
@@ -7,21 +7,21 @@
 //! | slot of a link-layer address | a neighbour that no longer has it | directions that leave to it |
 //! | changes | any of these | nothing: packets are stamped with it |
 //!
-//! The generation of a connection is the sum of "everything" and the slots of both ends: no word ever falls, so the sum is
-//! another one after each change. An end is an address by which the kernel routes: that of the client before, and that of the
-//! server after translation.
+//! The generation of a connection is the sum of "everything" and the slots of both endpoints. No word ever decreases, so the sum
+//! differs after each change. Endpoints are the addresses by which the kernel routes: the client's before, and the server's after
+//! translation.
 //!
 //! # Order
 //! A program may run on several processors at once, and only x86 keeps their loads and stores in order by itself.
 //!
-//! A change raises "changes" first. The egress program reads the sum first and "changes" last. So a sum that has the change comes
-//! with a stamp that has it, too, and a packet that came in before it opens nothing.
+//! A change raises "changes" first. The egress program reads the sum first and "changes" last. If the sum includes a change, so does
+//! "changes", and a packet stamped before it opens nothing.
 //!
 //! # Pairs
-//! A pair of interfaces has a word as well: not zero if rules look at each packet from one to the other. Then connections are carried
-//! whose entries consent. 256 words are shared by a hash, too.
+//! A pair of interfaces has a word, too: nonzero if rules match on each packet forwarded from one to the other. Then only entries
+//! with the consent flag are carried. Pairs share 256 words by a hash.
 //!
-//! Ends and link-layer addresses share 4,096 slots by a hash. Two that meet in one close each other's connections for a packet.
+//! IP and link-layer addresses share 4,096 slots by a hash. Addresses in the same slot close each other's connections for a packet.
 
 use super::entry::{CONSENTS, ENDS, FLAGS, HOP, HOP_SEEN, NUMBER, PAIR};
 use super::words::{ConnectionMaps, RING, RING_PLACES, SLOTS, TOLD, at, slot_of_end};
@@ -34,18 +34,18 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
-/// Words.
+/// Indices of words.
 pub(super) const EVERYTHING: usize = 0;
 pub(super) const CHANGES: usize = 1;
-/// The first word of a pair, and their number.
+/// First word of the pairs of interfaces, and their number.
 const PAIRS: usize = RING + RING_PLACES as usize;
 const PAIR_SLOTS: u16 = 256;
-/// The first slot.
+/// Word of the first slot.
 const FIRST: usize = PAIRS + PAIR_SLOTS as usize;
-/// All words.
+/// Number of words.
 pub(super) const WORDS: usize = FIRST + SLOTS as usize;
 
-/// Slot of a link-layer address, as [`hop`] computes it.
+/// Returns the slot of a link-layer address; the same hash as in [`hop`].
 fn slot_of_hop(address: [u8; 6]) -> u32 {
     let half = |at: usize| u64::from(u16::from_ne_bytes([address[at], address[at + 1]]));
     let folded = half(0) ^ (half(2) | half(4) << 16);
@@ -53,13 +53,13 @@ fn slot_of_hop(address: [u8; 6]) -> u32 {
     u32::try_from(hash % u64::from(SLOTS)).unwrap_or_default()
 }
 
-/// A positive odd number whose bits are spread.
+/// Multiplier of the hash: positive, odd.
 const MULTIPLIER: i32 = 0x5bd1_e995;
 const SHIFT: i32 = 20;
 
-/// Raises a word for a change; "changes" comes first.
+/// Raises "changes", then a word.
 fn raise(words: &SharedCounters, word: usize) {
-    // SeqCst: nobody sees the second without the first.
+    // SeqCst: a program that sees the second increment sees the first.
     words.get(CHANGES).fetch_add(1, Ordering::SeqCst);
     words.get(word).fetch_add(1, Ordering::SeqCst);
 }
@@ -69,12 +69,12 @@ pub(super) fn raise_everything(words: &SharedCounters) {
     raise(words, EVERYTHING);
 }
 
-/// Closes directions that leave to that link-layer address.
+/// Closes directions whose next hop has that link-layer address.
 pub(super) fn raise_hop(words: &SharedCounters, address: [u8; 6]) {
     raise(words, FIRST + slot_of_hop(address) as usize);
 }
 
-/// Closes connections with an end in a network of that prefix length, of those that have entered `ends`.
+/// Closes connections in `ends` that have an endpoint in the prefix.
 pub(super) fn raise_network(words: &SharedCounters, ends: &Ends, (address, bits): (IpAddr, u8)) {
     let [first, last] = range(address, bits);
     let mut touched = ends.0.range(first..=last);
@@ -85,10 +85,10 @@ pub(super) fn raise_network(words: &SharedCounters, ends: &Ends, (address, bits)
     few.into_iter().for_each(|end| raise(words, FIRST + usize::from(slot_of_end(end))));
 }
 
-/// Ends that a change closes one by one; more close everything.
+/// Maximum number of endpoints that a route change closes one by one; more close all connections.
 const MOST: usize = 256;
 
-/// First and last address of a network.
+/// First and last address of a prefix.
 fn range(address: IpAddr, bits: u8) -> [IpAddr; 2] {
     match address {
         IpAddr::V4(address) => {
@@ -104,21 +104,21 @@ fn range(address: IpAddr, bits: u8) -> [IpAddr; 2] {
     }
 }
 
-/// Has connections from one interface to the other of these pairs carried only where they consent, and all others.
+/// Requires consent of connections between these pairs of interfaces, and of no others.
 pub(super) fn set_pairs(words: &SharedCounters, pairs: &[[u32; 2]]) {
     let slots = pairs.iter().map(|[from, to]| from.wrapping_mul(FACTOR.cast_unsigned()).wrapping_add(*to));
     let slots = slots.map(|slot| slot % u32::from(PAIR_SLOTS)).collect::<std::collections::BTreeSet<_>>();
     for slot in 0..u32::from(PAIR_SLOTS) {
         let word = if slots.contains(&slot) { u64::from(CONSENTS.cast_unsigned()) } else { 0 };
-        // Relaxed: nothing is carried before the next heartbeat.
+        // Relaxed: programs carry nothing before the next heartbeat.
         words.get(PAIRS + slot as usize).store(word, Ordering::Relaxed);
     }
 }
 
-/// Factor of the first number of a pair.
+/// Factor of the first interface index in the hash of a pair.
 const FACTOR: i32 = 31;
 
-/// Ends of the connections in a table, each with their number.
+/// Endpoints of the connections in a table, with the number of connections of each.
 #[derive(Debug, Default)]
 pub(super) struct Ends(BTreeMap<IpAddr, u32>);
 
@@ -136,7 +136,7 @@ impl Ends {
     }
 }
 
-/// Generation of a connection with these slots.
+/// Returns the generation of a connection with these slots.
 pub(super) fn generation(words: &SharedCounters, slots: [u16; 2]) -> u64 {
     let slots = slots.map(|slot| FIRST + usize::from(slot % SLOTS));
     // Relaxed: a look that orders nothing.
@@ -144,7 +144,7 @@ pub(super) fn generation(words: &SharedCounters, slots: [u16; 2]) -> u64 {
     slots.into_iter().fold(read(EVERYTHING), |sum, slot| sum.wrapping_add(read(slot)))
 }
 
-/// The same of a direction's next hop.
+/// Returns the generation of a next hop's slot.
 pub(super) fn hop_generation(words: &SharedCounters, slot: u32) -> u64 {
     // Relaxed: as above.
     words.get(FIRST + (slot % u32::from(SLOTS)) as usize).load(Ordering::Relaxed)
@@ -161,16 +161,16 @@ pub(super) fn of_entry(program: &mut Assembler, maps: ConnectionMaps<'_>, entry:
     }
 }
 
-/// Jumps to `other` unless the next hop of the entry at `entry` is as it was when it was noted. R1, R4 and R5 change.
+/// Jumps to `other` if the generation of the next hop has changed since the entry was stored. R1, R4 and R5 change.
 pub(super) fn same_hop(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, other: Label) {
     program.load(Width::Word, R5, entry, HOP);
     word_of_slot(program, maps);
-    // Pairs with the stores of `enter`: who reads a slot that is being stored reads here that it is.
+    // Pairs with the stores of `enter`, which make this field invalid while they change the slot.
     program.load_after(R5, R4, entry, HOP_SEEN);
     program.jump(Condition::NotEqual, R4, R5, other);
 }
 
-/// Puts slot and word of the link-layer address at `address` of the stack into R4 and R5. R1 changes.
+/// Puts slot and generation of the link-layer address at stack offset `address` into R4 and R5. R1 changes.
 pub(super) fn hop(program: &mut Assembler, maps: ConnectionMaps<'_>, address: i16) {
     program.load(Width::Half, R5, R10, address);
     program.load(Width::Half, R4, R10, address + 4);
@@ -186,7 +186,7 @@ pub(super) fn hop(program: &mut Assembler, maps: ConnectionMaps<'_>, address: i1
     word_of_slot(program, maps);
 }
 
-/// Puts the slot of the pair of interfaces in R1 and R2 into R5. R4 changes.
+/// Puts the slot of the pair of interfaces R1 and R2 into R5. R4 changes.
 pub(super) fn pair(program: &mut Assembler) {
     program.copy(R5, R1);
     program.set(R4, FACTOR);
@@ -195,7 +195,8 @@ pub(super) fn pair(program: &mut Assembler) {
     program.and(R5, i32::from(PAIR_SLOTS) - 1);
 }
 
-/// Jumps to `rest` if rules look at each packet of the pair of the entry at `entry`, and it does not consent. R1, R4 and R5 change.
+/// Jumps to `rest` if rules match on each packet of the entry's pair of interfaces, and the entry does not consent. R1, R4 and R5
+/// change.
 pub(super) fn consents(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register, rest: Label) {
     program.load(Width::Word, R5, entry, PAIR);
     program.and(R5, i32::from(PAIR_SLOTS) - 1);
@@ -206,18 +207,18 @@ pub(super) fn consents(program: &mut Assembler, maps: ConnectionMaps<'_>, entry:
     program.jump_value(Condition::NotEqual, R4, 0, rest);
 }
 
-/// Puts the word of the slot in R5 into R5. R1 changes.
+/// Replaces the slot in R5 by its generation. R1 changes.
 fn word_of_slot(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.and(R5, i32::from(SLOTS) - 1);
     word(program, maps, FIRST);
 }
 
-/// Tells of the connection of the entry at `entry`. R1, R4 and R5 change.
+/// Posts the connection's number in the ring of events. R1, R4 and R5 change.
 pub(super) fn tell(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Register) {
     program.map_value(R1, maps.words);
     program.set(R5, 1);
     program.count_fetching(R1, at(TOLD), R5);
-    // Which one it is of all comes first, so that a place that is not written yet is known.
+    // The event's number is in the upper half, so that the reader detects a ring entry that is not written yet.
     program.copy(R4, R5);
     program.add(R4, 1);
     program.shift_left(R4, 32);
@@ -229,10 +230,10 @@ pub(super) fn tell(program: &mut Assembler, maps: ConnectionMaps<'_>, entry: Reg
     program.store(Width::Double, R1, at(RING), R4);
 }
 
-/// Calls `take` with the number of the connection of each event since number `read`, which becomes that of the last event. Answers
-/// false if a connection is not known: there were more events than places, or a program is about to write one.
+/// Calls `take` with the connection number of each event since event `read`, and advances `read`. Returns false if events are
+/// missing: the ring overflowed, or a program has not written its entry yet.
 pub(super) fn told(words: &SharedCounters, read: &mut u64, mut take: impl FnMut(u32)) -> bool {
-    // Acquire: a state that is read from here on is no older than what is told.
+    // Acquire: states read afterwards are at least as new as the event.
     let told = words.get(TOLD).load(Ordering::Acquire);
     let first = core::mem::replace(read, told);
     if told.wrapping_sub(first) > u64::from(RING_PLACES) {
@@ -253,7 +254,7 @@ pub(super) fn told(words: &SharedCounters, read: &mut u64, mut take: impl FnMut(
     are_known
 }
 
-/// Puts the word whose number behind `first` is in R5, and which is bounded, into R5. R1 changes.
+/// Replaces the bounded index in R5 by the word at `first` plus that index. R1 changes.
 fn word(program: &mut Assembler, maps: ConnectionMaps<'_>, first: usize) {
     program.shift_left(R5, 3);
     program.map_value(R1, maps.words);
@@ -261,7 +262,7 @@ fn word(program: &mut Assembler, maps: ConnectionMaps<'_>, first: usize) {
     program.load(Width::Double, R5, R1, at(first));
 }
 
-/// Jumps to `rest` unless nothing has changed since the packet came in: its stamp says so. R1, R4 and R5 change.
+/// Jumps to `rest` if the packet's stamp is not the present number of changes. R1, R4 and R5 change.
 pub(super) fn is_fresh(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     program.map_value(R1, maps.words);
     program.load(Width::Double, R4, R1, at(CHANGES));
@@ -272,7 +273,7 @@ pub(super) fn is_fresh(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: 
     }
 }
 
-/// Puts the stamp of the number of changes in `changes` into R5.
+/// Puts the stamp for the number of changes in `changes` into R5: 15 bits, never 0.
 pub(super) fn stamp(program: &mut Assembler, changes: Register) {
     program.copy(R5, changes);
     program.and(R5, 0x7fff);

@@ -1,4 +1,4 @@
-//! Connections that the kernel has admitted, carried by the programs of a router's ports: the kernel's half.
+//! Connection table: BPF programs forward packets of connections that the kernel has admitted.
 //!
 //! ```text
 //!            ingress of a port                                          egress of a port
@@ -65,7 +65,7 @@ use words::{BEAT, CARRIED_ENDS, CONTRADICTIONS, ENDED_WORD, LATE, NONCE, SEEN, T
 /// Age of the heartbeat up to which connections are carried.
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
 
-/// Connections of all ports of a gateway.
+/// Connection table of all ports of a gateway.
 #[derive(Debug)]
 pub struct ConnectionTable {
     entries: Map,
@@ -73,15 +73,15 @@ pub struct ConnectionTable {
     most: u32,
     entered: AtomicU32,
     ends: RwLock<Ends>,
-    /// Readable when a connection has ended, or has carried a lot.
+    /// Eventfd, readable after an event: a connection ended, or carried another 512 MiB.
     wake: OwnedFd,
-    /// Readable when a connection has come into an empty table.
+    /// Eventfd, readable after a connection was entered into an empty table.
     begins: OwnedFd,
-    /// Number of such events that were told.
+    /// Number of events at the last heartbeat.
     told: AtomicU64,
 }
 
-/// Numbers of packets that the programs have seen.
+/// Counters of the programs, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
     /// Packets forwarded by the kernel that were evidence.
@@ -90,15 +90,15 @@ pub struct ConnectionCounters {
     pub contradictions: u64,
     /// RST and FIN segments that ended a connection.
     pub ends: u64,
-    /// RST and FIN segments that were carried because they cannot end it.
+    /// RST and FIN segments carried as data, because they are not exact or not in the window.
     pub carried_ends: u64,
-    /// Packets that the kernel has because the heartbeat was too old.
+    /// Packets passed to the kernel because the heartbeat was older than [`HEARTBEAT`].
     pub late_heartbeats: u64,
-    /// Packets of IP that the kernel has, and that may be those of a connection in the table.
+    /// IP packets passed to the kernel that may belong to a connection in the table.
     pub passed_up: u64,
 }
 
-/// Two tables are never the same one.
+/// A table is equal to itself alone.
 impl PartialEq for ConnectionTable {
     fn eq(&self, other: &Self) -> bool {
         core::ptr::eq(self, other)
@@ -108,7 +108,7 @@ impl PartialEq for ConnectionTable {
 impl Eq for ConnectionTable {}
 
 impl ConnectionTable {
-    /// An empty table of at most `most` connections; nothing is carried before the first [`beat`](Self::beat).
+    /// Creates an empty table for at most `most` connections. Programs carry nothing before the first [`beat`](Self::beat).
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -130,7 +130,7 @@ impl ConnectionTable {
         Ok(table)
     }
 
-    /// Number of connections that find room.
+    /// Maximum number of connections.
     pub fn most(&self) -> u32 {
         self.most
     }
@@ -158,7 +158,7 @@ impl ConnectionTable {
     fn set(&self, [(original, there), (reply, back)]: [(&[u8], &[u8]); 2]) -> Result<(), Errno> {
         self.entries.set(original, there)?;
         self.entries.set(reply, back).inspect_err(|_| {
-            // A direction alone never opens; it would take room.
+            // A single direction never opens.
             let _ = self.entries.remove(original);
         })
     }
@@ -172,10 +172,10 @@ impl ConnectionTable {
         connection.ends().into_iter().for_each(|end| ends.leave(end));
     }
 
-    /// Removes a connection: the kernel has its packets from then on. Returns the state of both directions.
+    /// Removes a connection, whose packets then pass to the kernel. Returns the last state of both directions.
     pub fn leave(&self, connection: &Connection) -> [Direction; 2] {
         let state = self.state(connection);
-        // An entry that is gone is as good.
+        // An entry may be missing already.
         if self.entries.remove(&connection.original.key()).is_ok() {
             self.entered.fetch_sub(1, Ordering::Relaxed);
             self.forget_ends(connection);
@@ -215,60 +215,60 @@ impl ConnectionTable {
         self.entries.for_each(&mut |_, value| take(&self.direction(value)))
     }
 
-    /// Calls `take` with the number of each connection that has ended or has carried another 512 MiB in one direction since event
-    /// number `read`, which becomes that of the last event. Answers false if some are not known: then all entries have to be read.
+    /// Calls `take` with the number of each connection that ended, or carried another 512 MiB in one direction, since event `read`,
+    /// and advances `read`. Returns false if events are missing; then all entries have to be read.
     pub fn told(&self, read: &mut u64, take: impl FnMut(u32)) -> bool {
         generation::told(&self.words, read, take)
     }
 
-    /// Closes every entry, because something has changed by which the kernel decides about any packet.
+    /// Closes all entries, after a change of rules, policies, settings or links.
     pub fn raise_generation(&self) {
         generation::raise_everything(&self.words);
     }
 
-    /// Closes connections with an end in that network of a prefix length in bits, because a route to it has changed.
+    /// Closes connections with an endpoint in the prefix, after a change of a route to it.
     pub fn route_changed(&self, network: (IpAddr, u8)) {
-        // A thread that enters connections holds it for moments, but may stand still then. Threads that hear of changes share it.
+        // The thread that enters connections may be descheduled while it holds the lock, so this one does not wait.
         match self.ends.try_read() {
             Ok(ends) => generation::raise_network(&self.words, &ends, network),
             Err(_) => self.raise_generation(),
         }
     }
 
-    /// Closes directions that leave to that link-layer address, because a neighbour does not have it any more.
+    /// Closes directions whose next hop has that link-layer address, after a neighbour gave it up.
     pub fn neighbour_changed(&self, address: [u8; 6]) {
         generation::raise_hop(&self.words, address);
     }
 
-    /// Says from which interface to which other one rules look at each packet: there, connections are carried that consent.
+    /// Sets the pairs of interfaces between which rules match on each packet: only connections with consent are carried there.
     pub fn set_looked_at(&self, pairs: &[[u32; 2]]) {
         generation::set_pairs(&self.words, pairs);
     }
 
-    /// Changes so far, of all kinds.
+    /// Number of changes of all kinds.
     pub fn changes(&self) -> u64 {
-        // Relaxed: a look that orders nothing.
+        // Relaxed: orders nothing.
         self.words.get(CHANGES).load(Ordering::Relaxed)
     }
 
-    /// Says that all notices that had come by `now` were heard. `now` is of CLOCK_MONOTONIC, in nanoseconds.
+    /// Heartbeat: all notices received by `now` (CLOCK_MONOTONIC, in nanoseconds) have been processed.
     pub fn beat(&self, now: u64) {
         let _: Result<usize, Errno> = rustix::io::read(&self.begins, &mut [0; 8]);
         // Release: generations raised for these notices are visible before.
         self.words.get(BEAT).store(now, Ordering::Release);
-        // Relaxed: numbers that order nothing, of one thread.
+        // Relaxed: only this thread reads and writes `told`.
         let events = self.words.get(TOLD).load(Ordering::Relaxed);
         if self.told.swap(events, Ordering::Relaxed) != events {
             tell(&self.wake);
         }
     }
 
-    /// Readable from the time on when a connection comes into an empty table, up to the next heartbeat.
+    /// Eventfd that is readable from the first connection in an empty table until the next heartbeat.
     pub fn begins(&self) -> &OwnedFd {
         &self.begins
     }
 
-    /// Readable once a heartbeat has seen that connections were [`told`](Self::told).
+    /// Eventfd that is readable after a heartbeat found new [events](Self::told).
     pub fn events(&self) -> &OwnedFd {
         &self.wake
     }
@@ -287,13 +287,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Descriptors for the programs.
+    /// File descriptors for assembling programs.
     pub(super) fn maps(&self) -> ConnectionMaps<'_> {
         ConnectionMaps { entries: self.entries.as_fd(), words: self.words.as_fd() }
     }
 }
 
 fn tell(event: &OwnedFd) {
-    // A counter that is full is readable as well.
+    // An eventfd at its maximum stays readable.
     let _: Result<usize, Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

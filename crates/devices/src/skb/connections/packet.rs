@@ -1,5 +1,5 @@
-//! The packets of a connection as both programs read them: TCP and UDP over IPv4 without options or IPv6 without extension
-//! headers, no fragments.
+//! Parses packets for both programs: TCP, UDP and UDP-Lite over IPv4 without options or IPv6 without extension headers, no
+//! fragments.
 
 use super::entry::{
     DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP, UDP_LITE,
@@ -20,18 +20,18 @@ pub(super) enum Version {
     V6,
 }
 
-/// Order of the ends in a key.
+/// Order of the endpoints in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// As in the packet.
+    /// Source first, as in the packet.
     AsSent,
-    /// Exchanged: the key of packets that come back.
+    /// Destination first: the key of the reverse direction.
     Exchanged,
 }
 
-/// Puts the key of the packet at R2 at [`KEY`], the offset of its transport header at [`OFFSET`], and the place of that header,
-/// less [`ETHERNET`], into R7. Jumps to `odd` for other packets of IP, to `rest` for all others. `check` is given the version of
-/// the IP header, which is [`ETHERNET`] behind R2, and may change R1, R4 and R5. R3 is the end; R1 to R5 change.
+/// Stores the key of the packet at R2 at [`KEY`], the offset of its transport header at [`OFFSET`], and the address of that header
+/// minus [`ETHERNET`] in R7. Jumps to `odd` for other IP packets, to `rest` for other EtherTypes. `check` gets the IP version and
+/// may change R1, R4 and R5; the IP header is [`ETHERNET`] bytes behind R2. R3 is the end of the data; R1 to R5 change.
 pub(super) fn read(
     program: &mut Assembler,
     ends: Ends,
@@ -104,7 +104,7 @@ pub(super) fn read(
     program.store(Width::Half, R10, KEY + PORTS, R5);
 }
 
-/// Notes IP version and protocol, which is in R1, and moves R2 behind an IP header of that length.
+/// Stores the IP version, and the protocol from R1, in the key; advances R2 by the length of the IP header.
 fn identify(program: &mut Assembler, (version, header): (i32, i16)) {
     program.set(R5, 0);
     program.store(Width::Half, R10, KEY + VERSION + 1, R5);
@@ -116,7 +116,7 @@ fn identify(program: &mut Assembler, (version, header): (i32, i16)) {
     program.add(R2, i32::from(header));
 }
 
-/// Puts the entry of the key at that place of the stack into R0, or 0. R1 to R5 change.
+/// Looks up the key at that stack offset: R0 is the entry or 0. R1 to R5 change.
 pub(super) fn look_up(program: &mut Assembler, entries: BorrowedFd<'_>, key: i16) {
     program.map(R1, entries);
     program.copy(R2, R10);
@@ -124,8 +124,8 @@ pub(super) fn look_up(program: &mut Assembler, entries: BorrowedFd<'_>, key: i16
     program.call(Helper::MapLookup);
 }
 
-/// Puts the entry of the other direction than the one at `entry` into R0, or 0: its key is that of the packets as they leave,
-/// with the ends exchanged. R1 to R5 change.
+/// Looks up the entry of the direction reverse to `entry`: R0 is the entry or 0. Its key is the translated tuple of `entry` with
+/// the endpoints exchanged. R1 to R5 change.
 pub(super) fn look_up_peer(program: &mut Assembler, entries: BorrowedFd<'_>, entry: Register) {
     for (from, to) in [(DESTINATION, 0), (0, DESTINATION)] {
         for part in [0, 8] {
@@ -142,8 +142,8 @@ pub(super) fn look_up_peer(program: &mut Assembler, entries: BorrowedFd<'_>, ent
     look_up(program, entries, PEER);
 }
 
-/// Puts the length of the longest frame that the packet is on a link into R5: a segment of a super-packet. R7 is as
-/// [`read`] leaves it; R1 to R4 change.
+/// Puts the frame length of the packet on a link into R5; for a GSO packet, of its longest segment. Expects R7 as [`read`] leaves
+/// it; R1 to R4 change.
 pub(super) fn longest(program: &mut Assembler) {
     let [whole, udp, known] = [(); 3].map(|()| program.label());
     program.load(Width::Word, R1, R6, GSO_SIZE);
@@ -163,8 +163,7 @@ pub(super) fn longest(program: &mut Assembler) {
     program.place(known);
 }
 
-/// Jumps to `udp` for a packet of another protocol than TCP: what is said about the TCP header at R7 is known to the verifier from
-/// here on. R2 to R5 change.
+/// Jumps to `udp` unless the packet is TCP. Afterwards the verifier accepts loads from the TCP header at R7. R2 to R5 change.
 pub(super) fn is_tcp(program: &mut Assembler, udp: Label) {
     program.load(Width::Byte, R5, R10, KEY + PROTOCOL);
     program.jump_value(Condition::NotEqual, R5, TCP, udp);
@@ -173,17 +172,17 @@ pub(super) fn is_tcp(program: &mut Assembler, udp: Label) {
     need(program, ETHERNET + TCP_HEADER, udp);
 }
 
-/// Puts the bytes of the TCP header into `to`.
+/// Puts the length of the TCP header in bytes into `to`.
 fn header_bytes(program: &mut Assembler, to: Register) {
     program.load(Width::Byte, to, R7, ETHERNET + 12);
     program.and(to, 0xf0);
     program.shift_right(to, 2);
 }
 
-/// Notes the TCP segment at R7 in the entry at R9: end of its data, acknowledgement, window. R0 to R5 change.
+/// Updates the entry at R9 from the TCP segment at R7: end of data, acknowledgement, window. R0 to R5 change.
 ///
-/// The end moves no further than the other direction has room for, so that a forged segment moves it nowhere else. That
-/// direction's entry is looked up once for each window.
+/// The end of data does not advance beyond the receiver's window, so a forged segment cannot move it further. The receiver's
+/// entry is looked up once per window.
 pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     let [newer, beyond, fits, tracked] = [(); 4].map(|()| program.label());
     sequence(program, R1);
@@ -231,7 +230,7 @@ pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.place(unacknowledged);
 }
 
-/// Jumps to `behind` if the sequence number in R1 is behind that in `number`. R5 changes.
+/// Jumps to `behind` if the sequence number in R1 is greater than that in `number`, modulo 2^32. R5 changes.
 fn jump_behind(program: &mut Assembler, number: Register, behind: Label) {
     program.copy(R5, R1);
     program.compute_word(Arithmetic::Subtract, R5, Operand::Register(number));
@@ -244,39 +243,39 @@ pub(super) fn sequence(program: &mut Assembler, to: Register) {
     program.big_endian(to, Width::Word);
 }
 
-/// Ends the connection in the entry at `entry`. R5 changes.
+/// Marks the entry as ended. R5 changes.
 pub(super) fn end(program: &mut Assembler, entry: Register) {
     program.load(Width::Word, R5, entry, FLAGS);
     program.or(R5, ENDED);
     program.store(Width::Word, entry, FLAGS, R5);
 }
 
-/// Counts one at this offset of the shared words. R1 and R5 change.
+/// Increments the shared word at this offset. R1 and R5 change.
 pub(super) fn count(program: &mut Assembler, words: BorrowedFd<'_>, word: i16) {
     program.map_value(R1, words);
     program.set(R5, 1);
     program.count(R1, word, R5);
 }
 
-/// Jumps to `rest` if an entry was not found: R0 is 0.
+/// Jumps to `rest` if R0 is 0: the look-up found no entry.
 pub(super) fn found(program: &mut Assembler, rest: Label) {
     program.jump_value(Condition::Equal, R0, 0, rest);
 }
 
-/// The stack: key of the packet, key of the other direction, offset of the transport header.
+/// Stack offsets of the packet's key, of the key of the reverse direction, and of the transport header's offset.
 pub(super) const KEY: i16 = -40;
 pub(super) const PEER: i16 = -80;
 pub(super) const OFFSET: i16 = -88;
-/// End of the data of a segment.
+/// Stack offset of the end of a segment's data.
 const END: i16 = -96;
-/// First place below.
+/// First free stack offset.
 pub(super) const BELOW: i16 = -104;
 pub(super) const IPV6: i16 = 40;
-/// Link-layer addresses, in parts.
+/// Link-layer addresses, as two loads.
 pub(super) const LINK_PARTS: [(i16, Width); 2] = [(0, Width::Double), (8, Width::Word)];
 const TCP_HEADER: i16 = 20;
 const UDP_HEADER: i16 = 8;
-/// Bits of TCP.
+/// TCP flags.
 pub(super) const FIN: i32 = 0x01;
 pub(super) const SYN: i32 = 0x02;
 pub(super) const RST: i32 = 0x04;

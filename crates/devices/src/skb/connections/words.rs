@@ -1,17 +1,16 @@
-//! Words that programs and this process share: their places, and the slots of the ends of connections.
+//! Layout of the 64-bit words that the BPF programs and the gateway share, and the hash of addresses to slots.
 
 use core::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
-/// The table for a program.
+/// File descriptors of the connection table and its words, for assembling a program.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::skb) struct ConnectionMaps<'a> {
     pub(super) entries: BorrowedFd<'a>,
     pub(super) words: BorrowedFd<'a>,
 }
 
-/// Words that programs and this process share, behind those of `generation`: words that programs only read stand in the first
-/// 64 bytes.
+/// Indices of shared words, behind those of `generation`. Words that programs only read are in the first 64 bytes, a cache line.
 pub(super) const BEAT: usize = 2;
 pub(super) const NONCE: usize = 3;
 pub(super) const SEEN: usize = 8;
@@ -20,23 +19,23 @@ pub(super) const ENDED_WORD: usize = 10;
 pub(super) const CARRIED_ENDS: usize = 11;
 pub(super) const LATE: usize = 12;
 pub(super) const UP: usize = 13;
-/// Number of events of connections (an end, another 512 MiB), and the first place for the connections' numbers.
+/// Word with the number of events (end of a connection, another 512 MiB), and first word of the ring with connection numbers.
 pub(super) const TOLD: usize = 14;
 pub(super) const RING: usize = 16;
-/// Number of places: of more unread events, the earliest are overwritten.
+/// Entries of the ring. The oldest unread events are overwritten when it is full.
 pub(super) const RING_PLACES: u16 = 256;
 
-/// Offset of a word.
+/// Offset of a word in bytes.
 pub(super) const fn at(word: usize) -> i16 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some thousand words")]
     let word = word as i16;
     8 * word
 }
 
-/// Number of slots.
+/// Number of generation slots.
 pub(super) const SLOTS: u16 = 4096;
 
-/// Slot of an end of a connection.
+/// Returns the slot of an endpoint's address.
 pub(super) fn slot_of_end(end: IpAddr) -> u16 {
     let folded = match end {
         IpAddr::V4(address) => u64::from(u32::from(address)),
