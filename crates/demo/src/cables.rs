@@ -183,17 +183,8 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
     Box::new(move |port, _, _| {
         let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
         let end = ends.remove(&port.name).ok_or_else(|| anyhow!("no cable is plugged into {}", port.name))?;
-        let facts = Facts {
-            interface: port.name.clone(),
-            index: None,
-            mac: MacAddress(mac),
-            mtu: 1600,
-            takes: Takes { partial_checksums: true, ..Takes::default() },
-            queues: 1,
-            mode: "in-memory cable".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
+        let takes = Takes { partial_checksums: true, ..Takes::default() };
+        let facts = Facts { takes, ..Facts::new(&port.name, MacAddress(mac), 1600, "in-memory cable") };
         Ok(OpenPort::in_memory(port.id, facts, end.into_iter().map(Queue::boxed).collect()))
     })
 }

@@ -3,21 +3,18 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
-use anyhow::Context as _;
-use polder::config;
-use polder::device::{Facts, OpenPort};
+#[path = "cables/cable.rs"]
+mod cable;
+
+use cable::{configuration, frame, opener, read};
 use polder::runtime::accounts::Accounts;
-use polder::runtime::gateway::{Gateway, Opener};
-use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
+use polder::runtime::gateway::Gateway;
+use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Region};
 use polder_datapath::counters::WorkerCounters;
-use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options, PairRx, PairTx};
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type PairQueue = Queue<PairRx, PairTx>;
@@ -55,13 +52,12 @@ impl Bench {
              [gateway]\nname = \"sharing\"\nworkers = {workers}\n\
              [port.a]\ntap = \"a\"\norder = \"{order}\"\n{rest}"
         );
-        let configuration = config::parse(&text, Path::new("sharing.toml")).expect("valid").configuration;
         let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 16_384)).expect("memory"));
         let cable = |queues| pair::cable(Options { queues, ring: 512, ..Options::default() });
         let (mut near, a) = cable(1).expect("a cable");
         let (b, far) = cable(far_queues).expect("a cable");
         let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
-        let gateway = Gateway::start_on(configuration, &memory, opener(ends)).expect("it starts");
+        let gateway = Gateway::start_on(configuration(&text), &memory, opener(ends)).expect("it starts");
         Self { region: memory.region().clone(), gateway, near: near.pop().expect("one queue"), far }
     }
 
@@ -80,7 +76,7 @@ impl Bench {
         while seen < count {
             assert!(Instant::now() < deadline, "{sent} sent, {seen} seen: {:?}", self.accounts());
             while sent < count && sent - seen < WINDOW && !batch.is_full() {
-                batch.push(frame(sent % flows, sent / flows, &mut pool)).expect("there is room");
+                batch.push(frame(sent % flows, sent / flows, 58, &mut pool)).expect("there is room");
                 sent += 1;
             }
             self.near.tx.transmit(&mut batch, &mut pool);
@@ -126,44 +122,6 @@ fn expect(next: &mut [u64], (flow, number): (u64, u64)) {
     let flow = usize::try_from(flow).expect("few");
     assert_eq!(number, next[flow], "flow {flow}");
     next[flow] += 1;
-}
-
-/// Opens ports by plugging in the ends of cables.
-fn opener(ends: [(String, End); 2]) -> Opener {
-    let ends = Mutex::new(HashMap::from(ends));
-    Box::new(move |port, _, _| {
-        let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
-        let facts = Facts {
-            interface: port.name.clone(),
-            index: None,
-            mac: MacAddress([2, 0, 0, 0, 1, 1]),
-            mtu: 1600,
-            takes: Takes { partial_checksums: true, ..Takes::default() },
-            queues: end.len(),
-            mode: "in-memory cable".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
-        let queues = end.into_iter().map(Queue::boxed).collect();
-        Ok(OpenPort::in_memory(port.id, facts, queues))
-    })
-}
-
-/// UDP frame of a flow, with its flow and number as content.
-fn frame(flow: u64, number: u64, pool: &mut Pool) -> Packet {
-    let port = 1024 + u16::try_from(flow).expect("few flows");
-    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    bytes.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    bytes.extend([port, 5201, 24, 0].map(u16::to_be_bytes).as_flattened());
-    bytes.extend([flow, number].map(u64::to_be_bytes).as_flattened());
-    Packet::copy_from(&bytes, pool).expect("memory for all that is on its way")
-}
-
-/// Flow and number of a frame that starts at byte `at`.
-fn read(packet: &Packet, at: usize) -> (u64, u64) {
-    let bytes = &packet.bytes()[at + 42..at + 58];
-    let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    (word(0), word(8))
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Judges of Polder from outside: drivers, kernels, daemons and captures that others wrote, each with faults that it finds.
 
 mod examination;
+mod router;
 
 pub mod cni;
 pub mod connections;

@@ -67,6 +67,24 @@ pub fn check() -> Result<(), Interrupted> {
     if asked() { Err(Interrupted) } else { Ok(()) }
 }
 
+/// Answer of `ask`, which is asked every `pause` until it has one, or until `limit` is over.
+///
+/// # Errors
+/// The last error of `ask`, and [`Interrupted`] when a signal came.
+pub fn retry<T>(
+    limit: Duration,
+    pause: Duration,
+    mut ask: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let end = clock::now() + limit;
+    loop {
+        match ask() {
+            Err(_) if clock::now() < end => sleep(pause)?,
+            answer => return answer,
+        }
+    }
+}
+
 /// Sleeps for `time`, or until a signal comes.
 ///
 /// # Errors

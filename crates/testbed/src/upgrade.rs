@@ -189,11 +189,8 @@ impl Site {
         );
         fs::write(self.file(), text)?;
         let running = Running::start("polder", &mut self.begin(&["run", "--yes"], Some(&self.file()))?)?;
-        let end = clock::now() + PATIENCE;
-        while self.ask(&["show", "ports"]).is_err() {
-            ensure!(clock::now() < end, "the gateway does not come up: {}", running.said());
-            interrupt::sleep(Duration::from_millis(5))?;
-        }
+        let comes_up = interrupt::retry(PATIENCE, Duration::from_millis(5), || self.ask(&["show", "ports"]));
+        comes_up.with_context(|| format!("the gateway does not come up: {}", running.said()))?;
         Ok(running)
     }
 
@@ -328,12 +325,8 @@ impl Site {
         // It is ended by its number, as the one after an upgrade is.
         command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
         drop(command.stderr(std::process::Stdio::null()).spawn()?);
-        let end = clock::now() + PATIENCE;
-        while self.ask(&["show", "ports"]).is_err() {
-            ensure!(clock::now() < end, "the gateway does not come up again");
-            interrupt::sleep(Duration::from_millis(5))?;
-        }
-        Ok(())
+        let comes_up = interrupt::retry(PATIENCE, Duration::from_millis(5), || self.ask(&["show", "ports"]));
+        comes_up.context("the gateway does not come up again").map(drop)
     }
 
     /// Output of the program, which asks the gateway from outside of its namespace.

@@ -77,11 +77,6 @@ impl Bridges {
         &self.links
     }
 
-    /// True if `port` is a member of a bridge.
-    pub fn has_member(&self, port: PortId) -> bool {
-        self.member(port).is_some()
-    }
-
     /// Member of the bridge of `port` whose own address `station` is.
     pub fn owner(&self, port: PortId, station: MacAddress) -> Option<PortId> {
         let bridge = self.bridge(self.member(port)?.bridge);

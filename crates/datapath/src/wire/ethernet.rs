@@ -29,19 +29,11 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// An 802.1ad service tag.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
-    /// The smallest type; below stands the length of an 802.3 frame.
-    pub const SMALLEST: Self = Self(0x0600);
 
     /// True if a VLAN tag follows.
     #[inline]
     pub const fn is_tag(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
-    }
-
-    /// True if it is the length of an 802.3 frame with LLC (as spanning tree sends).
-    #[inline]
-    pub const fn is_length(self) -> bool {
-        self.0 < Self::SMALLEST.0
     }
 }
 

@@ -209,14 +209,6 @@ impl TcpOption<'_> {
     pub const PADDING: u8 = 1;
     /// Maximum segment size.
     pub const MSS: u8 = 2;
-    /// Window scale (RFC 7323).
-    pub const WINDOW_SCALE: u8 = 3;
-    /// Selective acknowledgements permitted (RFC 2018).
-    pub const SACK_PERMITTED: u8 = 4;
-    /// Selective acknowledgements (RFC 2018).
-    pub const SACK: u8 = 5;
-    /// Timestamps (RFC 7323).
-    pub const TIMESTAMPS: u8 = 8;
 }
 
 /// The options of a segment; ends after the first that runs over the header's end.

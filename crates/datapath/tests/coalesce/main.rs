@@ -27,7 +27,6 @@ fn merged(recipes: &[Recipe]) -> Vec<usize> {
     let mut bench = Bench::new(2048, true);
     let results = merge(&mut bench, &frames, ChecksumState::Unknown);
     assert_same(&frames, &results.concat());
-    bench.close();
     results.iter().map(Vec::len).collect()
 }
 
@@ -101,7 +100,6 @@ fn traffic_that_does_not_merge_is_looked_at_seldom_and_merges_again_soon() {
         assert!(missed < PERIOD as usize);
         assert_eq!(merge(&mut bench, &flow, ChecksumState::Unknown).len(), 1);
     }
-    bench.close();
 }
 
 #[test]
@@ -175,7 +173,6 @@ fn partial_checksums_merge_and_lies_do_not() {
             let arrivals = arrivals.map(|arrival| arrival.expect("TCP or UDP")).collect::<Vec<_>>();
             let mut bench = Bench::new(2048, true);
             assert_eq!(bench.merge(&arrivals).len(), packets, "{recipe:?} {lies:?}");
-            bench.close();
         }
     }
 }
@@ -199,7 +196,6 @@ fn what_is_damaged_is_not_merged() {
                 1,
                 "a device that has verified them is believed"
             );
-            bench.close();
         }
     }
 }
@@ -210,11 +206,9 @@ fn udp_without_a_checksum_or_for_a_port_without_segments_is_not_merged() {
     let mut frames = [first.frame(), first.next().frame()];
     let mut bench = Bench::new(2048, false);
     assert_eq!(merge(&mut bench, &frames, ChecksumState::Unknown).len(), 2);
-    bench.close();
     frames.iter_mut().for_each(|frame| frame[40..42].fill(0));
     let mut bench = Bench::new(2048, true);
     assert_eq!(merge(&mut bench, &frames, ChecksumState::Unknown).len(), 2);
-    bench.close();
 }
 
 /// A packet is not overtaken unless it is certainly of another flow.
@@ -240,7 +234,6 @@ fn what_is_behind_an_old_tag_is_not_overtaken() {
     let results = merge(&mut bench, &frames, ChecksumState::Unknown);
     assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2]);
     assert_same(&frames, &results.concat());
-    bench.close();
 }
 
 #[test]
@@ -259,7 +252,6 @@ fn bounds_are_kept() {
     let results = merge(&mut bench, &frames, ChecksumState::Unknown);
     assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), [15, 15, 15, 15, 4]);
     assert_same(&frames, &results.concat());
-    bench.close();
 }
 
 /// A step of a history: mostly a stream that goes on.

@@ -207,12 +207,15 @@ impl Bench {
         assert_eq!(frames.len(), expected);
         frames
     }
+}
 
-    /// Asserts that all memory has come home.
-    pub(crate) fn close(self) {
-        let Self { region, pool, .. } = self;
-        drop(pool);
-        assert_eq!((region.home(), region.strays()), (SLOTS, 0), "frames are lost");
+/// All memory has to have come home.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            drop(core::mem::replace(&mut self.pool, self.region.pool()));
+            assert_eq!((self.region.home(), self.region.strays()), (SLOTS, 0), "frames are lost");
+        }
     }
 }
 
@@ -316,7 +319,6 @@ pub(crate) fn coalesce(bytes: &[u8]) {
         let cut = bench.merge(batch).concat();
         assert_same(&finished, &cut);
     }
-    bench.close();
 }
 
 /// Same packets; those of a flow in their order.

@@ -215,14 +215,19 @@ impl End {
     pub(crate) fn release(&mut self, packets: Vec<Packet>) {
         packets.into_iter().for_each(|packet| self.pool.release_packet(packet));
     }
+}
 
-    /// Ends the gateway: all that it holds is dropped, and every slot has to come home.
-    pub(crate) fn close(mut self) {
-        let Self { pool, drops, ledger, now, decapsulate, .. } = &mut self;
+/// The gateway ends: all that it holds is dropped, and every slot has to come home.
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let Self { pool, drops, ledger, now, decapsulate, .. } = self;
         decapsulate.clear(&mut Context { now: *now, pool, drops, ledger });
         assert_eq!((self.ledger.held.get(), self.decapsulate.next_deadline()), (0, None));
         self.balance();
-        drop(self.pool);
+        drop(core::mem::replace(&mut self.pool, self.region.pool()));
         assert_eq!((self.region.home(), self.region.strays()), (SLOTS, 0), "every slot comes home");
     }
 }

@@ -64,7 +64,6 @@ pub(crate) fn outer_v6(bytes: &[u8]) {
         });
         assert_eq!(end.drops.occurred().collect::<BTreeMap<_, _>>(), reasons);
     }
-    end.close();
 }
 
 fn frame(next: u8, length: usize, content: &[u8]) -> Vec<u8> {

@@ -60,7 +60,6 @@ pub(crate) fn vxlan(bytes: &[u8]) {
         datagram.extend(&content[covered..]);
         arrives(&mut end, choice, &datagram);
     }
-    end.close();
 }
 
 /// Gives a datagram to the receiver, which has to treat it as the reference does.

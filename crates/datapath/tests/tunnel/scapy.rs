@@ -95,14 +95,12 @@ fn scapy_builds_the_same_packets() {
     };
     let mut input = String::new();
     for case in cases() {
-        let (mut left, right) = ends(|options| case.change(options));
+        let (mut left, _right) = ends(|options| case.change(options));
         for (number, frame) in frames().into_iter().enumerate() {
             let outer = send(&mut left, std::slice::from_ref(&frame.1));
             assert!(!outer.is_empty(), "it may be cut");
             input += &case.line(case.class & 0xfc | frame.0, number, &frame.1, &outer);
         }
-        left.close();
-        right.close();
     }
     let mut child = Command::new(python)
         .args(["-c", SCRIPT])

@@ -235,11 +235,6 @@ impl<M: Model> Bench<M> {
             _ => Armed::Waiting,
         }
     }
-
-    /// True if the wire holds frames back that would come in now.
-    pub fn has_incoming(&self) -> bool {
-        !self.incoming.is_empty() || !self.outgoing.is_empty()
-    }
 }
 
 impl<M> Drop for Bench<M> {

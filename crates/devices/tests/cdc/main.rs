@@ -14,3 +14,6 @@ mod modem;
 mod oracle;
 #[cfg(test)]
 mod stand;
+#[cfg(test)]
+#[path = "../usb/mod.rs"]
+mod usb;

@@ -1,7 +1,8 @@
 //! Our driver on the modem in software: the conformance suite, the dialogue step by step, its deadlines, sessions.
 
 use crate::stand::{Side, frame, function_of, plug_in};
-use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use crate::usb;
+use polder_buffers::{Batch, Region};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::Budget;
 use polder_datapath::units::Nanos;
@@ -9,7 +10,7 @@ use polder_devices::AnyQueue;
 use polder_devices::cdc::mbim::model::{Lie, ModemOptions};
 use polder_devices::cdc::mbim::service::{Access, Authentication, Ready, RegisterState};
 use polder_devices::cdc::mbim::{self, Mbim, Modem, Step, Wanted};
-use polder_devices::cdc::model::{Options as Model, Style};
+use polder_devices::cdc::model::{Device, Options as Model, Style};
 use polder_devices::cdc::request::NtbParameters;
 use polder_devices::cdc::{Options, Subclass};
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
@@ -46,12 +47,7 @@ fn open(mut transport: Local, options: &Options, wanted: Wanted) -> Mbim {
 }
 
 /// A port of a modem with its memory.
-struct Stand {
-    port: Mbim,
-    side: Side,
-    pool: Pool,
-    region: Region,
-}
+type Stand = usb::Stand<Mbim, Device>;
 
 impl Stand {
     fn new(modem: ModemOptions, wanted: Wanted) -> Self {
@@ -59,22 +55,12 @@ impl Stand {
     }
 
     fn with(model: Model, options: &Options, wanted: Wanted) -> Self {
-        let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).unwrap();
         let (local, side) = plug_in(model);
-        let port = open(local, options, wanted);
-        Self { port, side, pool: region.pool(), region }
+        Self::of(open(local, options, wanted), side)
     }
 
     fn modem(&self) -> Modem {
         self.port.status.function.modem()
-    }
-
-    fn turn(&mut self) -> Vec<Vec<u8>> {
-        let mut batch = Batch::new();
-        let _ = self.port.queue.rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
-        let frames = batch.iter().map(|packet| packet.segments().flatten().copied().collect()).collect();
-        self.pool.release(&mut batch);
-        frames
     }
 
     /// Turns while time passes, a tenth of a second each.
@@ -82,25 +68,11 @@ impl Stand {
         let mut frames = Vec::new();
         for _ in 0..tenths {
             for _ in 0..20 {
-                frames.extend(self.turn());
+                frames.extend(self.receive(64).1);
             }
             self.side.pass(Nanos::from_millis(100));
         }
         frames
-    }
-
-    fn send(&mut self, frames: &[Vec<u8>]) {
-        let mut batch = Batch::new();
-        for frame in frames {
-            batch.push(Packet::copy_from(frame, &mut self.pool).unwrap()).unwrap();
-        }
-        self.port.queue.tx.transmit(&mut batch, &mut self.pool);
-        let _ = self.port.queue.tx.reclaim(&mut self.pool);
-        self.pool.release(&mut batch);
-    }
-
-    fn sent(&mut self) -> Vec<Vec<u8>> {
-        core::iter::from_fn(|| self.side.extract()).collect()
     }
 
     fn lie(&self, lies: &[Lie]) {

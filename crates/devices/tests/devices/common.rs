@@ -1,10 +1,13 @@
 //! Helpers of all devices' tests.
 
+use polder_buffers::{Pool, Region, RegionOptions};
+use polder_devices::conformance::{Limits, Wire};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
 pub(crate) fn skip(name: &str, reason: impl Display) {
@@ -26,6 +29,15 @@ pub(crate) fn is_root(name: &str) -> bool {
         skip(name, "needs root for namespaces and interfaces; run the tests as root");
     }
     root && has(name, "ip")
+}
+
+/// As [`is_root`]; the calling thread is in a namespace of its own then.
+pub(crate) fn has_namespace(name: &str) -> bool {
+    let root = is_root(name);
+    if root {
+        enter_namespace();
+    }
+    root
 }
 
 /// True if there is such a program; says so when not.
@@ -55,6 +67,56 @@ pub(crate) fn ip(arguments: &str) {
     run("ip", arguments);
 }
 
+/// A veth pair whose ends are up, with these options.
+pub(crate) fn veth(left: &str, right: &str, options: &str) {
+    ip(&format!("link add {left} {options} type veth peer name {right} {options}"));
+    ip(&format!("link set {left} up"));
+    ip(&format!("link set {right} up"));
+    wait_for_links(&[left, right]);
+}
+
+/// Memory of so many slots, and a pool of it.
+pub(crate) fn memory(slots: u32) -> (Region, Pool) {
+    let region = Region::new(RegionOptions { slots, slot_bytes: 2048 }).expect("memory for a test");
+    let pool = region.pool();
+    (region, pool)
+}
+
+/// Limits of an interface of the kernel's under the conformance suite.
+pub(crate) fn limits(longest: usize, longest_received: usize) -> Limits {
+    Limits { longest, longest_received, chains: true, backlog: 400, patience: Duration::from_secs(5) }
+}
+
+/// The kernel's end of an interface under the conformance suite.
+pub(crate) struct OtherEnd<P> {
+    pub(crate) peer: RawPeer,
+    /// Interface that goes when the port is unplugged.
+    pub(crate) link: String,
+    /// Stays open as long as the end is there.
+    #[expect(dead_code, reason = "its end closes the port")]
+    pub(crate) port: P,
+}
+
+impl<P: Send> Wire for OtherEnd<P> {
+    fn inject(&mut self, frame: &[u8]) -> bool {
+        self.peer.send(frame)
+    }
+
+    fn extract(&mut self) -> Option<Vec<u8>> {
+        self.peer.receive()
+    }
+
+    /// The kernel moves frames from one end to the other in its own time.
+    fn settle(&mut self) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    fn unplug(&mut self) -> bool {
+        ip(&format!("link delete {}", self.link));
+        true
+    }
+}
+
 /// Waits until links carry packets: the kernel sees to that some time after both ends are up, and drops
 /// what is sent before.
 pub(crate) fn wait_for_links(names: &[&str]) {
@@ -66,7 +128,7 @@ pub(crate) fn wait_for_links(names: &[&str]) {
         let came = (0..2000).any(|_| {
             let carries = carries(name);
             if !carries {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(10));
             }
             carries
         });
@@ -149,6 +211,33 @@ impl RawPeer {
             }
         }
     }
+}
+
+/// A broadcast frame for a local experiment (EtherType 0x88b5).
+pub(crate) fn frame(length: usize) -> Vec<u8> {
+    let mut frame = vec![0xff; 12];
+    frame.extend([0x88, 0xb5]);
+    frame.extend((0..length - 14).map(|index| index.to_le_bytes()[0]));
+    frame
+}
+
+/// UDP socket of the kernel on an interface, with the address of an absent neighbour.
+pub(crate) fn udp_socket(interface: &str) -> UdpSocket {
+    ip(&format!("address add 10.9.0.1/24 dev {interface}"));
+    ip(&format!("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {interface}"));
+    let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
+    socket.connect("10.9.0.2:5000").expect("there is a route");
+    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+    socket
+}
+
+/// Datagrams of `each` bytes, one behind the other.
+pub(crate) fn datagrams(socket: &UdpSocket, bytes: usize, each: usize) -> Vec<u8> {
+    let mut answer = vec![0; bytes];
+    for part in answer.chunks_mut(each) {
+        assert_eq!(socket.recv(part).expect("every datagram comes back"), each);
+    }
+    answer
 }
 
 /// Lets the kernel cut sent data into datagrams of `bytes`, as late as it can.

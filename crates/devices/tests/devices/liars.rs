@@ -14,20 +14,26 @@ use std::time::Duration;
 
 type Rx = Box<dyn RxQueue>;
 type Tx = Box<dyn TxQueue>;
+type Receive = fn(&mut Rx, &mut Budget, &mut Batch, &mut Pool) -> Turn;
+type Spoil = fn(&mut Batch, &mut Pool, usize);
+type Transmit = fn(&mut Tx, &mut Batch, &mut Pool);
 
 /// Behaviour of a faulty driver around a correct one.
 #[derive(Clone, Copy)]
 struct Manners {
-    receive: fn(&mut Rx, &mut Budget, &mut Batch, &mut Pool) -> Turn,
+    receive: Receive,
+    /// Done to the batch when packets were received; the first of them is at the index.
+    spoil: Spoil,
     arm: fn(&mut Rx) -> Armed,
     event: fn(&Rx) -> Option<BorrowedFd<'_>>,
-    transmit: fn(&mut Tx, &mut Batch, &mut Pool),
+    transmit: Transmit,
     reclaim: fn(&mut Tx, &mut Pool) -> Turn,
     held: fn(&Tx) -> u32,
 }
 
 const HONEST: Manners = Manners {
     receive: honest_receive,
+    spoil: |_, _, _| {},
     arm: |rx| rx.arm(),
     event: |rx| rx.event(),
     transmit: |tx, batch, pool| tx.transmit(batch, pool),
@@ -58,20 +64,19 @@ fn honest_receive(rx: &mut Rx, budget: &mut Budget, batch: &mut Batch, pool: &mu
     turn
 }
 
-/// Receives honestly, then spoils the packets.
-fn spoil(
-    rx: &mut Rx,
-    budget: &mut Budget,
-    batch: &mut Batch,
-    pool: &mut Pool,
-    spoil: impl FnOnce(&mut Batch, &mut Pool, usize),
-) -> Turn {
-    let before = batch.len();
-    let turn = rx.receive(budget, batch, pool);
-    if batch.len() > before {
-        spoil(batch, pool, before);
-    }
-    turn
+/// A driver that receives in this way.
+const fn receives(receive: Receive) -> Manners {
+    Manners { receive, ..HONEST }
+}
+
+/// A driver that spoils the packets it has received.
+const fn spoils(spoil: Spoil) -> Manners {
+    Manners { spoil, ..receives(|rx, budget, batch, pool| rx.receive(budget, batch, pool)) }
+}
+
+/// A driver that sends in this way.
+const fn transmits(transmit: Transmit) -> Manners {
+    Manners { transmit, ..HONEST }
 }
 
 /// An event that never comes.
@@ -91,150 +96,109 @@ const LIES: &[(&str, &str, Manners)] = &[
     (
         "receives on a zero budget",
         "a zero budget receives nothing",
-        Manners {
-            receive: |rx, budget, batch, pool| match budget.left() {
-                0 => rx.receive(&mut Budget::new(64), batch, pool),
-                _ => rx.receive(budget, batch, pool),
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| match budget.left() {
+            0 => rx.receive(&mut Budget::new(64), batch, pool),
+            _ => rx.receive(budget, batch, pool),
+        }),
     ),
     (
         "ignores the budget",
         "never more than the budget",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                let mut all = Budget::new(if budget.left() == 0 { 0 } else { 64 });
-                let turn = rx.receive(&mut all, batch, pool);
-                budget.spend(64 - all.left());
-                turn
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| {
+            let mut all = Budget::new(if budget.left() == 0 { 0 } else { 64 });
+            let turn = rx.receive(&mut all, batch, pool);
+            budget.spend(64 - all.left());
+            turn
+        }),
     ),
     (
         "spends nothing",
         "never more than the budget",
-        Manners { receive: |rx, budget, batch, pool| rx.receive(&mut { *budget }, batch, pool), ..HONEST },
+        receives(|rx, budget, batch, pool| rx.receive(&mut { *budget }, batch, pool)),
     ),
     (
         "drops what the batch has no room for",
         "never more than the batch has room for",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                let mut other = Batch::new();
-                let turn = rx.receive(budget, &mut other, pool);
-                batch.append(&mut other);
-                pool.release(&mut other);
-                turn
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| {
+            let mut other = Batch::new();
+            let turn = rx.receive(budget, &mut other, pool);
+            batch.append(&mut other);
+            pool.release(&mut other);
+            turn
+        }),
     ),
     (
         "loses one packet in a batch",
         "nothing is lost between turns, and order is kept",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, pool, before| {
-                    if batch.len() > before + 2 {
-                        pool.release_packet(batch.pop().expect("more than two"));
-                    }
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, pool, before| {
+            if batch.len() > before + 2 {
+                pool.release_packet(batch.pop().expect("more than two"));
+            }
+        }),
     ),
     (
         "reorders two packets",
         "nothing is lost between turns, and order is kept",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, _, before| {
-                    let last = batch.len() - 1;
-                    batch.swap(before, last);
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, _, before| {
+            let last = batch.len() - 1;
+            batch.swap(before, last);
+        }),
     ),
     (
         "delivers a packet twice",
         "nothing is lost between turns, and order is kept",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, pool, before| {
-                    let copy = batch[before].duplicate(pool).expect("free frames");
-                    if let Err(copy) = batch.push(copy) {
-                        pool.release_packet(copy);
-                    }
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, pool, before| {
+            let copy = batch[before].duplicate(pool).expect("free frames");
+            if let Err(copy) = batch.push(copy) {
+                pool.release_packet(copy);
+            }
+        }),
     ),
     (
         "counts a packet twice",
         "nothing is lost between turns, and order is kept",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                let before = batch.len();
-                let turn = rx.receive(budget, batch, pool);
-                rx.counters().received.add(u64::from(batch.len() > before));
-                turn
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| {
+            let before = batch.len();
+            let turn = rx.receive(budget, batch, pool);
+            rx.counters().received.add(u64::from(batch.len() > before));
+            turn
+        }),
     ),
     (
         "says drained too early",
         "drained means that nothing was left",
-        Manners {
-            receive: |rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
-                Turn::OutOfBudget if !batch.is_empty() => Turn::Drained,
-                turn @ (Turn::Drained | Turn::OutOfBudget | Turn::Closed) => turn,
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
+            Turn::OutOfBudget if !batch.is_empty() => Turn::Drained,
+            turn @ (Turn::Drained | Turn::OutOfBudget | Turn::Closed) => turn,
+        }),
     ),
     (
         "is out of budget for ever",
         "out of budget means that something ended",
-        Manners {
-            receive: |rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
-                Turn::Drained => Turn::OutOfBudget,
-                turn @ (Turn::OutOfBudget | Turn::Closed) => turn,
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
+            Turn::Drained => Turn::OutOfBudget,
+            turn @ (Turn::OutOfBudget | Turn::Closed) => turn,
+        }),
     ),
     (
         "needs free memory for ever after",
         "memory that runs out is survived",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                let Some(frame) = pool.take() else {
-                    // As a driver does that gives up its ring instead of waiting.
-                    return Turn::Closed;
-                };
-                pool.release_frame(frame);
-                match pool.exhausted() {
-                    0 => rx.receive(budget, batch, pool),
-                    _ => Turn::Closed,
-                }
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| {
+            let Some(frame) = pool.take() else {
+                // As a driver does that gives up its ring instead of waiting.
+                return Turn::Closed;
+            };
+            pool.release_frame(frame);
+            match pool.exhausted() {
+                0 => rx.receive(budget, batch, pool),
+                _ => Turn::Closed,
+            }
+        }),
     ),
     (
         "forgets a frame that it received into",
         "nothing is lost between turns, and order is kept",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |_, pool, _| std::mem::forget(pool.take()))
-            },
-            ..HONEST
-        },
+        spoils(|_, pool, _| std::mem::forget(pool.take())),
     ),
     (
         "waits when raced",
@@ -258,13 +222,10 @@ const LIES: &[(&str, &str, Manners)] = &[
     (
         "is drained when closed",
         "an unplugged port is closed for good",
-        Manners {
-            receive: |rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
-                Turn::Closed => Turn::Drained,
-                turn @ (Turn::Drained | Turn::OutOfBudget) => turn,
-            },
-            ..HONEST
-        },
+        receives(|rx, budget, batch, pool| match rx.receive(budget, batch, pool) {
+            Turn::Closed => Turn::Drained,
+            turn @ (Turn::Drained | Turn::OutOfBudget) => turn,
+        }),
     ),
     (
         "reclaims from a closed device for ever",
@@ -274,91 +235,70 @@ const LIES: &[(&str, &str, Manners)] = &[
     (
         "loses one packet of a batch sent",
         "what is sent leaves unchanged and in order",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if batch.len() > 2 {
-                    pool.release_packet(batch.pop().expect("more than two"));
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if batch.len() > 2 {
+                pool.release_packet(batch.pop().expect("more than two"));
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "sends in another order",
         "what is sent leaves unchanged and in order",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if batch.len() > 2 {
-                    batch.swap(0, 1);
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if batch.len() > 2 {
+                batch.swap(0, 1);
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "damages a byte",
         "what is sent leaves unchanged and in order",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if let Some(byte) = batch.first_mut().and_then(|packet| packet.bytes_mut().last_mut()) {
-                    *byte ^= 1;
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if let Some(byte) = batch.first_mut().and_then(|packet| packet.bytes_mut().last_mut()) {
+                *byte ^= 1;
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "takes what it has no room for",
         "a full port leaves the rest",
-        Manners {
-            transmit: |tx, batch, pool| {
-                tx.transmit(batch, pool);
-                pool.release(batch);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            tx.transmit(batch, pool);
+            pool.release(batch);
+        }),
     ),
     (
         "cuts what is too long",
         "a packet too long is taken and counted",
-        Manners {
-            transmit: |tx, batch, pool| {
-                for packet in batch.iter_mut().filter(|packet| packet.len() > LIMITS.longest) {
-                    packet.truncate(LIMITS.longest, pool).expect("it has more");
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            for packet in batch.iter_mut().filter(|packet| packet.len() > LIMITS.longest) {
+                packet.truncate(LIMITS.longest, pool).expect("it has more");
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "blocks on what is too long",
         "a packet too long is taken and counted",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if batch.iter().all(|packet| packet.len() <= LIMITS.longest) {
-                    tx.transmit(batch, pool);
-                }
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if batch.iter().all(|packet| packet.len() <= LIMITS.longest) {
+                tx.transmit(batch, pool);
+            }
+        }),
     ),
     (
         "sends the head of a chain alone",
         "a chain leaves whole or is counted",
-        Manners {
-            transmit: |tx, batch, pool| {
-                for packet in batch.iter_mut() {
-                    let head = packet.bytes().len();
-                    packet.truncate(head, pool).expect("it has as many");
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            for packet in batch.iter_mut() {
+                let head = packet.bytes().len();
+                packet.truncate(head, pool).expect("it has as many");
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "keeps the frames of what it sent",
@@ -368,110 +308,83 @@ const LIES: &[(&str, &str, Manners)] = &[
     (
         "delivers what is too long",
         "a frame too long is never delivered in part",
-        Manners { receive: |rx, budget, batch, pool| rx.receive(budget, batch, pool), ..HONEST },
+        receives(|rx, budget, batch, pool| rx.receive(budget, batch, pool)),
     ),
     (
         "cuts what is too long to receive",
         "a frame too long is never delivered in part",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, pool, before| {
-                    for packet in &mut batch[before..] {
-                        let length = packet.len().min(LONGEST_RECEIVED);
-                        packet.truncate(length, pool).expect("it has as many");
-                    }
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, pool, before| {
+            for packet in &mut batch[before..] {
+                let length = packet.len().min(LONGEST_RECEIVED);
+                packet.truncate(length, pool).expect("it has as many");
+            }
+        }),
     ),
     (
         "sends what is shared once, and leaves the other packets out",
         "packets that share bytes leave with their own headers",
-        Manners {
-            transmit: |tx, batch, pool| {
-                let mut all = Batch::new();
-                all.append(batch);
-                let mut seen = false;
-                for packet in all.drain() {
-                    if packet.is_shared() && std::mem::replace(&mut seen, true) {
-                        pool.release_packet(packet);
-                    } else {
-                        batch.push(packet).expect("fewer than before");
-                    }
+        transmits(|tx, batch, pool| {
+            let mut all = Batch::new();
+            all.append(batch);
+            let mut seen = false;
+            for packet in all.drain() {
+                if packet.is_shared() && std::mem::replace(&mut seen, true) {
+                    pool.release_packet(packet);
+                } else {
+                    batch.push(packet).expect("fewer than before");
                 }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "receives the head of a chain alone",
         "a long chain crosses both ways",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, pool, before| {
-                    for packet in &mut batch[before..] {
-                        let length = packet.bytes().len();
-                        packet.truncate(length, pool).expect("it has as many");
-                    }
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, pool, before| {
+            for packet in &mut batch[before..] {
+                let length = packet.bytes().len();
+                packet.truncate(length, pool).expect("it has as many");
+            }
+        }),
     ),
     (
         "sends packets of its own",
         "an empty batch is nothing to send",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if batch.is_empty() {
-                    let packet = Packet::copy_from(&[0; 60], pool).expect("free frames");
-                    batch.push(packet).expect("it is empty");
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if batch.is_empty() {
+                let packet = Packet::copy_from(&[0; 60], pool).expect("free frames");
+                batch.push(packet).expect("it is empty");
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
     (
         "receives what it sends",
         "both directions at once",
-        Manners {
-            receive: |rx, budget, batch, pool| {
-                spoil(rx, budget, batch, pool, |batch, pool, _| {
-                    let packet = Packet::copy_from(&[0; 60], pool).expect("free frames");
-                    if let Err(packet) = batch.push(packet) {
-                        pool.release_packet(packet);
-                    }
-                })
-            },
-            ..HONEST
-        },
+        spoils(|batch, pool, _| {
+            let packet = Packet::copy_from(&[0; 60], pool).expect("free frames");
+            if let Err(packet) = batch.push(packet) {
+                pool.release_packet(packet);
+            }
+        }),
     ),
     (
         "forgets a frame at its end",
         "closing loses no frame",
-        Manners {
-            transmit: |tx, batch, pool| {
-                tx.transmit(batch, pool);
-                std::mem::forget(batch.pop().or_else(|| pool.take().map(Packet::new)));
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            tx.transmit(batch, pool);
+            std::mem::forget(batch.pop().or_else(|| pool.take().map(Packet::new)));
+        }),
     ),
     (
         "forgets a frame that it sent",
         "what is sent leaves unchanged and in order",
-        Manners {
-            transmit: |tx, batch, pool| {
-                if !batch.is_empty() {
-                    std::mem::forget(pool.take());
-                }
-                tx.transmit(batch, pool);
-            },
-            ..HONEST
-        },
+        transmits(|tx, batch, pool| {
+            if !batch.is_empty() {
+                std::mem::forget(pool.take());
+            }
+            tx.transmit(batch, pool);
+        }),
     ),
 ];
 
@@ -480,7 +393,12 @@ struct LiarsTx(Tx, Manners);
 
 impl RxQueue for LiarsRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
-        (self.1.receive)(&mut self.0, budget, batch, pool)
+        let before = batch.len();
+        let turn = (self.1.receive)(&mut self.0, budget, batch, pool);
+        if batch.len() > before {
+            (self.1.spoil)(batch, pool, before);
+        }
+        turn
     }
 
     fn arm(&mut self) -> Armed {

@@ -1,8 +1,8 @@
 //! Interfaces behind a TAP of Polder's against the kernel, in network namespaces of their own.
 
-use crate::common::{self, RawPeer};
+use crate::common::{self, OtherEnd, RawPeer, frame};
 use polder_buffers::{
-    Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+    Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, Segmentation, SegmentationKind,
 };
 use polder_datapath::capture::{Instruction, Program, Where};
 use polder_datapath::drops::DropReason;
@@ -17,15 +17,8 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-fn memory() -> Region {
-    Region::new(RegionOptions { slots: 1024, slot_bytes: 2048 }).expect("memory for a test")
-}
-
-fn veth(left: &str, right: &str, more: &str) {
-    common::ip(&format!("link add {left} {more} type veth peer name {right} {more}"));
-    common::ip(&format!("link set {left} up"));
-    common::ip(&format!("link set {right} up"));
-    common::wait_for_links(&[left, right]);
+fn memory() -> (Region, Pool) {
+    common::memory(1024)
 }
 
 fn whole(interface: &str) -> Options {
@@ -49,13 +42,6 @@ fn await_packets(opened: &mut Opened, count: usize, pool: &mut Pool) -> Batch {
     batch
 }
 
-fn frame(length: usize) -> Vec<u8> {
-    let mut frame = vec![0xff; 12];
-    frame.extend([0x88, 0xb5]);
-    frame.extend((0..length - 14).map(|index| index.to_le_bytes()[0]));
-    frame
-}
-
 /// Ports on veths of one MTU under the conformance suite.
 struct Veths {
     mtu: u32,
@@ -63,54 +49,22 @@ struct Veths {
     count: u32,
 }
 
-struct OtherEnd {
-    name: String,
-    peer: RawPeer,
-    _port: skb::Port,
-}
-
 impl Fixture for Veths {
     fn limits(&self) -> Limits {
         let longest = self.mtu as usize + 14;
-        Limits {
-            longest,
-            longest_received: longest,
-            chains: true,
-            backlog: 400,
-            patience: Duration::from_secs(5),
-        }
+        common::limits(longest, longest)
     }
 
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
         self.count += 1;
         let (name, other) = (format!("pdks{}", self.count), format!("pdkt{}", self.count));
-        veth(&name, &other, &format!("mtu {}", self.mtu));
+        common::veth(&name, &other, &format!("mtu {}", self.mtu));
         let options = Options { clsact: self.clsact, ..whole(&name) };
         let mut opened = open(&options, region, None).map_err(|error| error.to_string())?;
-        let peer = RawPeer::open(&other);
         let queue = opened.queues.pop().ok_or("no queue")?;
-        Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
-    }
-}
-
-impl Wire for OtherEnd {
-    fn inject(&mut self, frame: &[u8]) -> bool {
-        self.peer.send(frame)
-    }
-
-    fn extract(&mut self) -> Option<Vec<u8>> {
-        self.peer.receive()
-    }
-
-    /// The kernel moves frames from one end to the other in its own time.
-    fn settle(&mut self) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-
-    /// The TAP goes, as when somebody deletes it: the interface itself is not what the queue is on.
-    fn unplug(&mut self) -> bool {
-        common::ip(&format!("link delete {}", tap_of(&self.name)));
-        true
+        // The TAP goes, as when somebody deletes it: the interface itself is not what the queue is on.
+        let link = tap_of(&name);
+        Ok((queue, Box::new(OtherEnd { peer: RawPeer::open(&other), link, port: opened.port })))
     }
 }
 
@@ -168,13 +122,12 @@ fn a_filter_at_clsact_takes_nothing_from_others() {
         return common::skip(NAME, "`tc` is not installed");
     }
     common::enter_namespace();
-    veth("pdka0", "pdka1", "");
-    veth("pdkb0", "pdkb1", "");
+    common::veth("pdka0", "pdka1", "");
+    common::veth("pdkb0", "pdkb1", "");
     tc(&["qdisc", "add", "dev", "pdkb0", "clsact"]);
     // What ends in it is dropped by it.
     tc(&["filter", "add", "dev", "pdkb0", "ingress", "pref", "1", "bpf", "da", "bytecode", "1,6 0 0 2"]);
-    let region = memory();
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     for (interface, other, foreign) in [("pdka0", "pdka1", 0), ("pdkb0", "pdkb1", 1)] {
         let options = Options { clsact: true, ..whole(interface) };
         let mut opened = open(&options, &region, None).expect("root opens a veth");
@@ -213,20 +166,15 @@ fn offloads_survive_the_way_there_and_back() {
     let payload = (0..14_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
     for (segments, packets, kind) in [(true, 1, SegmentationKind::Udp), (false, 10, SegmentationKind::None)] {
         common::enter_namespace();
-        veth("pdko0", "pdko1", "");
-        let region = memory();
-        let mut pool = region.pool();
+        common::veth("pdko0", "pdko1", "");
+        let (region, mut pool) = memory();
         let mut opened =
             open(&Options { segments, ..whole("pdko0") }, &region, None).expect("root opens a veth");
         if segments && !opened.port.udp_segments {
             common::skip(NAME, "the kernel is older than 6.2");
             continue;
         }
-        common::ip("address add 10.9.0.1/24 dev pdko1");
-        common::ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev pdko1");
-        let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
-        socket.connect("10.9.0.2:5000").expect("there is a route");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+        let socket = common::udp_socket("pdko1");
         common::send_segmented(&socket, 1400);
         socket.send(&payload).expect("the veth takes it");
         let mut batch = await_packets(&mut opened, packets, &mut pool);
@@ -239,11 +187,7 @@ fn offloads_survive_the_way_there_and_back() {
             bytes[26..34].rotate_left(4);
         }
         opened.queues[0].tx.transmit(&mut batch, &mut pool);
-        let mut answer = vec![0; 14_000];
-        for part in answer.chunks_mut(1400) {
-            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1400);
-        }
-        assert!(answer == payload, "the payload has changed");
+        assert!(common::datagrams(&socket, payload.len(), 1400) == payload, "the payload has changed");
         assert_eq!(opened.queues[0].tx.counters().drops.total(), 0);
     }
 }
@@ -258,9 +202,8 @@ fn segments_in_tunnels_survive_the_way_there_and_back() {
     let payload = (0..13_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
     for checksum in ["noudpcsum", "udpcsum"] {
         common::enter_namespace();
-        veth("pdku0", "pdku1", "mtu 1600");
-        let region = memory();
-        let mut pool = region.pool();
+        common::veth("pdku0", "pdku1", "mtu 1600");
+        let (region, mut pool) = memory();
         let mut opened = open(&whole("pdku0"), &region, None).expect("root opens a veth");
         if !opened.port.tunnel_segments {
             return common::skip(NAME, "the kernel is older than 6.17");
@@ -271,11 +214,7 @@ fn segments_in_tunnels_survive_the_way_there_and_back() {
             "link add pdku2 type vxlan id 5 local 10.9.1.1 remote 10.9.1.2 dstport 4789 {checksum}"
         ));
         common::ip("link set pdku2 mtu 1500 up");
-        common::ip("address add 10.9.2.1/24 dev pdku2");
-        common::ip("neighbour add 10.9.2.2 lladdr 02:00:00:00:00:03 dev pdku2");
-        let socket = UdpSocket::bind("10.9.2.1:5000").expect("the address is there");
-        socket.connect("10.9.2.2:5000").expect("there is a route");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+        let socket = common::udp_socket("pdku2");
         common::send_segmented(&socket, 1300);
         socket.send(&payload).expect("the tunnel takes it");
         let mut whole = None;
@@ -304,24 +243,18 @@ fn segments_in_tunnels_survive_the_way_there_and_back() {
         let mut batch = Batch::new();
         batch.push(packet).expect("the only one");
         opened.queues[0].tx.transmit(&mut batch, &mut pool);
-        let mut answer = vec![0; payload.len()];
-        for part in answer.chunks_mut(1300) {
-            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1300);
-        }
-        assert!(answer == payload, "the payload has changed");
+        assert!(common::datagrams(&socket, payload.len(), 1300) == payload, "the payload has changed");
         assert_eq!(opened.queues[0].tx.counters().drops.total(), 0);
     }
 }
 
 #[test]
 fn tags_are_in_the_frame_and_too_long_is_dropped() {
-    if !common::is_root("skb::tags_are_in_the_frame_and_too_long_is_dropped") {
+    if !common::has_namespace("skb::tags_are_in_the_frame_and_too_long_is_dropped") {
         return;
     }
-    common::enter_namespace();
-    veth("pdkv0", "pdkv1", "");
-    let region = memory();
-    let mut pool = region.pool();
+    common::veth("pdkv0", "pdkv1", "");
+    let (region, mut pool) = memory();
     let mut opened = open(&whole("pdkv0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkv1");
     let mut tagged = frame(1518);
@@ -357,13 +290,11 @@ fn tags_are_in_the_frame_and_too_long_is_dropped() {
 /// All that is sent is received or counted, and no more waits than the window has.
 #[test]
 fn what_exceeds_the_window_is_counted() {
-    if !common::is_root("skb::what_exceeds_the_window_is_counted") {
+    if !common::has_namespace("skb::what_exceeds_the_window_is_counted") {
         return;
     }
-    common::enter_namespace();
-    veth("pdkw0", "pdkw1", "");
-    let region = memory();
-    let mut pool = region.pool();
+    common::veth("pdkw0", "pdkw1", "");
+    let (region, mut pool) = memory();
     let window_bytes = 64 << 10;
     let mut opened =
         open(&Options { window_bytes, ..whole("pdkw0") }, &region, None).expect("root opens a veth");
@@ -396,13 +327,11 @@ fn what_exceeds_the_window_is_counted() {
 
 #[test]
 fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
-    if !common::is_root("skb::the_tap_carries_nothing_else_and_flows_keep_their_queue") {
+    if !common::has_namespace("skb::the_tap_carries_nothing_else_and_flows_keep_their_queue") {
         return;
     }
-    common::enter_namespace();
-    veth("pdkq0", "pdkq1", "");
-    let region = memory();
-    let mut pool = region.pool();
+    common::veth("pdkq0", "pdkq1", "");
+    let (region, mut pool) = memory();
     let mut opened =
         open(&Options { queues: 2, ..whole("pdkq0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 2, "{:?}", opened.port.report);
@@ -437,13 +366,11 @@ fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
 #[test]
 fn flows_spread_over_queues_whatever_hash_the_driver_sets() {
     const NAME: &str = "skb::flows_spread_over_queues_whatever_hash_the_driver_sets";
-    if !common::is_root(NAME) {
+    if !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdkh0", "pdkh1", "");
-    let region = memory();
-    let mut pool = region.pool();
+    common::veth("pdkh0", "pdkh1", "");
+    let (region, mut pool) = memory();
     let mut opened =
         open(&Options { queues: 4, ..whole("pdkh0") }, &region, None).expect("root opens a veth");
     assert_eq!(opened.queues.len(), 4, "{:?}", opened.port.report);
@@ -487,13 +414,12 @@ fn datagram() -> Vec<u8> {
 
 #[test]
 fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
-    if !common::is_root("skb::a_closed_port_stays_closed_or_opens_as_it_was_told") {
+    if !common::has_namespace("skb::a_closed_port_stays_closed_or_opens_as_it_was_told") {
         return;
     }
-    common::enter_namespace();
-    veth("pdkx0", "pdkx1", "");
+    common::veth("pdkx0", "pdkx1", "");
     common::ip("address add 10.9.1.1/24 dev pdkx0");
-    let (region, peer) = (memory(), RawPeer::open("pdkx1"));
+    let ((region, _), peer) = (memory(), RawPeer::open("pdkx1"));
     let socket = UdpSocket::bind("10.9.1.1:5353").expect("the address is there");
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time is a time");
     let kernel_hears = || {
@@ -526,13 +452,11 @@ fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
 #[test]
 fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     const NAME: &str = "skb::copies_are_of_both_ways_and_lost_ones_are_counted";
-    if !common::is_root(NAME) {
+    if !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdkv0", "pdkv1", "");
-    let region = memory();
-    let mut pool = region.pool();
+    common::veth("pdkv0", "pdkv1", "");
+    let (region, mut pool) = memory();
     let mut opened = open(&whole("pdkv0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkv1");
     // EtherType 0x88b5 alone.
@@ -595,12 +519,11 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
 #[test]
 fn copies_of_tagged_frames_are_as_on_the_wire() {
     const NAME: &str = "skb::copies_of_tagged_frames_are_as_on_the_wire";
-    if !common::is_root(NAME) {
+    if !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdkc0", "pdkc1", "");
-    let region = memory();
+    common::veth("pdkc0", "pdkc1", "");
+    let (region, _) = memory();
     let opened = open(&whole("pdkc0"), &region, None).expect("root opens a veth");
     let peer = RawPeer::open("pdkc1");
     // VLAN 7 of either kind of tag, with 0x88b5 behind it and a seven at offset 20.

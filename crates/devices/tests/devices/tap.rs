@@ -1,6 +1,6 @@
 //! TAP ports against the kernel, in a network namespace of their own.
 
-use crate::common::{self, RawPeer};
+use crate::common::{self, OtherEnd, RawPeer, frame};
 use polder_buffers::{
     Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
@@ -9,7 +9,6 @@ use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
 use polder_devices::AnyQueue;
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use polder_devices::tap::{self, Offloads, Options, Tap, TapError};
-use std::net::UdpSocket;
 use std::time::Duration;
 
 /// A region, a TAP with `offloads` that is up, and a raw socket on the kernel's side of it.
@@ -25,13 +24,6 @@ fn set_up(offloads: Offloads) -> (Region, Tap, RawPeer) {
 
 fn receive(tap: &mut Tap, batch: &mut Batch, pool: &mut Pool) -> Turn {
     tap.queues[0].rx.receive(&mut Budget::new(64), batch, pool)
-}
-
-fn frame(length: usize) -> Vec<u8> {
-    let mut frame = vec![0xff; 12];
-    frame.extend([0x88, 0xb5]);
-    frame.extend((0..length - 14).map(|index| index.to_le_bytes()[0]));
-    frame
 }
 
 #[test]
@@ -66,41 +58,19 @@ struct Taps {
     offloads: Offloads,
 }
 
-struct KernelSide {
-    name: String,
-    peer: RawPeer,
-}
-
 impl Fixture for Taps {
     fn limits(&self) -> Limits {
         // A raw socket sends four bytes beyond the MTU in frames with a VLAN tag alone.
-        let (longest, longest_received) = (self.mtu as usize + 18, self.mtu as usize + 14);
-        Limits { longest, longest_received, chains: true, backlog: 400, patience: Duration::from_secs(5) }
+        common::limits(self.mtu as usize + 18, self.mtu as usize + 14)
     }
 
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
         let options = Options { mtu: Some(self.mtu), offloads: self.offloads, ..Options::new("pdt%d") };
         let mut tap = tap::open(&options, region).map_err(|error| error.to_string())?;
-        let name = tap.interface.name;
-        common::ip(&format!("link set {name} up"));
-        let peer = RawPeer::open(&name);
+        let link = tap.interface.name;
+        common::ip(&format!("link set {link} up"));
         let queue = tap.queues.pop().expect("one queue").boxed();
-        Ok((queue, Box::new(KernelSide { name, peer })))
-    }
-}
-
-impl Wire for KernelSide {
-    fn inject(&mut self, frame: &[u8]) -> bool {
-        self.peer.send(frame)
-    }
-
-    fn extract(&mut self) -> Option<Vec<u8>> {
-        self.peer.receive()
-    }
-
-    fn unplug(&mut self) -> bool {
-        common::ip(&format!("link delete {}", self.name));
-        true
+        Ok((queue, Box::new(OtherEnd { peer: RawPeer::open(&link), link, port: () })))
     }
 }
 
@@ -118,16 +88,6 @@ fn a_tap_passes_the_suite() {
         let report = conformance::run(&mut Taps { mtu, offloads });
         assert!(report.is_clean(), "{name}\n{report}");
     }
-}
-
-/// UDP socket of the kernel on the TAP, with the address of an absent neighbour.
-fn udp_socket(interface: &str) -> UdpSocket {
-    common::ip(&format!("address add 10.9.0.1/24 dev {interface}"));
-    common::ip(&format!("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {interface}"));
-    let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
-    socket.connect("10.9.0.2:5000").expect("there is a route");
-    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
-    socket
 }
 
 /// Makes an answer of a packet of [`udp_socket`]: addresses change places, which no sum notices.
@@ -155,7 +115,7 @@ fn offloads_survive_the_way_there_and_back() {
             common::skip("tap::offloads_survive: UDP segments", "the kernel is older than 6.2");
             continue;
         }
-        let socket = udp_socket(&tap.interface.name);
+        let socket = common::udp_socket(&tap.interface.name);
         common::send_segmented(&socket, 1400);
         socket.send(&payload).expect("the TAP takes it");
         assert_eq!(receive(&mut tap, &mut batch, &mut pool), Turn::Drained);
@@ -172,10 +132,7 @@ fn offloads_survive_the_way_there_and_back() {
             turn_round(packet);
         }
         tap.queues[0].tx.transmit(&mut batch, &mut pool);
-        let mut answer = vec![0; 14_000];
-        for part in answer.chunks_mut(1400) {
-            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1400);
-        }
+        let answer = common::datagrams(&socket, payload.len(), 1400);
         assert!(answer == payload, "{offloads:?}: the payload has changed");
         assert_eq!(tap.queues[0].tx.counters().drops.total(), 0);
     }
@@ -246,10 +203,9 @@ fn packets_that_cannot_be_sent_are_counted() {
 
 #[test]
 fn queues_settings_and_interfaces_that_exist() {
-    if !common::is_root("tap::queues_settings_and_interfaces_that_exist") {
+    if !common::has_namespace("tap::queues_settings_and_interfaces_that_exist") {
         return;
     }
-    common::enter_namespace();
     let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory for a test");
     let mac = [2, 0, 0, 0xaa, 0xbb, 0xcc];
     let options = Options { queues: 3, mtu: Some(4000), mac: Some(mac), ..Options::new("pdt%d") };

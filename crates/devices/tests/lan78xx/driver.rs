@@ -1,17 +1,17 @@
 //! Our driver on the honest model: the conformance suite, what it finds, what it offers.
 
-use crate::bench::{Side, plug_in};
+use crate::bench::{Stand, plug_in};
 use crate::hand::frame;
-use polder_buffers::{Batch, ChecksumState, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{Batch, ChecksumState, Packet, Region};
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Budget, Turn};
+use polder_datapath::port::Budget;
 use polder_datapath::units::Nanos;
 use polder_devices::AnyQueue;
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{self, AddressSource, Partner};
 use polder_devices::lan78xx::statistics::Statistic;
-use polder_devices::lan78xx::{self, Lan78xx, MacSource, Options, ReceiveFilter, Techniques};
+use polder_devices::lan78xx::{self, MacSource, Options, ReceiveFilter, Techniques};
 use polder_devices::usb::Speed;
 use std::time::Duration;
 
@@ -86,52 +86,6 @@ fn conforms_with_each_technique_off() {
         };
         let broken: Vec<_> = report.broken().filter(|check| !excused(check)).collect();
         assert!(broken.is_empty(), "{techniques:?}\n{report}");
-    }
-}
-
-/// A port with its memory.
-pub(crate) struct Stand {
-    pub(crate) port: Lan78xx,
-    pub(crate) side: Side,
-    pub(crate) pool: Pool,
-    pub(crate) region: Region,
-}
-
-impl Stand {
-    pub(crate) fn new(model: model::Options, options: &Options) -> Self {
-        let region = Region::new(RegionOptions { slots: 2048, slot_bytes: 2048 }).unwrap();
-        let (local, side) = plug_in(model);
-        let port = lan78xx::open(Box::new(local), options).unwrap();
-        Self { port, side, pool: region.pool(), region }
-    }
-
-    pub(crate) fn receive(&mut self, budget: u32) -> (Turn, Vec<Vec<u8>>) {
-        let mut batch = Batch::new();
-        let turn = self.port.queue.rx.receive(&mut Budget::new(budget), &mut batch, &mut self.pool);
-        let frames = batch.iter().map(|packet| packet.segments().flatten().copied().collect()).collect();
-        self.pool.release(&mut batch);
-        (turn, frames)
-    }
-
-    /// Turns until everything that was begun has ended.
-    pub(crate) fn settle(&mut self) -> Vec<Vec<u8>> {
-        (0..60).flat_map(|_| self.receive(64).1).collect()
-    }
-
-    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
-        for frames in frames.chunks(64) {
-            let mut batch = Batch::new();
-            for frame in frames {
-                batch.push(Packet::copy_from(frame, &mut self.pool).unwrap()).unwrap();
-            }
-            self.port.queue.tx.transmit(&mut batch, &mut self.pool);
-            let _ = self.port.queue.tx.reclaim(&mut self.pool);
-            assert!(batch.is_empty(), "{} packets were left", batch.len());
-        }
-    }
-
-    pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
-        core::iter::from_fn(|| self.side.extract()).collect()
     }
 }
 

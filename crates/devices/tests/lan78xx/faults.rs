@@ -1,6 +1,6 @@
 //! Transfers that fail, end short or stall: what the device took is transmitted, all else is a counted drop.
 
-use crate::driver::Stand;
+use crate::bench::Stand;
 use crate::hand::frame;
 use polder_buffers::{Batch, ChecksumState, Packet};
 use polder_datapath::drops::DropReason;

@@ -1,7 +1,7 @@
 //! Random histories of traffic and faults: whatever the adapter does, it ends in a counted drop or a
 //! closed port; nothing leaks, nothing is made up, and a port that is open works again.
 
-use crate::driver::Stand;
+use crate::bench::Stand;
 use crate::hand::frame;
 use polder_buffers::{Batch, Packet};
 use polder_datapath::port::Turn;

@@ -27,4 +27,7 @@ mod silicon;
 #[cfg(test)]
 mod techniques;
 #[cfg(test)]
+#[path = "../usb/mod.rs"]
+mod usb;
+#[cfg(test)]
 mod usbip;

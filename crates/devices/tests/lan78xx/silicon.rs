@@ -1,6 +1,6 @@
 //! Properties of silicon that a lenient model would not show: shared pins, small counters, levels, chips without a PHY.
 
-use crate::driver::Stand;
+use crate::bench::Stand;
 use crate::hand::{Hand, frame};
 use polder_datapath::units::Nanos;
 use polder_devices::conformance::Wire;

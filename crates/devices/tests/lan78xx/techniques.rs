@@ -1,6 +1,6 @@
 //! The techniques of source A, on and off: each switch does what it says and nothing else.
 
-use crate::driver::Stand;
+use crate::bench::Stand;
 use crate::hand::frame;
 use polder_buffers::Batch;
 use polder_datapath::port::{Budget, Turn};

@@ -224,47 +224,28 @@ impl Device {
 
     /// The kernel's interface whose packets are taken: its addresses, MTU and hooks are the kernel's.
     pub fn interface(&self) -> Option<&str> {
-        match self {
-            Self::Interface(name) => Some(name),
-            Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
-        }
+        if let Self::Interface(name) = self { Some(name) } else { None }
     }
 
     /// The TAP, if it is one.
     pub(super) fn tap(&self) -> Option<String> {
-        match self {
-            Self::Tap(name) => Some(name.clone()),
-            Self::Interface(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
-        }
+        if let Self::Tap(name) = self { Some(name.clone()) } else { None }
     }
 
     /// The USB adapter, if it is one.
     pub(super) fn adapter(&self) -> Option<Adapter> {
-        match self {
-            Self::Lan78xx(adapter) => Some((**adapter).clone()),
-            Self::Interface(_) | Self::Tap(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
-        }
+        if let Self::Lan78xx(adapter) = self { Some((**adapter).clone()) } else { None }
     }
 
     /// The USB device of this machine, or another one's, if it is one.
     pub(super) fn usb(&self, is_remote: bool) -> Option<UsbPlace> {
-        match self {
-            Self::Usb(place) if place.is_remote() == is_remote => Some(place.clone()),
-            Self::Interface(_)
-            | Self::Tap(_)
-            | Self::Lan78xx(_)
-            | Self::Usb(_)
-            | Self::Pci(_)
-            | Self::Kernel => None,
-        }
+        let Self::Usb(place) = self else { return None };
+        (place.is_remote() == is_remote).then(|| place.clone())
     }
 
     /// The PCI device, if it is one.
     pub(super) fn pci(&self) -> Option<Address> {
-        match self {
-            Self::Pci(address) => Some(*address),
-            Self::Interface(_) | Self::Tap(_) | Self::Lan78xx(_) | Self::Usb(_) | Self::Kernel => None,
-        }
+        if let Self::Pci(address) = self { Some(*address) } else { None }
     }
 
     /// The name by which the kernel knows it: the interface, or the kernel's end of it.

@@ -48,6 +48,23 @@ pub struct Facts {
     pub link_addresses: Option<PointToPoint>,
 }
 
+impl Facts {
+    /// Facts of a device that the kernel does not have, with one queue, which takes complete packets alone.
+    pub fn new(interface: impl Into<String>, mac: MacAddress, mtu: u32, mode: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            index: None,
+            mac,
+            mtu,
+            takes: Takes::default(),
+            queues: 1,
+            mode: mode.into(),
+            mode_reason: None,
+            link_addresses: None,
+        }
+    }
+}
+
 /// A link with one neighbour, whose addresses the network gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointToPoint {
@@ -74,6 +91,16 @@ pub struct OpenPort {
 }
 
 impl OpenPort {
+    /// A port whose device stays open as long as the handle is there.
+    pub(super) fn held(
+        id: PortId,
+        facts: Facts,
+        queues: Vec<AnyQueue>,
+        handle: impl Handle + 'static,
+    ) -> Self {
+        Self { handle: Some(Box::new(handle)), ..Self::in_memory(id, facts, queues) }
+    }
+
     /// A port with queues alone, such as the ends of an in-memory cable.
     pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
         Self { id, facts, queues, handle: None, backlog: None, lock: None }

@@ -1,9 +1,36 @@
-//! Blocks and numbers of USB functions, for people.
+//! USB functions, modems included: the options with which they are opened; blocks and numbers, for people.
 
+use crate::config::model::Port;
+use crate::ends::ends;
 use crate::show::adapter::BlockRow;
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::offload::Takes;
+use polder_devices::Receiving;
 use polder_devices::cdc::ntb::Fault;
-use polder_devices::cdc::{BlockCounters, Ntb};
+use polder_devices::cdc::{BlockCounters, Cdc, Ntb, Options};
+
+/// Packets that a function takes.
+pub(super) const TAKES: Takes = Takes {
+    partial_checksums: Cdc::ABILITIES.partial_checksums,
+    segments: false,
+    only_ipv4_segments: false,
+    udp_segments: false,
+    tunnel_segments: false,
+};
+
+/// Options with which the function of a port is opened.
+pub(super) fn options(port: &Port, receiving: Receiving) -> Options {
+    let usual = Options::default();
+    // A device has few transfers in flight, each of many packets: each goes back when it was read.
+    let refill_below_percent = usual.receiving.refill_below_percent;
+    Options {
+        mtu: port.mtu,
+        mac: port.mac.map(|mac| mac.0),
+        receiving: Receiving { refill_below_percent, ..receiving },
+        cancelled: ends(),
+        ..usual
+    }
+}
 
 /// Blocks of a function.
 pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) -> BlockRow {

@@ -10,7 +10,6 @@ use crate::config::model::{Bridge, Configuration, Decide, Mode, OnExit, Port, Qu
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::forward::ForwardGroups;
-use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, OpenError, XdpVerdict, YieldWord};
 use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
@@ -158,19 +157,13 @@ fn open(
     let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
     let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
     let interface = &opened.interface;
+    let (mac, mtu) = (MacAddress(interface.mac), interface.mtu.min(options.mtu.unwrap_or(u32::MAX)));
     let facts = Facts {
-        interface: interface.name.clone(),
         index: Some(interface.index),
-        mac: MacAddress(interface.mac),
-        mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
-        takes: Takes::default(),
         queues: queues.len(),
-        mode: format!("AF_XDP, {hook}, {transfer}"),
-        mode_reason: None,
-        link_addresses: None,
+        ..Facts::new(&interface.name, mac, mtu, format!("AF_XDP, {hook}, {transfer}"))
     };
-    let handle: Box<dyn Handle> = Box::new(opened);
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+    Ok(OpenPort::held(port.id, facts, queues, opened))
 }
 
 /// Obstacles on this machine to opening `interface` by AF_XDP.

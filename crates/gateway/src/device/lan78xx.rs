@@ -67,20 +67,10 @@ pub(super) fn open_over(
     let options = lan78xx::Options { receiving, cancelled: ends(), ..options };
     let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
-    let facts = Facts {
-        interface: place,
-        index: None,
-        mac: MacAddress(opened.mac),
-        mtu: u32::from(opened.mtu),
-        takes: Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() },
-        queues: 1,
-        mode: format!("{chip}, {}", bus(speed)),
-        mode_reason: None,
-        link_addresses: None,
-    };
-    let queues = vec![opened.queue];
-    let handle: Box<dyn Handle> = Box::new(opened.status);
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+    let takes = Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() };
+    let mode = format!("{chip}, {}", bus(speed));
+    let facts = Facts { takes, ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode) };
+    Ok(OpenPort::held(port.id, facts, vec![opened.queue], opened.status))
 }
 
 impl Handle for Arc<PortStatus> {

@@ -1,23 +1,21 @@
 //! Modems: opening them, the link and the addresses that follow from their network, what is shown of them.
 
 use super::contract::{Facts, Handle, Link, OpenPort, PointToPoint};
-use super::function::{blocks, numbers};
+use super::function::{TAKES, blocks, numbers, options};
 use super::lan78xx::{bus, common_row, transfers};
 use crate::config::model::Port;
 use crate::config::modem::Modem;
 use crate::config::router::InterfaceAddress;
-use crate::ends::ends;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use crate::show::modem::{ModemRow, SessionRow};
 use anyhow::{Result, bail};
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::Receiving;
 use polder_devices::cdc::mbim::service::Access;
 use polder_devices::cdc::mbim::{self, PortStatus, SessionState, Wanted};
-use polder_devices::cdc::{Cdc, NetworkFunction, Options, Subclass};
+use polder_devices::cdc::{NetworkFunction, Subclass};
 use polder_devices::usb::Transport;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -42,33 +40,17 @@ pub(super) fn open(
         );
     };
     let speed = transport.speed();
-    let usual = Options::default();
-    // A device has few transfers in flight, each of many packets: each goes back when it was read.
-    let refill_below_percent = usual.receiving.refill_below_percent;
-    let options = Options {
-        mtu: port.mtu,
-        mac: port.mac.map(|mac| mac.0),
-        receiving: Receiving { refill_below_percent, ..receiving },
-        cancelled: ends(),
-        ..usual
-    };
-    let opened = mbim::open(transport, function, identity, &options, wanted(modem)?)?;
+    let opened = mbim::open(transport, function, identity, &options(port, receiving), wanted(modem)?)?;
     let neighbour = MacAddress(opened.neighbour);
+    let mode = format!("{}, {}", Subclass::Mbim.name(), bus(speed));
     let facts = Facts {
-        interface: place,
-        index: None,
-        mac: MacAddress(opened.mac),
-        mtu: u32::from(opened.mtu),
-        takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },
-        queues: 1,
-        mode: format!("{}, {}", Subclass::Mbim.name(), bus(speed)),
-        mode_reason: None,
+        takes: TAKES,
         link_addresses: Some(PointToPoint { neighbour, sessions: Vec::new() }),
+        ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode)
     };
     let sent = Arc::clone(opened.queue.tx.counters());
-    let handle: Box<dyn Handle> =
-        Box::new(Open { status: opened.status, sent, apn: modem.apn.clone(), most_mtu: facts.mtu });
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, vec![opened.queue]) })
+    let handle = Open { status: opened.status, sent, apn: modem.apn.clone(), most_mtu: facts.mtu };
+    Ok(OpenPort::held(port.id, facts, vec![opened.queue], handle))
 }
 
 /// Sessions and secrets of a modem; the latter are read from their files.

@@ -35,26 +35,17 @@ impl Driver for PciDevice {
         };
         let opened = e1000::open(vfio::open(address)?, region, &options)?;
         let abilities = E1000::ABILITIES;
-        let facts = Facts {
-            interface: address.to_string(),
-            index: None,
-            mac: MacAddress(opened.mac),
-            mtu: u32::from(opened.mtu),
-            takes: Takes {
-                partial_checksums: abilities.partial_checksums,
-                segments: abilities.segments,
-                // QEMU's devices give IPv6 segments a wrong length, and Linux's driver lets none cut either.
-                only_ipv4_segments: true,
-                ..Takes::default()
-            },
-            queues: 1,
-            mode: format!("{chip}, VFIO"),
-            mode_reason: None,
-            link_addresses: None,
+        let takes = Takes {
+            partial_checksums: abilities.partial_checksums,
+            segments: abilities.segments,
+            // QEMU's devices give IPv6 segments a wrong length, and Linux's driver lets none cut either.
+            only_ipv4_segments: true,
+            ..Takes::default()
         };
-        let queues = vec![Queue::boxed(opened.queue)];
-        let handle: Box<dyn Handle> = Box::new(Open { address, chip, port: opened.port });
-        Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+        let (mac, mtu) = (MacAddress(opened.mac), opened.mtu.into());
+        let facts = Facts { takes, ..Facts::new(address.to_string(), mac, mtu, format!("{chip}, VFIO")) };
+        let handle = Open { address, chip, port: opened.port };
+        Ok(OpenPort::held(port.id, facts, vec![Queue::boxed(opened.queue)], handle))
     }
 
     fn inspect(&self, _: &Port, configuration: &Configuration) -> Vec<Finding> {

@@ -5,7 +5,6 @@ use super::tap;
 use crate::config::model::{Configuration, Port};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
-use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::skb::punt::{self, Punt};
 use rustix::io::Errno;
@@ -19,25 +18,15 @@ impl Driver for PuntPath {
         let opened = punt::open(receiving(configuration), region);
         let opened = opened.context("packets cannot be returned to the kernel")?;
         let punt = opened.port;
+        let interface = &punt.interface;
+        let (mac, mode) = (MacAddress(interface.mac), "TAP, redirect to the ingress of each port");
         let facts = Facts {
-            interface: punt.interface.name.clone(),
-            index: Some(punt.interface.index),
-            mac: MacAddress(punt.interface.mac),
-            mtu: punt.interface.mtu,
-            takes: Takes {
-                partial_checksums: true,
-                segments: true,
-                udp_segments: punt.udp_segments,
-                tunnel_segments: punt.tunnel_segments,
-                ..Takes::default()
-            },
+            index: Some(interface.index),
+            takes: tap::takes(punt.udp_segments, punt.tunnel_segments),
             queues: opened.queues.len(),
-            mode: "TAP, redirect to the ingress of each port".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
+            ..Facts::new(&interface.name, mac, interface.mtu, mode)
         };
-        let handle: Box<dyn Handle> = Box::new(punt);
-        Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, opened.queues) })
+        Ok(OpenPort::held(port.id, facts, opened.queues, punt))
     }
 
     fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {

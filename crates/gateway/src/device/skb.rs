@@ -11,7 +11,6 @@ use polder_buffers::Region;
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::forward::ForwardGroups;
-use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict, YieldWord};
 use polder_devices::skb::connections::ConnectionTable;
@@ -113,26 +112,14 @@ pub(super) fn adopt(
 fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPort {
     let skb::Opened { port: opened, queues } = opened;
     let interface = &opened.interface;
+    let (mac, mtu) = (MacAddress(interface.mac), interface.mtu.min(options.mtu.unwrap_or(u32::MAX)));
     let facts = Facts {
-        interface: interface.name.clone(),
         index: Some(interface.index),
-        mac: MacAddress(interface.mac),
-        mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
-        // What the kernel takes from us it may also give to us.
-        takes: Takes {
-            partial_checksums: true,
-            segments: true,
-            udp_segments: opened.udp_segments,
-            tunnel_segments: opened.tunnel_segments,
-            ..Takes::default()
-        },
+        takes: tap::takes(opened.udp_segments, opened.tunnel_segments),
         queues: queues.len(),
-        mode: format!("skb, {} and a TAP", opened.hook),
-        mode_reason: None,
-        link_addresses: None,
+        ..Facts::new(&interface.name, mac, mtu, format!("skb, {} and a TAP", opened.hook))
     };
-    let handle: Box<dyn Handle> = Box::new(opened);
-    OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) }
+    OpenPort::held(port.id, facts, queues, opened)
 }
 
 /// Obstacles on this machine to opening `interface` as `port`.

@@ -96,28 +96,22 @@ fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
         set_addresses(tap.interface.index, &port.addresses)
             .with_context(|| format!("cannot set up the TAP {}", tap.interface.name))?;
     }
+    let index = tap.interface.index;
+    let (mac, mtu) = (MacAddress(tap.interface.mac), tap.interface.mtu);
     let facts = Facts {
-        interface: tap.interface.name,
-        index: Some(tap.interface.index),
-        mac: MacAddress(tap.interface.mac),
-        mtu: tap.interface.mtu,
-        // What the kernel takes from us it may also give to us.
-        takes: Takes {
-            partial_checksums: true,
-            segments: true,
-            udp_segments: tap.udp_segments,
-            tunnel_segments: tap.tunnel_segments,
-            ..Takes::default()
-        },
+        index: Some(index),
+        takes: takes(tap.udp_segments, tap.tunnel_segments),
         queues: tap.queues.len(),
-        mode: "TAP with virtio-net headers".to_owned(),
-        mode_reason: None,
-        link_addresses: None,
+        ..Facts::new(tap.interface.name, mac, mtu, "TAP with virtio-net headers")
     };
     let queues = tap.queues.into_iter().map(Queue::boxed).collect();
-    let handle: Box<dyn Handle> =
-        Box::new(OpenTap { index: tap.interface.index, longest: facts.mtu, files: tap.files });
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+    let handle = OpenTap { index, longest: facts.mtu, files: tap.files };
+    Ok(OpenPort::held(port.id, facts, queues, handle))
+}
+
+/// Packets that a TAP takes: what the kernel takes from us it may also give to us.
+pub(super) fn takes(udp_segments: bool, tunnel_segments: bool) -> Takes {
+    Takes { partial_checksums: true, segments: true, udp_segments, tunnel_segments, ..Takes::default() }
 }
 
 /// The machine's identity (machine-id(5)), read while files can still be: empty where it has none.

@@ -1,7 +1,7 @@
 //! USB network functions: the driver that follows from the descriptors, and what is plugged in.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
-use super::function::{blocks, numbers};
+use super::function::{TAKES, blocks, numbers, options};
 use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
 use super::modem;
 use crate::config::lan78xx::AdapterLocation;
@@ -13,10 +13,9 @@ use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result, bail};
 use polder_buffers::Region;
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::Receiving;
-use polder_devices::cdc::{self, Cdc, PortStatus, Subclass, network_function};
+use polder_devices::cdc::{self, PortStatus, Subclass, network_function};
 use polder_devices::lan78xx::Options;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::usb::usbfs::{self, Access, UsbError};
@@ -103,31 +102,13 @@ fn open_function(
             function.subclass.name()
         );
     }
-    let usual = cdc::Options::default();
-    // A device has few transfers in flight, each of many packets: each goes back when it was read.
-    let refill_below_percent = usual.receiving.refill_below_percent;
-    let options = cdc::Options {
-        mtu: port.mtu,
-        mac: port.mac.map(|mac| mac.0),
-        receiving: Receiving { refill_below_percent, ..receiving },
-        cancelled: ends(),
-        ..usual
-    };
-    let opened = cdc::open(transport, function, identity, &options)?;
-    let facts = Facts {
-        interface: place,
-        index: None,
-        mac: MacAddress(opened.mac),
-        mtu: u32::from(opened.mtu),
-        takes: Takes { partial_checksums: Cdc::ABILITIES.partial_checksums, ..Takes::default() },
-        queues: 1,
-        mode: format!("{}, {}", function.subclass.name(), bus(speed)),
-        mode_reason: None,
-        link_addresses: None,
-    };
+    let subclass = function.subclass;
+    let opened = cdc::open(transport, function, identity, &options(port, receiving))?;
+    let mode = format!("{}, {}", subclass.name(), bus(speed));
+    let facts = Facts { takes: TAKES, ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode) };
     let sent = Arc::clone(opened.queue.tx.counters());
-    let handle: Box<dyn Handle> = Box::new(Open { status: opened.status, sent });
-    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, vec![opened.queue]) })
+    let handle = Open { status: opened.status, sent };
+    Ok(OpenPort::held(port.id, facts, vec![opened.queue], handle))
 }
 
 /// Devices with a driver.

@@ -140,13 +140,6 @@ pub struct Changes {
     pub neighbours: HashSet<(u32, IpAddr)>,
 }
 
-impl Changes {
-    /// True if nothing has.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Equal when they say the same; what has changed of late does not count.
 impl PartialEq for Mirror {
     fn eq(&self, other: &Self) -> bool {
@@ -237,11 +230,6 @@ impl Mirror {
     /// Takes note that a setting is another one; the files of /proc/sys say which.
     pub fn note_settings(&mut self) {
         self.changes.settings = true;
-    }
-
-    /// True if there are changes.
-    pub fn has_changes(&self) -> bool {
-        !self.changes.is_empty()
     }
 
     /// Adds or replaces an item; of a route, all that have its key.

@@ -5,7 +5,6 @@ use super::tables::{Lasting, tunnel_options};
 use crate::config::model::{Configuration, Tunnel};
 use crate::device::Facts;
 use crate::hash::fnv1a;
-use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::{Carries, Stations, TunnelState};
 use polder_datapath::wire::{IpProtocol, MacAddress};
 use std::net::IpAddr;
@@ -55,17 +54,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
         let Some(carrier) = ports.get(&tunnel.port) else { continue };
         let state = lasting.tunnels.get(&tunnel.name).map(Arc::clone);
         let Some(mtu) = mtu(tunnel, carrier.facts.mtu, state) else { continue };
-        let facts = Facts {
-            interface: tunnel.name.clone(),
-            index: None,
-            mac: stations(tunnel).near,
-            mtu: u32::from(mtu),
-            takes: Takes::default(),
-            queues: 0,
-            mode: String::new(),
-            mode_reason: None,
-            link_addresses: None,
-        };
+        let facts = Facts { queues: 0, ..Facts::new(&tunnel.name, stations(tunnel).near, mtu.into(), "") };
         let up = carrier.up && !lasting.dead.contains(&tunnel.id);
         ports.insert(tunnel.id, AttachedPort { facts, up, punts: false });
     }

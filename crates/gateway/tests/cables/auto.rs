@@ -1,7 +1,8 @@
 //! `order = "auto"`: a flow that is more than its worker can carry is found, spread, and in order; then it
 //! is gathered again.
 
-use crate::bench::{Bench, frame};
+use crate::bench::Bench;
+use crate::cable::frame;
 use polder_datapath::steer::Hasher;
 use std::time::{Duration, Instant};
 

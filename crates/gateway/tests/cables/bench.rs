@@ -1,21 +1,15 @@
 //! A gateway between two in-memory cables, with senders and receivers at the far ends.
 
-use anyhow::Context as _;
-use polder::config::{self, Configuration};
-use polder::device::{Facts, OpenPort};
+use crate::cable::{configuration, frame, opener, read};
 use polder::runtime::accounts::Accounts;
-use polder::runtime::gateway::{Gateway, Opener};
-use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
+use polder::runtime::gateway::Gateway;
+use polder_buffers::{Batch, BufferManager, BufferOptions, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_datapath::wire::MacAddress;
-use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options};
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A running gateway; packets come in by `near` and leave by `far`.
@@ -33,10 +27,6 @@ pub(crate) struct Bench {
     pub(crate) sent: u64,
     pub(crate) seen: u64,
     pub(crate) overtaken: u64,
-}
-
-pub(crate) fn configuration(text: &str) -> Configuration {
-    config::parse(text, Path::new("bench.toml")).expect("valid").configuration
 }
 
 impl Bench {
@@ -90,7 +80,7 @@ impl Bench {
         for end in &mut self.far {
             let _ = end.rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
             for packet in batch.iter() {
-                let (flow, number) = read(packet);
+                let (flow, number) = read(packet, 0);
                 let least = &mut self.flows.get_mut(&flow).expect("it was sent").1;
                 self.overtaken += u64::from(number < *least);
                 *least = (*least).max(number + 1);
@@ -108,7 +98,7 @@ impl Bench {
         let mut batch = Batch::new();
         let _ = self.far[0].rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
         for packet in batch.iter_mut() {
-            let (_, number) = read(packet);
+            let (_, number) = read(packet, 0);
             self.overtaken += u64::from(number < *least);
             *least = (*least).max(number + 1);
             packet.bytes_mut()[50..58].copy_from_slice(&next.to_be_bytes());
@@ -154,45 +144,4 @@ impl Bench {
         assert_eq!((region.home(), region.strays()), (region.slots(), 0));
         accounts
     }
-}
-
-/// Opens ports by plugging in the ends of cables.
-pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
-    let ends = Mutex::new(ends.into_iter().collect::<HashMap<_, _>>());
-    Box::new(move |port, _, _| {
-        let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
-        let facts = Facts {
-            interface: port.name.clone(),
-            index: None,
-            mac: MacAddress([2, 0, 0, 0, 1, 1]),
-            mtu: 1600,
-            takes: Takes { partial_checksums: true, ..Takes::default() },
-            queues: end.len(),
-            mode: "in-memory cable".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
-        let queues = end.into_iter().map(Queue::boxed).collect();
-        Ok(OpenPort::in_memory(port.id, facts, queues))
-    })
-}
-
-/// UDP frame of a flow, with its flow and number as content.
-pub(crate) fn frame(flow: u64, number: u64, length: usize, pool: &mut Pool) -> Packet {
-    let port = 1024 + u16::try_from(flow).expect("few flows");
-    let payload = u16::try_from(length - 14).expect("a short frame");
-    let [high, low] = payload.to_be_bytes();
-    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    bytes.extend([0x45, 0, high, low, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    bytes.extend([port, 5201, payload - 20, 0].map(u16::to_be_bytes).as_flattened());
-    bytes.extend([flow, number].map(u64::to_be_bytes).as_flattened());
-    bytes.resize(length, 0);
-    Packet::copy_from(&bytes, pool).expect("memory for all that is on its way")
-}
-
-/// Flow and number of a frame.
-fn read(packet: &Packet) -> (u64, u64) {
-    let bytes = &packet.bytes()[42..58];
-    let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    (word(0), word(8))
 }

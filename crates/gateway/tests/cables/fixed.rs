@@ -1,6 +1,7 @@
 //! Addresses that the configuration binds to a port.
 
-use crate::bench::{Bench, configuration};
+use crate::bench::Bench;
+use crate::cable::configuration;
 use polder_datapath::drops::DropReason;
 
 const FREE: &str = r#"

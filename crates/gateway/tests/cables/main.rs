@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
 mod bench;
+mod cable;
 
 mod auto;
 mod fixed;

@@ -1,6 +1,7 @@
 //! The queue in front of a port: behind reordering, counted, and never out of order.
 
-use crate::bench::{Bench, configuration};
+use crate::bench::Bench;
+use crate::cable::configuration;
 use polder_buffers::Whereabouts;
 use polder_datapath::drops::DropReason;
 use std::time::{Duration, Instant};

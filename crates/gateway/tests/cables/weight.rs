@@ -1,7 +1,7 @@
 //! Weights of ports, from the configuration to the packets that leave: with a fixed budget, so that
 //! no clock is read.
 
-use crate::bench::{configuration, frame, opener};
+use crate::cable::{configuration, frame, opener};
 use polder::runtime::gateway::Gateway;
 use polder_buffers::{Batch, BufferManager, BufferOptions};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};

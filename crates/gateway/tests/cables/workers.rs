@@ -1,6 +1,7 @@
 //! Workers that come and go while packets are under way.
 
-use crate::bench::{Bench, configuration};
+use crate::bench::Bench;
+use crate::cable::configuration;
 use polder_datapath::drops::DropReason;
 
 fn gateway(workers: usize, order: &str, rest: &str) -> String {

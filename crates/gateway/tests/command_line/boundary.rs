@@ -1,7 +1,6 @@
 //! Effects of users without privileges, silent clients and others' files on a gateway and its capture.
 
-use super::support::{Folder, Gateway, polder, root_or_skip};
-use rustix::process::Signal;
+use super::support::{Folder, Gateway, polder, root_or_skip, until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
@@ -29,22 +28,13 @@ impl Drop for Guard {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + super::support::SOON;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_user_without_privileges_blocks_no_start() {
     if !root_or_skip("a_user_without_privileges_blocks_no_start") {
         return;
     }
     let gateway = Gateway::start("flocked");
-    gateway.signal(Signal::TERM);
-    let (_, _, folder) = gateway.wait();
+    let (_, _, folder) = gateway.terminate();
     let (path, locked) = (folder.0.display().to_string(), folder.0.join("gw.toml"));
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o644)).expect("the file is ours");
     // Everything there that the user may open, locked for as long as the test runs.
@@ -58,8 +48,7 @@ fn a_user_without_privileges_blocks_no_start() {
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
     let lock = gateway.socket().with_extension("lock");
     assert!(!lock.exists(), "the lock stays behind");
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -109,8 +98,7 @@ fn silent_clients_lock_nobody_out() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
     drop(silent);
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 /// CPU time of a thread of the gateway.
@@ -147,8 +135,7 @@ fn without_descriptors_the_control_thread_waits_and_then_goes_on() {
     let outcome = gateway.ask(&["show", "ports"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
     drop(waiting);
-    gateway.signal(Signal::TERM);
-    let (code, log, _) = gateway.wait();
+    let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0));
     assert!(log.contains("cannot take another connection"), "{log}");
 }
@@ -198,8 +185,7 @@ fn a_capture_as_root_follows_no_link_and_writes_to_no_file_of_others() {
         fs::read(path("own")).is_ok_and(|bytes| bytes.starts_with(b"\x0a\x0d\x0d\x0a"))
     });
     drop(child);
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 /// Library in libpcap's place that writes down the process that loads it.
@@ -265,6 +251,5 @@ fn the_library_that_compiles_expressions_has_no_privileges() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("udp prot 67") && error.contains("pcap-filter"), "{error}");
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }

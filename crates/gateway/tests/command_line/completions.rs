@@ -1,9 +1,8 @@
 //! Completions of arguments, of what a running gateway has.
 
-use super::support::{Folder, Gateway, SOON, polder, root_or_skip, run};
+use super::support::{Folder, Gateway, polder, root_or_skip, run, until};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 /// Candidates for the last of these words, as a shell gets them; without options for an empty word.
 fn completed(words: &[&str]) -> Vec<String> {
@@ -49,11 +48,7 @@ fn names_and_addresses_of_a_gateway_are_completed() {
     assert_eq!(completed(&["show", "ports", "--socket", "/nonexistent", ""]), [""; 0]);
 
     gateway.inside("ip link set pdta address 02:00:5e:00:00:01; ip link set pdta up");
-    let end = Instant::now() + SOON;
-    while of(&["fdb", "02:00:5e"]).is_empty() {
-        assert!(Instant::now() < end, "no station is learnt");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until("a station is learnt", || !of(&["fdb", "02:00:5e"]).is_empty());
     assert_eq!(of(&["fdb", "02:00:5e"]), ["02:00:5e:00:00:01"]);
     let all = of(&["fdb", ""]);
     assert!(["a", "b", "br0"].iter().all(|name| all.contains(&(*name).to_owned())), "{all:?}");

@@ -1,7 +1,6 @@
 //! Permitted and forbidden actions of a running gateway's threads.
 
 use super::support::{Folder, Gateway, SOON, root_or_skip, run, skip};
-use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -74,8 +73,7 @@ fn every_thread_keeps_what_its_role_needs_and_no_more() {
     let shown = gateway.json("workers")["workers"][0]["confined"].clone();
     assert_eq!(shown["calls"], true, "{shown}");
     assert_eq!(shown["capabilities"], serde_json::json!(["CAP_NET_ADMIN", "CAP_SYS_NICE"]), "{shown}");
-    gateway.signal(Signal::TERM);
-    let (_, log, _) = gateway.wait();
+    let (_, log, _) = gateway.terminate();
     assert!(log.contains("confined: system calls (seccomp)"), "{log}");
 }
 
@@ -130,8 +128,7 @@ fn a_forbidden_call_of_a_running_thread_is_refused() {
     }
     // It has noticed nothing.
     assert_eq!(gateway.ask(&["show", "ports"]).code, Some(0));
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -149,8 +146,7 @@ fn a_gateway_is_confined_unless_the_file_says_otherwise() {
     assert!(reload.code == Some(1) && reload.err.contains("cannot take back"), "{}", reload.err);
     let checked = run(&["check", &gateway.file().display().to_string()]);
     assert!(checked.out.contains("✓ sandbox") && checked.out.contains("seccomp"), "{}", checked.out);
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -174,8 +170,7 @@ fn a_reload_opens_what_it_brings_although_it_is_confined() {
         std::fs::read_to_string(gateway.file()).expect("the file").replace("[port.c]\ntap = \"pdtc\"\n", "");
     std::fs::write(gateway.file(), text).expect("it changes");
     assert_eq!(gateway.ask(&["reload"]).code, Some(0));
-    gateway.signal(Signal::TERM);
-    let (code, log, folder) = gateway.wait();
+    let (code, log, folder) = gateway.terminate();
     let mut warnings = log.lines().filter(|line| line.contains("WARN port"));
     assert!(code == Some(0) && warnings.all(|line| line.contains("is switched off")), "{log}");
     assert!(!folder.0.join("gw.sock").exists(), "the control socket is removed");
@@ -242,7 +237,6 @@ fn records_of_what_is_gone_go_at_the_start_confined_or_not() {
         std::fs::write(&record, "7").expect("the record");
         let gateway = Gateway::start_with(name, line, &[]);
         assert!(!record.exists(), "{name}");
-        gateway.signal(Signal::TERM);
-        assert_eq!(gateway.wait().0, Some(0));
+        assert_eq!(gateway.terminate().0, Some(0));
     }
 }

@@ -1,10 +1,8 @@
 //! Devices that are not there yet, that go and come, and changes of a running gateway's devices.
 
 use super::support::{Folder, Gateway, SOON, root_or_skip};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::net::UnixDatagram;
-use std::time::{Duration, Instant};
 
 /// A gateway with an interface that is not there, and a TAP.
 fn start(name: &str, variables: &[(&str, String)]) -> Gateway {
@@ -21,24 +19,8 @@ fn start(name: &str, variables: &[(&str, String)]) -> Gateway {
 const LINK: &str =
     "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up";
 
-/// Waits until port `lan` is like that.
-fn wait_for(gateway: &Gateway, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + SOON;
-    loop {
-        let ports = gateway.json("ports");
-        let port = ports["ports"].as_array().expect("a list").iter().find(|port| port["name"] == "lan");
-        let port = port.expect("it is configured").clone();
-        if is_so(&port) {
-            return port;
-        }
-        assert!(Instant::now() < end, "not {what}: {port:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn end(gateway: Gateway) -> String {
-    gateway.signal(Signal::TERM);
-    let (code, log, _) = gateway.wait();
+    let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0), "{log}");
     log
 }
@@ -58,19 +40,19 @@ fn a_gateway_starts_without_an_interface_and_takes_it_when_it_comes() {
     assert!(String::from_utf8_lossy(&told[..length]).contains("READY=1"));
     std::fs::remove_file(&path).expect("it is ours");
 
-    let waiting = wait_for(&gateway, "waiting", |port| port["state"] == "waiting");
+    let waiting = gateway.wait_for("lan", "waiting", |port| port["state"] == "waiting");
     assert!(waiting["trouble"].as_str().expect("it says why").contains("no interface pdeth0"), "{waiting:#}");
     assert_eq!((&waiting["open"], &waiting["carrier"]), (&Value::from(false), &Value::Null));
     assert!(gateway.ask(&["show", "ports"]).out.contains("WAITING"));
 
     gateway.inside(LINK);
-    let open = wait_for(&gateway, "open", |port| port["state"] == "open");
+    let open = gateway.wait_for("lan", "open", |port| port["state"] == "open");
     assert_eq!((&open["openings"], &open["trouble"]), (&Value::from(1), &Value::Null));
     gateway.inside("ip link del pdeth0");
-    let gone = wait_for(&gateway, "gone", |port| port["state"] == "waiting");
+    let gone = gateway.wait_for("lan", "gone", |port| port["state"] == "waiting");
     assert!(gone["trouble"].as_str().expect("it says why").contains("disappeared"), "{gone:#}");
     gateway.inside(LINK);
-    wait_for(&gateway, "open again", |port| port["state"] == "open" && port["openings"] == 2);
+    gateway.wait_for("lan", "open again", |port| port["state"] == "open" && port["openings"] == 2);
     let log = end(gateway);
     assert_eq!(log.matches("waits for its device").count(), 1, "{log}");
     assert_eq!(
@@ -87,25 +69,26 @@ fn carrier_and_mtu_of_an_interface_are_seen_while_it_is_open() {
     }
     let gateway = start("link", &[]);
     gateway.inside(LINK);
-    wait_for(&gateway, "open", |port| port["state"] == "open" && port["carrier"] == true);
+    gateway.wait_for("lan", "open", |port| port["state"] == "open" && port["carrier"] == true);
     gateway.inside("ip link set pdpeer down");
-    wait_for(&gateway, "without carrier", |port| port["state"] == "no-carrier" && port["carrier"] == false);
+    gateway
+        .wait_for("lan", "without carrier", |port| port["state"] == "no-carrier" && port["carrier"] == false);
     assert!(gateway.ask(&["show", "ports"]).out.contains("NO CARRIER"));
     gateway.inside("ip link set pdpeer up");
-    wait_for(&gateway, "with carrier", |port| port["state"] == "open");
+    gateway.wait_for("lan", "with carrier", |port| port["state"] == "open");
     gateway.inside("ip link set pdeth0 down");
-    wait_for(&gateway, "switched off", |port| port["state"] == "down");
+    gateway.wait_for("lan", "switched off", |port| port["state"] == "down");
     gateway.inside("ip link set pdeth0 up");
-    wait_for(&gateway, "switched on", |port| port["state"] == "open");
+    gateway.wait_for("lan", "switched on", |port| port["state"] == "open");
 
     gateway.inside("ip link set pdeth0 mtu 1400");
-    wait_for(&gateway, "of MTU 1400", |port| port["mtu"] == 1400);
+    gateway.wait_for("lan", "of MTU 1400", |port| port["mtu"] == 1400);
     gateway.change("interface = \"pdeth0\"", "interface = \"pdeth0\"\nmtu = 1300");
     assert_eq!(gateway.ask(&["reload"]).code, Some(0));
-    wait_for(&gateway, "of MTU 1300", |port| port["mtu"] == 1300);
+    gateway.wait_for("lan", "of MTU 1300", |port| port["mtu"] == 1300);
     gateway.change("mtu = 1300", "");
     assert_eq!(gateway.ask(&["reload"]).code, Some(0));
-    let port = wait_for(&gateway, "of MTU 1400", |port| port["mtu"] == 1400);
+    let port = gateway.wait_for("lan", "of MTU 1400", |port| port["mtu"] == 1400);
     assert_eq!(port["openings"], 1, "it was open all the time");
     let log = end(gateway);
     let order = ["no carrier", "is up", "is switched off", "is up"];
@@ -131,7 +114,7 @@ fn a_dry_run_answers_what_the_reload_does() {
     }
     let gateway = start("dry", &[]);
     gateway.inside(LINK);
-    wait_for(&gateway, "open", |port| port["state"] == "open");
+    gateway.wait_for("lan", "open", |port| port["state"] == "open");
     let lan = "interface = \"pdeth0\"";
     let third =
         |device: &str| format!("[port.third]\n{device}\n[bridge.br1]\nmembers = [\"third\"]\n[port.host]");
@@ -169,7 +152,7 @@ fn a_dry_run_answers_what_the_reload_does() {
         assert_eq!(found, Some(0), "{text}");
         assert!((code == 0) != text.contains("nothing has changed"), "{text}");
     }
-    let port = wait_for(&gateway, "open", |port| port["state"] == "open");
+    let port = gateway.wait_for("lan", "open", |port| port["state"] == "open");
     assert_eq!(port["openings"], 1, "nothing that runs was disturbed: {port:#}");
     end(gateway);
 }

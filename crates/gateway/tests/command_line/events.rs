@@ -1,7 +1,6 @@
 //! Events, the level of the log, and single rows of views.
 
-use super::support::{Folder, Gateway, SOON, polder, root_or_skip};
-use rustix::process::Signal;
+use super::support::{Folder, Gateway, SOON, polder, root_or_skip, until};
 use std::io::Read as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -41,8 +40,7 @@ fn events_are_told_and_the_log_has_another_level() {
     gateway.change("ageing_seconds = 77", "ageing_seconds = 78");
     reload(&gateway);
     assert_eq!(gateway.ask(&["log", "default"]).out, "info\n");
-    gateway.signal(Signal::TERM);
-    let (_, log, _) = gateway.wait();
+    let (_, log, _) = gateway.terminate();
     assert!(log.contains("ageing_seconds") && !log.contains("77 → 78"), "{log}");
     assert!(log.contains("the log's level is info") && log.contains("ended after"), "{log}");
 }
@@ -58,8 +56,7 @@ fn the_journal_gets_a_line_with_a_priority_for_each_message() {
     let refused = gateway.ask(&["reload"]);
     assert!(refused.code == Some(2) && refused.err.lines().count() > 3, "{}", refused.err);
     gateway.inside("ip link set pdta up");
-    gateway.signal(Signal::TERM);
-    let (_, log, _) = gateway.wait();
+    let (_, log, _) = gateway.terminate();
     let is_record = |line: &str| ["<3>", "<4>", "<6>"].iter().any(|priority| line.starts_with(priority));
     assert!(log.lines().all(is_record), "{log}");
     let refusals = log.lines().filter(|line| line.contains("not reloaded")).collect::<Vec<_>>();
@@ -109,8 +106,7 @@ fn a_gateway_whose_log_nobody_reads_goes_on() {
     gateway.change("members", "ageing_seconds = 77\nmembers");
     reload(&gateway);
     assert_eq!(gateway.ask(&["show", "ports"]).code, Some(0));
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -169,11 +165,7 @@ fn totals_are_compared_with_a_baseline() {
     let more_than = |least: u64| {
         gateway
             .inside("ip link set pdta down; ip link set pdtb down; ip link set pdta up; ip link set pdtb up");
-        let end = Instant::now() + SOON;
-        while received(&["--json"]) <= least {
-            assert!(Instant::now() < end, "nothing has come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("packets come", || received(&["--json"]) > least);
     };
     more_than(0);
     assert_eq!(show(&gateway, &["--save", "before"]).0, Some(0));
@@ -193,8 +185,7 @@ fn totals_are_compared_with_a_baseline() {
     assert!(first < all, "{first} of {all}");
     assert!(show(&gateway, &["--since", "last"]).1.starts_with("since last, "));
     // Another gateway of that name, started later.
-    gateway.signal(Signal::TERM);
-    let (.., files) = gateway.wait();
+    let (.., files) = gateway.terminate();
     let gateway = Gateway::start_in(files, &[]);
     let (code, _, said) = show(&gateway, &["--from", "before"]);
     assert!(code == Some(1) && said.contains("was started after"), "{said}");

@@ -1,11 +1,10 @@
 //! A gateway, from outside: TAPs in a namespace of its own.
 
-use super::support::{Gateway, root_or_skip, run};
+use super::support::{Gateway, root_or_skip, run, until};
 use rustix::process::Signal;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::time::{Duration, Instant};
 
 const VIEWS: [&str; 8] = ["path", "ports", "tunnels", "fdb", "drops", "counters", "workers", "config"];
 
@@ -25,8 +24,7 @@ fn every_view_is_drawn_and_is_json() {
     }
     let mode = std::fs::metadata(gateway.socket()).expect("the socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -37,11 +35,7 @@ fn packets_are_counted_where_they_go() {
     let gateway = Gateway::start("counts");
     // Neighbour discovery is traffic enough.
     gateway.inside("ip link set pdta up; ip link set pdtb up");
-    let end = Instant::now() + super::support::SOON;
-    while gateway.json("counters")["counters"]["received"].as_u64() < Some(3) {
-        assert!(Instant::now() < end, "nothing has come");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("packets come", || gateway.json("counters")["counters"]["received"].as_u64() >= Some(3));
     gateway.inside("ip link set pdta down; ip link set pdtb down");
     let counters = gateway.json("counters")["counters"].clone();
     assert_eq!(counters["unaccounted"], 0, "{counters}");
@@ -94,13 +88,8 @@ fn a_reload_says_what_it_does_and_does_all_of_it_or_nothing() {
 
     gateway.change("memory_mib = 32\n", "");
     gateway.signal(Signal::HUP);
-    let end = Instant::now() + super::support::SOON;
-    while gateway.json("fdb")["fdb"][0]["ageing_seconds"] != 88 {
-        assert!(Instant::now() < end, "the signal was not heard");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    gateway.signal(Signal::TERM);
-    let (_, log, _) = gateway.wait();
+    until("the signal is heard", || gateway.json("fdb")["fdb"][0]["ageing_seconds"] == 88);
+    let (_, log, _) = gateway.terminate();
     assert!(log.contains("reloaded:     ageing_seconds: 77 → 88"), "{log}");
 }
 
@@ -120,8 +109,7 @@ fn a_second_gateway_disturbs_nothing_and_a_killed_one_is_followed() {
     let (code, _, folder) = gateway.wait();
     assert!(code.is_none() && socket.exists(), "a killed process cleans nothing up");
     let next = Gateway::start_in(folder, &[]);
-    next.signal(Signal::TERM);
-    assert_eq!(next.wait().0, Some(0));
+    assert_eq!(next.terminate().0, Some(0));
     assert!(!socket.exists());
 }
 
@@ -145,8 +133,7 @@ fn nonsense_on_the_socket_disturbs_nobody() {
     silent[0].write_all(b"{\"polder\":1,").expect("it reads");
     assert_eq!(gateway.ask(&["show", "workers"]).code, Some(0));
     drop(silent);
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }
 
 #[test]
@@ -223,6 +210,5 @@ fn a_view_is_watched_until_the_gateway_is_back() {
     watch.stderr.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
     watch.wait().expect("it ends");
     assert_eq!(said.matches("waiting for it").count(), 1, "{said}");
-    gateway.signal(Signal::TERM);
-    gateway.wait();
+    gateway.terminate();
 }

@@ -1,7 +1,6 @@
 //! Metrics and health of a running gateway.
 
 use super::support::{Folder, Gateway, root_or_skip, run};
-use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -52,8 +51,7 @@ fn a_confined_gateway_is_scraped_and_another_socket_takes_a_restart() {
     let refused = gateway.ask(&["reload"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("! metrics listen") && refused.err.contains("restart"), "{}", refused.err);
-    gateway.signal(Signal::TERM);
-    let (code, log, _) = gateway.wait();
+    let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains(&format!("metrics at {told}")), "{log}");
     assert!(!socket.exists(), "the socket goes with the gateway");

@@ -1,7 +1,6 @@
 //! Changes that may cut their author off: traffic that is lost, changes that are taken back, the difference to the file.
 
-use super::support::{Folder, Gateway, Outcome, SOON, root_or_skip};
-use rustix::process::Signal;
+use super::support::{Folder, Gateway, Outcome, root_or_skip, until};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -120,14 +119,6 @@ fn ageing(gateway: &Gateway) -> u64 {
     gateway.json("fdb")["fdb"][0]["ageing_seconds"].as_u64().expect("a number")
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 const MEMBERS: &str = "members = [\"a\", \"b\"]";
 
 #[test]
@@ -173,8 +164,7 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     assert!(confirmed.out.starts_with("confirmed with "), "{}", confirmed.out);
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(ageing(&gateway), 77);
-    gateway.signal(Signal::TERM);
-    let (code, log, _) = gateway.wait();
+    let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0));
     assert!(
         log.contains("the configuration of before is back: ") && log.contains("ageing_seconds: 77 → 300"),
@@ -249,6 +239,5 @@ fn the_difference_to_the_file_is_shown_and_is_the_exit_code() {
     assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{}", wrong.err);
     assert!(wrong.err.contains("did you mean"), "{}", wrong.err);
     assert_eq!(super::support::run(&["diff", "--socket", "/nonexistent/gw.sock"]).code, Some(2));
-    gateway.signal(Signal::TERM);
-    assert_eq!(gateway.wait().0, Some(0));
+    assert_eq!(gateway.terminate().0, Some(0));
 }

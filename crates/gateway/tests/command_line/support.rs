@@ -1,5 +1,6 @@
 //! Starting the program.
 
+use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -53,6 +54,15 @@ pub(crate) fn root_or_skip(test: &str) -> bool {
         skip(test, "network namespaces need root");
     }
     is_root
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A folder that goes away with the test.
@@ -149,10 +159,25 @@ impl Gateway {
     }
 
     /// A view as JSON.
-    pub(crate) fn json(&self, what: &str) -> serde_json::Value {
+    pub(crate) fn json(&self, what: &str) -> Value {
         let outcome = self.ask(&["show", what, "--json"]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.err);
         serde_json::from_str(&outcome.out).expect(&outcome.out)
+    }
+
+    /// The row of a port, once it is like that.
+    pub(crate) fn wait_for(&self, port: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + 2 * SOON;
+        loop {
+            let ports = self.json("ports");
+            let row = ports["ports"].as_array().expect("a list").iter().find(|row| row["name"] == port);
+            let row = row.expect("it is configured").clone();
+            if is_so(&row) {
+                return row;
+            }
+            assert!(Instant::now() < end, "not {what}: {row:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn change(&self, from: &str, to: &str) {
@@ -164,6 +189,12 @@ impl Gateway {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Asks it to end, and waits as [`Self::wait`] does.
+    pub(crate) fn terminate(self) -> (Option<i32>, String, Folder) {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait()
     }
 
     /// Waits for its end: exit code, log, and the folder for the next one.

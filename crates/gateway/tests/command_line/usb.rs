@@ -1,18 +1,16 @@
 //! USB devices that are not there yet, and come and go: models behind USB/IP on a local socket.
 
-use super::support::{Folder, Gateway, SOON, root_or_skip};
+use super::support::{Folder, Gateway, root_or_skip};
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::cdc::mbim::model::ModemOptions;
 use polder_devices::usb::model::{Bench, Model};
 use polder_devices::usb::usbip::{Server, Stopper};
 use polder_devices::{cdc, lan78xx};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// A device that a gateway can attach, until it is dropped.
 struct Shown {
@@ -42,21 +40,6 @@ impl Drop for Shown {
     }
 }
 
-/// Waits until the port is like that.
-fn wait_for(gateway: &Gateway, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + 2 * SOON;
-    loop {
-        let ports = gateway.json("ports");
-        let port = ports["ports"].as_array().expect("a list").iter().find(|port| port["name"] == "usb");
-        let port = port.expect("it is configured").clone();
-        if is_so(&port) {
-            return port;
-        }
-        assert!(Instant::now() < end, "not {what}: {port:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A gateway that starts without its device takes it when it comes, and again after it was gone.
 fn comes_and_goes<M: Model + Send + 'static>(name: &str, device: impl Fn() -> M) {
     let folder = Folder::new(name);
@@ -69,18 +52,17 @@ fn comes_and_goes<M: Model + Send + 'static>(name: &str, device: impl Fn() -> M)
     );
     std::fs::write(folder.0.join("gw.toml"), text).expect("the file");
     let gateway = Gateway::start_in(folder, &[]);
-    let waiting = wait_for(&gateway, "waiting", |port| port["state"] == "waiting");
+    let waiting = gateway.wait_for("usb", "waiting", |port| port["state"] == "waiting");
     assert_eq!(waiting["open"], false);
     assert!(waiting["trouble"].as_str().expect("it says why").contains("usb.sock"), "{waiting:#}");
     for openings in 1..=2 {
         let shown = Shown::new(&socket, device());
         let is_open = |port: &Value| port["state"] == "open" && port["openings"] == openings;
-        wait_for(&gateway, "open", is_open);
+        gateway.wait_for("usb", "open", is_open);
         drop(shown);
-        wait_for(&gateway, "waiting again", |port| port["state"] == "waiting");
+        gateway.wait_for("usb", "waiting again", |port| port["state"] == "waiting");
     }
-    gateway.signal(Signal::TERM);
-    let (code, log, _folder) = gateway.wait();
+    let (code, log, _folder) = gateway.terminate();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("waits for its device"), "{log}");
 }
@@ -140,7 +122,7 @@ fn a_modem_gives_its_port_the_addresses_of_the_network_and_takes_orders() {
     };
     let shown = Shown::new(&socket, cdc::model::Device::new(options));
     let gateway = Gateway::start_in(folder, &[]);
-    let port = wait_for(&gateway, "connected", |port| port["modem"]["connected"] == true);
+    let port = gateway.wait_for("usb", "connected", |port| port["modem"]["connected"] == true);
     let session = &port["modem"]["sessions"][0];
     assert_eq!(session["addresses"], serde_json::json!(["100.64.0.2/30", "2001:db8::2/64"]), "{port:#}");
     assert_eq!(session["servers"][0], "192.0.2.53");
@@ -149,7 +131,7 @@ fn a_modem_gives_its_port_the_addresses_of_the_network_and_takes_orders() {
         (&(-73).into(), &"Polder Mobile".into())
     );
     // The network's MTU is the port's.
-    wait_for(&gateway, "open with its MTU", |port| port["mtu"] == 1420 && port["state"] == "open");
+    gateway.wait_for("usb", "open with its MTU", |port| port["mtu"] == 1420 && port["state"] == "open");
     let routes = gateway.ask(&["show", "routes"]).out;
     for word in ["100.64.0.2", "100.64.7.2", "198.51.100.0/24"] {
         assert!(routes.contains(word), "{word} is missing: {routes}");
@@ -160,15 +142,14 @@ fn a_modem_gives_its_port_the_addresses_of_the_network_and_takes_orders() {
         (&false.into(), &false.into()),
         "{ended:#}"
     );
-    wait_for(&gateway, "without carrier", |port| port["state"] == "no-carrier");
+    gateway.wait_for("usb", "without carrier", |port| port["state"] == "no-carrier");
     assert!(!gateway.ask(&["show", "routes"]).out.contains("100.64.0.2"));
     assert_eq!(modem(&gateway, "connect")["connected"], true);
     let told = gateway.ask(&["modem", "status", "usb"]).out;
     assert!(told.contains("modem connected to Polder Mobile (home)") && told.contains("MTU 1420"), "{told}");
     assert_ne!(gateway.ask(&["modem", "status", "host"]).code, Some(0), "a TAP is no modem");
     drop(shown);
-    gateway.signal(Signal::TERM);
-    let (code, log, _folder) = gateway.wait();
+    let (code, log, _folder) = gateway.terminate();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("modem connected to Polder Mobile"), "{log}");
 }

@@ -10,7 +10,6 @@ use polder::runtime::trace::follow;
 use polder::trace::Trace;
 use polder::trace::spec::{Defaults, Spec};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region, RegionOptions};
-use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
@@ -184,17 +183,8 @@ fn opener(ends: HashMap<String, End>) -> Opener {
     Box::new(move |port, _, _| {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
         let last = u8::try_from(port.id.0).expect("few ports");
-        let facts = Facts {
-            interface: port.name.clone(),
-            index: None,
-            mac: MacAddress([2, 0, 0, 0, 1, last]),
-            mtu: u32::from(port.mtu.unwrap_or(1500)),
-            takes: Takes::default(),
-            queues: end.len(),
-            mode: "in-memory cable".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
+        let (mac, mtu) = (MacAddress([2, 0, 0, 0, 1, last]), port.mtu.unwrap_or(1500).into());
+        let facts = Facts { queues: end.len(), ..Facts::new(&port.name, mac, mtu, "in-memory cable") };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))
     })

@@ -31,6 +31,11 @@ pub(super) struct Mutant {
     earlier: usize,
 }
 
+/// A gateway that runs from the first step on.
+const fn mutant(check: Check, steps: &'static [Step]) -> Mutant {
+    Mutant { check, steps, earlier: 0 }
+}
+
 impl Mutant {
     pub(super) fn name(&self) -> &'static str {
         self.check.name()
@@ -123,54 +128,44 @@ const TIMERS: &[Tell] = &[
 
 /// All of them.
 pub(super) const ALL: &[Mutant] = &[
-    Mutant { check: Check::ConnectionHeartbeat, earlier: 0, steps: STANDS },
-    Mutant { check: Check::ConnectionGeneration, earlier: 0, steps: RULE },
-    Mutant { check: Check::ConnectionHop, earlier: 0, steps: ROAMING },
-    Mutant { check: Check::ConnectionStamp, earlier: 0, steps: STALE },
-    Mutant {
-        check: Check::ConnectionWays,
-        earlier: 0,
-        steps: &[
+    mutant(Check::ConnectionHeartbeat, STANDS),
+    mutant(Check::ConnectionGeneration, RULE),
+    mutant(Check::ConnectionHop, ROAMING),
+    mutant(Check::ConnectionStamp, STALE),
+    mutant(
+        Check::ConnectionWays,
+        &[
             UDP,
             CARRIED,
-            Step::Toggle(change_of("route")),
+            TOGGLE_ROUTE,
             ONE_OF_SERVER,
             MANY_OF_CLIENT,
             CARRIED,
-            Step::Toggle(change_of("route")),
+            TOGGLE_ROUTE,
             ONE_OF_SERVER,
             MANY_OF_CLIENT,
         ],
-    },
-    Mutant {
-        check: Check::ConnectionHost,
-        earlier: 0,
-        steps: &[UDP, CARRIED, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign)],
-    },
-    Mutant {
-        check: Check::ConnectionFragment,
-        earlier: 0,
-        steps: &[UDP, CARRIED, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment)],
-    },
-    Mutant {
-        check: Check::ConnectionHops,
-        earlier: 0,
-        steps: &[UDP, CARRIED, odd(Odd::Hop), PAUSE, odd(Odd::Hop), PAUSE, odd(Odd::Hop)],
-    },
-    Mutant {
-        check: Check::ConnectionLength,
-        earlier: 0,
-        steps: &[UDP, Step::Toggle(change_of("MTU")), CARRIED, LONG, PAUSE, LONG, PAUSE, LONG],
-    },
-    Mutant {
-        check: Check::ConnectionNoSum,
-        earlier: 0,
-        steps: &[UDP, CARRIED, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum)],
-    },
-    Mutant {
-        check: Check::ConnectionReset,
-        earlier: 0,
-        steps: &[
+    ),
+    mutant(
+        Check::ConnectionHost,
+        &[UDP, CARRIED, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign), PAUSE, odd(Odd::Foreign)],
+    ),
+    mutant(
+        Check::ConnectionFragment,
+        &[UDP, CARRIED, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment), PAUSE, odd(Odd::Fragment)],
+    ),
+    mutant(Check::ConnectionHops, &[UDP, CARRIED, odd(Odd::Hop), PAUSE, odd(Odd::Hop), PAUSE, odd(Odd::Hop)]),
+    mutant(
+        Check::ConnectionLength,
+        &[UDP, Step::Toggle(change_of("MTU")), CARRIED, LONG, PAUSE, LONG, PAUSE, LONG],
+    ),
+    mutant(
+        Check::ConnectionNoSum,
+        &[UDP, CARRIED, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum), PAUSE, odd(Odd::Checksum)],
+    ),
+    mutant(
+        Check::ConnectionReset,
+        &[
             TCP,
             CARRIED,
             REFRESHED,
@@ -178,37 +173,35 @@ pub(super) const ALL: &[Mutant] = &[
             Step::Idle(Duration::from_millis(3200)),
             ONE_OF_SERVER,
         ],
-    },
-    Mutant {
-        check: Check::ConnectionFin,
-        earlier: 0,
-        steps: &[
+    ),
+    mutant(
+        Check::ConnectionFin,
+        &[
             TCP,
             CARRIED,
             Step::Forge { of: 0, from: Sender::Server, forged: Forged::FinBeyond },
             Step::Idle(Duration::from_millis(1800)),
             ONE_OF_SERVER,
         ],
-    },
-    Mutant { check: Check::ConnectionNotice, earlier: 0, steps: RULE },
-    Mutant { check: Check::ConnectionNeighbour, earlier: 0, steps: ROAMING },
-    Mutant {
-        check: Check::ConnectionRoute,
-        earlier: 0,
-        steps: &[
+    ),
+    mutant(Check::ConnectionNotice, RULE),
+    mutant(Check::ConnectionNeighbour, ROAMING),
+    mutant(
+        Check::ConnectionRoute,
+        &[
             UDP,
             CARRIED,
-            Step::Toggle(change_of("route")),
+            TOGGLE_ROUTE,
             MANY_OF_CLIENT,
             CARRIED,
-            Step::Toggle(change_of("route")),
+            TOGGLE_ROUTE,
             MANY_OF_CLIENT,
             CARRIED,
-            Step::Toggle(change_of("route")),
+            TOGGLE_ROUTE,
             MANY_OF_CLIENT,
         ],
-    },
-    Mutant { check: Check::ConnectionRule, earlier: 0, steps: LIMIT },
+    ),
+    mutant(Check::ConnectionRule, LIMIT),
     Mutant {
         check: Check::ConnectionOlder,
         steps: &[
@@ -224,46 +217,42 @@ pub(super) const ALL: &[Mutant] = &[
         ],
         earlier: 1,
     },
-    Mutant {
-        check: Check::ConnectionLiberal,
-        earlier: 0,
-        steps: &[
+    mutant(
+        Check::ConnectionLiberal,
+        &[
             TCP,
             CARRIED,
             Step::Data { of: 0, from: Sender::Server, count: 40, bytes: 1000 },
-            Step::Toggle(change_of("second address")),
+            TOGGLE_ADDRESS,
             ONE_OF_SERVER,
         ],
-    },
-    Mutant {
-        check: Check::ConnectionShortened,
-        earlier: 0,
-        steps: &[
+    ),
+    mutant(
+        Check::ConnectionShortened,
+        &[
             TCP,
             CARRIED,
             REFRESHED,
             SHORTENS,
             chat(Sender::Server, 3600),
-            Step::Toggle(change_of("second address")),
+            TOGGLE_ADDRESS,
             ONE_OF_SERVER,
             CARRIED,
             SHORTENS,
             chat(Sender::Server, 3600),
-            Step::Toggle(change_of("second address")),
+            TOGGLE_ADDRESS,
             ONE_OF_SERVER,
         ],
-    },
+    ),
     // The RST is more than 2 GiB after the acknowledgement by which the connection opened.
-    Mutant {
-        check: Check::ConnectionAcknowledged,
-        earlier: 0,
-        steps: &[TCP, CARRIED, LEAP, LEAP, LEAP, chat(Sender::Server, 2600), RESET],
-    },
+    mutant(
+        Check::ConnectionAcknowledged,
+        &[TCP, CARRIED, LEAP, LEAP, LEAP, chat(Sender::Server, 2600), RESET],
+    ),
     // The kernel has not seen the last acknowledgement, so the RST does not change its state, and no event tells of it.
-    Mutant {
-        check: Check::ConnectionEnded,
-        earlier: 0,
-        steps: &[
+    mutant(
+        Check::ConnectionEnded,
+        &[
             TCP,
             CARRIED,
             Step::Data { of: 0, from: Sender::Server, count: 4, bytes: 10 },
@@ -271,12 +260,8 @@ pub(super) const ALL: &[Mutant] = &[
             Step::Idle(Duration::from_millis(3000)),
             Step::Late { of: 0, from: Sender::Server },
         ],
-    },
-    Mutant {
-        check: Check::ConnectionMark,
-        earlier: 0,
-        steps: &[UDP, CARRIED, Step::Mark { of: 0, mark: 7 }, PAUSE, MANY_OF_CLIENT],
-    },
+    ),
+    mutant(Check::ConnectionMark, &[UDP, CARRIED, Step::Mark { of: 0, mark: 7 }, PAUSE, MANY_OF_CLIENT]),
 ];
 
 const UDP: Step = Step::Open { way: Way::Out(2), transport: Transport::Udp, collides: false };
@@ -300,6 +285,12 @@ const LONG: Step = Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 14
 /// Time after which a late heartbeat is heard.
 const PAUSE: Step = Step::Idle(Duration::from_millis(60));
 
+const TOGGLE_RULE: Step = Step::Toggle(change_of("drop by port"));
+const TOGGLE_GATEWAY: Step = Step::Toggle(change_of("unknown gateway"));
+const TOGGLE_HOST: Step = Step::Toggle(change_of("roaming host"));
+const TOGGLE_ROUTE: Step = Step::Toggle(change_of("route"));
+const TOGGLE_ADDRESS: Step = Step::Toggle(change_of("second address"));
+
 /// Data of one end alone.
 const fn chat(from: Sender, millis: u64) -> Step {
     Step::Chat { of: 0, from, time: Duration::from_millis(millis) }
@@ -310,53 +301,38 @@ const fn odd(odd: Odd) -> Step {
 }
 
 /// A rule that forbids a carried flow.
-const RULE: &[Step] = &[
-    UDP,
-    CARRIED,
-    Step::Toggle(change_of("drop by port")),
-    MANY_OF_CLIENT,
-    Step::Toggle(change_of("drop by port")),
-    CARRIED,
-    Step::Toggle(change_of("drop by port")),
-    MANY_OF_CLIENT,
-];
+const RULE: &[Step] =
+    &[UDP, CARRIED, TOGGLE_RULE, MANY_OF_CLIENT, TOGGLE_RULE, CARRIED, TOGGLE_RULE, MANY_OF_CLIENT];
 /// The same while the gateway stands still.
 const STANDS: &[Step] = &[
     UDP,
     CARRIED,
     Step::Stand(true),
-    Step::Toggle(change_of("drop by port")),
+    TOGGLE_RULE,
     Step::Data { of: 0, from: Sender::Client, count: 8, bytes: 10 },
     Step::Stand(false),
 ];
 /// A host that is at another link-layer address.
-const ROAMING: &[Step] = &[
-    UDP,
-    CARRIED,
-    Step::Toggle(change_of("roaming host")),
-    chat(Sender::Server, 400),
-    CARRIED,
-    Step::Toggle(change_of("roaming host")),
-    chat(Sender::Server, 400),
-];
+const ROAMING: &[Step] =
+    &[UDP, CARRIED, TOGGLE_HOST, chat(Sender::Server, 400), CARRIED, TOGGLE_HOST, chat(Sender::Server, 400)];
 /// A packet that waits for a neighbour while a rule is inserted.
 const STALE: &[Step] = &[
     UDP,
     CARRIED,
-    Step::Toggle(change_of("unknown gateway")),
+    TOGGLE_GATEWAY,
     ONE_OF_CLIENT,
-    Step::Toggle(change_of("drop by port")),
-    Step::Toggle(change_of("unknown gateway")),
+    TOGGLE_RULE,
+    TOGGLE_GATEWAY,
     Step::Idle(Duration::from_millis(600)),
     ONE_OF_SERVER,
     MANY_OF_CLIENT,
     // Once more, should it not have waited.
-    Step::Toggle(change_of("drop by port")),
+    TOGGLE_RULE,
     CARRIED,
-    Step::Toggle(change_of("unknown gateway")),
+    TOGGLE_GATEWAY,
     ONE_OF_CLIENT,
-    Step::Toggle(change_of("drop by port")),
-    Step::Toggle(change_of("unknown gateway")),
+    TOGGLE_RULE,
+    TOGGLE_GATEWAY,
     Step::Idle(Duration::from_millis(600)),
     ONE_OF_SERVER,
     MANY_OF_CLIENT,

@@ -116,48 +116,37 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && at == one.len()
 }
 
+/// A table with one rule, and its removal.
+macro_rules! table {
+    ($name:literal, $table:literal, $hook:literal, $rule:literal) => {
+        change(
+            $name,
+            &[Tell::Nft(concat!(
+                "table ",
+                $table,
+                " { chain c { type filter hook ",
+                $hook,
+                "; ",
+                $rule,
+                "; }; }"
+            ))],
+            &[Tell::Nft(concat!("delete table ", $table))],
+        )
+    };
+}
+
 /// All changes that there are.
 pub(super) const CHANGES: &[Change] = &[
-    change(
-        "drop by port",
-        &[Tell::Nft(
-            "table inet t0 { chain c { type filter hook forward priority -10; th dport { 7007, 80 } drop; }; }",
-        )],
-        &[Tell::Nft("delete table inet t0")],
-    ),
-    change(
-        "drop of answers",
-        &[Tell::Nft(
-            "table inet t1 { chain c { type filter hook forward priority -10; iifname right drop; }; }",
-        )],
-        &[Tell::Nft("delete table inet t1")],
-    ),
+    table!("drop by port", "inet t0", "forward priority -10", "th dport { 7007, 80 } drop"),
+    table!("drop of answers", "inet t1", "forward priority -10", "iifname right drop"),
     change(
         "set element",
         &[Tell::Nft("add element inet fw blocked { 10.84.1.2 }")],
         &[Tell::Nft("delete element inet fw blocked { 10.84.1.2 }")],
     ),
-    change(
-        "reject",
-        &[Tell::Nft(
-            "table inet t3 { chain c { type filter hook forward priority -10; tcp dport 443 reject with tcp reset; }; }",
-        )],
-        &[Tell::Nft("delete table inet t3")],
-    ),
-    change(
-        "not tracked",
-        &[Tell::Nft(
-            "table inet t4 { chain c { type filter hook prerouting priority -300; ip saddr 10.84.1.2 notrack; }; }",
-        )],
-        &[Tell::Nft("delete table inet t4")],
-    ),
-    change(
-        "netdev ingress",
-        &[Tell::Nft(
-            "table netdev t5 { chain c { type filter hook ingress device left priority 0; ip saddr 10.84.1.2 drop; }; }",
-        )],
-        &[Tell::Nft("delete table netdev t5")],
-    ),
+    table!("reject", "inet t3", "forward priority -10", "tcp dport 443 reject with tcp reset"),
+    table!("not tracked", "inet t4", "prerouting priority -300", "ip saddr 10.84.1.2 notrack"),
+    table!("netdev ingress", "netdev t5", "ingress device left priority 0", "ip saddr 10.84.1.2 drop"),
     change(
         "route",
         &[
@@ -219,13 +208,7 @@ pub(super) const CHANGES: &[Change] = &[
         &[Tell::Ip("xfrm policy delete src 10.84.1.2/32 dst 198.51.100.7/32 dir out")],
     ),
     change("MTU", &[Tell::Ip("link set dev right mtu 1280")], &[Tell::Ip("link set dev right mtu 1500")]),
-    change(
-        "netdev egress",
-        &[Tell::Nft(
-            "table netdev t6 { chain c { type filter hook egress device right priority 0; udp dport 7007 drop; }; }",
-        )],
-        &[Tell::Nft("delete table netdev t6")],
-    ),
+    table!("netdev egress", "netdev t6", "egress device right priority 0", "udp dport 7007 drop"),
     change(
         "mark and route",
         &[
@@ -236,12 +219,11 @@ pub(super) const CHANGES: &[Change] = &[
         ],
         &[Tell::Nft("delete table inet t9"), Tell::Ip("rule del fwmark 7 lookup 100 priority 80")],
     ),
-    change(
+    table!(
         "limit",
-        &[Tell::Nft(
-            "table inet t10 { chain c { type filter hook forward priority -10; udp dport 7007 limit rate over 3/hour burst 3 packets drop; }; }",
-        )],
-        &[Tell::Nft("delete table inet t10")],
+        "inet t10",
+        "forward priority -10",
+        "udp dport 7007 limit rate over 3/hour burst 3 packets drop"
     ),
 ];
 

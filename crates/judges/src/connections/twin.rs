@@ -9,6 +9,7 @@
 
 use super::packet::{Ends, Transport, is_chatter};
 use crate::differential::packet::link;
+use crate::router::{prepare, readdress, set};
 use anyhow::{Context as _, ensure};
 use polder_devices::netlink::{Client, put};
 use polder_testbed::topology::{End, Namespace, Topology};
@@ -73,24 +74,11 @@ pub(super) enum Tell {
     Set(&'static str, &'static str),
 }
 
-/// Settings of both routers: errors are not limited in rate, and nothing happens by itself.
+/// Settings of both routers besides the common ones.
 const SETTINGS: &[(&str, &str)] = &[
-    ("ipv6/conf/all/disable_ipv6", "0"),
-    ("ipv6/conf/default/disable_ipv6", "0"),
-    ("ipv6/conf/default/accept_dad", "0"),
-    ("ipv6/conf/default/accept_ra", "0"),
-    ("ipv6/conf/default/router_solicitations", "0"),
-    ("ipv4/conf/all/rp_filter", "0"),
-    ("ipv4/conf/default/rp_filter", "0"),
     ("ipv4/conf/all/send_redirects", "0"),
     ("ipv4/conf/default/send_redirects", "0"),
-    ("ipv4/ip_forward", "1"),
-    ("ipv6/conf/all/forwarding", "1"),
-    ("ipv4/icmp_ratelimit", "0"),
-    ("ipv4/icmp_msgs_per_sec", "1000000"),
-    ("ipv4/icmp_msgs_burst", "1000000"),
-    ("ipv6/icmp/ratelimit", "0"),
-    // A day: else each router tells in its own time that a fragment was left alone.
+    // A day: an expired fragment is reported by an ICMP error, by each router at its own time.
     ("ipv4/ipfrag_time", "86400"),
     ("ipv6/ip6frag_time", "86400"),
     ("netfilter/nf_conntrack_frag6_timeout", "86400"),
@@ -136,15 +124,12 @@ impl Twin {
     pub(super) fn lay(topology: &mut Topology, role: &str) -> anyhow::Result<Self> {
         let router = topology.namespace(role)?;
         let ends = topology.namespace(&format!("{role}s"))?;
-        router.inside(|| SETTINGS.iter().try_for_each(|(key, value)| set(key, value)))??;
+        prepare(&router, SETTINGS)?;
         for side in Side::ALL {
             let wire = [&router, &ends].map(|namespace| End { namespace, interface: side.name() });
             topology.wire(wire[0], wire[1], 1500)?;
             let name = side.name();
-            router.ip(&["link", "set", name, "down"])?;
-            let address = side.mac(1).map(|byte| format!("{byte:02x}")).join(":");
-            router.ip(&["link", "set", name, "address", &address])?;
-            router.ip(&["link", "set", name, "up"])?;
+            readdress(&router, name, side.mac(1))?;
             ends.ip(&["link", "set", name, "arp", "off"])?;
         }
         for line in LEFT.iter().chain(RIGHT) {
@@ -310,11 +295,6 @@ fn ip(router: &Namespace, line: &str) -> anyhow::Result<()> {
     let family = line.contains("::").then_some("-6");
     let words = family.into_iter().chain(line.split_whitespace());
     router.ip(&words.collect::<Vec<_>>()).map(drop)
-}
-
-fn set(key: &str, value: &str) -> anyhow::Result<()> {
-    let path = format!("/proc/sys/net/{key}");
-    std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))
 }
 
 /// EtherType of frames behind others (IEEE 802, local experiments).

@@ -11,14 +11,6 @@ pub(super) struct Pair {
     pub(super) polder: Vec<Seen>,
 }
 
-/// Free field: it is overwritten in both.
-pub(super) struct Normal {
-    /// Name of the field.
-    pub(super) name: &'static str,
-    /// Overwrites it.
-    pub(super) apply: fn(&mut [u8]),
-}
-
 /// A difference that is known, and why it is.
 pub(super) struct Explanation {
     /// A few words.
@@ -42,7 +34,7 @@ pub(super) enum Judgement {
 pub(super) fn judge(case: &Case, kernel: &[Seen], polder: &[Seen]) -> Judgement {
     let mut pair = Pair { kernel: kernel.to_vec(), polder: polder.to_vec() };
     for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
-        NORMAL.iter().for_each(|normal| (normal.apply)(&mut seen.frame));
+        NORMAL.iter().for_each(|overwrite| overwrite(&mut seen.frame));
     }
     if pair.is_same() {
         return Judgement::Same;

@@ -1,16 +1,14 @@
 //! Permitted differences: free fields, and differences with a reason.
 
 use super::cases::Case;
-use super::compare::{Explanation, Normal, Pair};
+use super::compare::{Explanation, Pair};
 use super::packet::{LINK, short, sum};
 use super::view::{header_v4, is_forwarded, is_v6, message, only_error, reseal};
 use super::watch::Seen;
 
-/// Fields whose value is the router's own choice.
-pub(super) const NORMAL: &[Normal] = &[
-    Normal { name: "identification and DF of its own ICMP messages (RFC 6864, 4.1)", apply: identification },
-    Normal { name: "flow label of its own ICMPv6 messages (RFC 6437, 3)", apply: flow_label },
-];
+/// Fields whose value is the router's own choice, which are overwritten in both: identification and DF of its own ICMP messages
+/// (RFC 6864, 4.1), and the flow label of its own ICMPv6 messages (RFC 6437, 3).
+pub(super) const NORMAL: &[fn(&mut [u8])] = &[identification, flow_label];
 
 /// Differences, each with its reason. What a rule does not recognise stays, and counts as unexplained.
 pub(super) const EXPLANATIONS: &[Explanation] = &[

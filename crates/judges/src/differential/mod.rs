@@ -52,11 +52,6 @@ pub fn explanations() -> impl Iterator<Item = (&'static str, &'static str)> {
     explained::EXPLANATIONS.iter().map(|explanation| (explanation.name, explanation.reason))
 }
 
-/// Fields that are not compared.
-pub fn not_compared() -> impl Iterator<Item = &'static str> {
-    explained::NORMAL.iter().map(|normal| normal.name)
-}
-
 /// Fails where the comparison cannot run.
 ///
 /// # Errors

@@ -12,7 +12,7 @@
 //! Both have the same interfaces, link-layer addresses, addresses, routes and neighbours. Stations are packet sockets: they say
 //! nothing by themselves.
 
-use anyhow::Context as _;
+use crate::router::{mac, prepare, readdress};
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::topology::{End, Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
@@ -138,24 +138,9 @@ const ROUTES: &[&str] = &[
     "fec0::/10 via fd90::2:0:0:0:2",
 ];
 
-/// Settings of both in /proc/sys/net: errors are not limited in rate, and nothing happens by itself.
-const SETTINGS: &[(&str, &str)] = &[
-    ("ipv6/conf/all/disable_ipv6", "0"),
-    ("ipv6/conf/default/disable_ipv6", "0"),
-    ("ipv6/conf/default/accept_dad", "0"),
-    ("ipv6/conf/default/accept_ra", "0"),
-    ("ipv6/conf/default/router_solicitations", "0"),
-    ("ipv4/conf/all/rp_filter", "0"),
-    ("ipv4/conf/default/rp_filter", "0"),
-    ("ipv4/ip_forward", "1"),
-    ("ipv6/conf/all/forwarding", "1"),
-    ("ipv4/icmp_ratelimit", "0"),
-    ("ipv4/icmp_msgs_per_sec", "1000000"),
-    ("ipv4/icmp_msgs_burst", "1000000"),
-    ("ipv6/icmp/ratelimit", "0"),
-    ("ipv4/fib_multipath_hash_policy", "1"),
-    ("ipv6/fib_multipath_hash_policy", "1"),
-];
+/// Settings of both routers besides those of all.
+const SETTINGS: &[(&str, &str)] =
+    &[("ipv4/fib_multipath_hash_policy", "1"), ("ipv6/fib_multipath_hash_policy", "1")];
 
 /// A router with its stations.
 #[derive(Debug)]
@@ -171,13 +156,7 @@ impl Twin {
     pub(super) fn lay(topology: &mut Topology, role: &str) -> anyhow::Result<Self> {
         let router = topology.namespace(role)?;
         let stations = topology.namespace(&format!("{role}s"))?;
-        router.inside(|| {
-            for (key, value) in SETTINGS {
-                let path = format!("/proc/sys/net/{key}");
-                std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))?;
-            }
-            anyhow::Ok(())
-        })??;
+        prepare(&router, SETTINGS)?;
         for side in Side::ALL {
             let ends = [&router, &stations].map(|namespace| End { namespace, interface: side.name() });
             topology.wire(ends[0], ends[1], side.mtu())?;
@@ -207,9 +186,7 @@ impl Twin {
 /// Gives an interface of the router its addresses and neighbours.
 fn dress(router: &Namespace, side: Side) -> anyhow::Result<()> {
     let name = side.name();
-    router.ip(&["link", "set", name, "down"])?;
-    router.ip(&["link", "set", name, "address", &mac(side.router_mac())])?;
-    router.ip(&["link", "set", name, "up"])?;
+    readdress(router, name, side.router_mac())?;
     let (four, six) = (dotted(side.router_v4()), colons(side.router_v6()));
     router.ip(&["address", "add", &format!("{four}/24"), "dev", name])?;
     router.ip(&["address", "add", &format!("{six}/64"), "dev", name, "nodad"])?;
@@ -249,9 +226,4 @@ pub(super) fn dotted(address: [u8; 4]) -> String {
 
 fn colons(address: [u8; 16]) -> String {
     std::net::Ipv6Addr::from(address).to_string()
-}
-
-/// A link-layer address for `ip`.
-pub(super) fn mac(address: [u8; 6]) -> String {
-    address.map(|byte| format!("{byte:02x}")).join(":")
 }

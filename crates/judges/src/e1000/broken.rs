@@ -14,7 +14,7 @@ use polder_devices::e1000::desc::TX_INSERT_TRANSPORT;
 use polder_devices::e1000::regs::{EERD, IMS, RCTL, STATUS, icr, rctl, status};
 use polder_devices::pci::vfio::detour;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -225,12 +225,11 @@ fn keep(judge: &mut Judge) -> anyhow::Result<u32> {
     let line = format!("/polder-lab keep-files {}", judge.pair.process);
     let words = line.split(' ').map(str::to_owned).collect();
     let keeper = judge.pair.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
-    let end = clock::now() + START;
-    while !judge.pair.guest.ask(&Request::Read(format!("/tmp/said-{keeper}")))?.contains(KEPT) {
-        ensure!(clock::now() < end, "nobody keeps the gateway's files");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
-    Ok(keeper)
+    interrupt::retry(START, Duration::from_millis(50), || {
+        let said = judge.pair.guest.ask(&Request::Read(format!("/tmp/said-{keeper}")))?;
+        ensure!(said.contains(KEPT), "nobody keeps the gateway's files");
+        Ok(keeper)
+    })
 }
 
 /// Does in a guest what a broken gateway does in place of `polder` with these words.

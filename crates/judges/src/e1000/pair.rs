@@ -235,17 +235,13 @@ pub(super) fn until_shown(
     patience: Duration,
     is_wanted: impl Fn(&[Value]) -> bool,
 ) -> anyhow::Result<Vec<Value>> {
-    let end = clock::now() + patience;
-    loop {
+    interrupt::retry(patience, Duration::from_millis(50), || {
         let answer = show(guest, "ports")?;
         let shown = serde_json::from_str::<Value>(&answer.text).ok().filter(|_| answer.ok);
         let ports = shown.and_then(|shown| Some(shown["ports"].as_array()?.clone()));
-        match ports.filter(|ports| is_wanted(ports)) {
-            Some(ports) => return Ok(ports),
-            None if clock::now() > end => bail!("the gateway shows: {}", answer.text),
-            None => interrupt::sleep(Duration::from_millis(50))?,
-        }
-    }
+        let ports = ports.filter(|ports| is_wanted(ports));
+        ports.with_context(|| format!("the gateway shows: {}", answer.text))
+    })
 }
 
 fn show(guest: &mut Guest, what: &str) -> anyhow::Result<Answer> {

@@ -4,7 +4,7 @@ use super::pair::{FILE, Pair, START};
 use anyhow::{Context as _, ensure};
 use polder_testbed::guest::Iommu;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,16 +57,12 @@ impl Machine {
         };
         let words = ["polder", program, FILE].map(str::to_owned).to_vec();
         pair.process = pair.guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
-        let end = clock::now() + patience;
-        loop {
+        interrupt::retry(patience, Duration::from_millis(50), || {
             let said = pair.guest.ask(&Request::Read(format!("/tmp/said-{}", pair.process)))?;
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             let missing = self.words.iter().filter(|words| !said.contains(**words)).collect::<Vec<_>>();
-            if missing.is_empty() {
-                return Ok(());
-            }
-            ensure!(clock::now() < end, "nothing says {missing:?}, but: {said}");
-            interrupt::sleep(Duration::from_millis(50))?;
-        }
+            ensure!(missing.is_empty(), "nothing says {missing:?}, but: {said}");
+            Ok(())
+        })
     }
 }

@@ -320,12 +320,10 @@ impl<'a> Bed<'a> {
         patience: Duration,
         mut holds: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let end = clock::now() + patience;
-        while !holds()? {
-            ensure!(clock::now() < end, "never: {what}");
-            interrupt::sleep(AGAIN)?;
-        }
-        Ok(())
+        interrupt::retry(patience, AGAIN, || {
+            ensure!(holds()?, "never: {what}");
+            Ok(())
+        })
     }
 }
 

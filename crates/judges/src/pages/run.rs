@@ -3,7 +3,6 @@
 use super::machine::Machine;
 use super::page::{Action, Page, Step};
 use anyhow::{Context as _, ensure};
-use polder_testbed::clock;
 use polder_testbed::interrupt;
 use polder_testbed::peers::polder::program;
 use polder_testbed::topology::{End, Namespace, Topology};
@@ -93,18 +92,12 @@ fn walk(page: &Page, done: &mut usize) -> Result<(), Failure> {
         site.act(step).map_err(|error| failure(at(step.line), named(step), error))?;
         *done += usize::from(matches!(step.action, Action::Run { .. }));
     }
-    let ends_as_it_began = || {
-        let end = clock::now() + SETTLE;
-        loop {
-            let after = site.state()?;
-            if before == after {
-                return Ok(());
-            }
-            ensure!(clock::now() < end, "before:\n{before}\nafter:\n{after}");
-            interrupt::sleep(Duration::from_millis(50))?;
-        }
-    };
-    ends_as_it_began().map_err(|error| failure(page.name.clone(), "the end", error))
+    let ends_as_it_began = interrupt::retry(SETTLE, Duration::from_millis(50), || {
+        let after = site.state()?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    });
+    ends_as_it_began.map_err(|error| failure(page.name.clone(), "the end", error))
 }
 
 fn named(step: &Step) -> &str {

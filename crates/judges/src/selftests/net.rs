@@ -3,10 +3,10 @@
 use crate::differential::packet::link;
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::command;
+use polder_testbed::interrupt;
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::topology::{End, Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
-use polder_testbed::{clock, interrupt};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -238,12 +238,10 @@ impl Net {
         what: &str,
         mut holds: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let end = clock::now() + self.patience.get();
-        while !holds()? {
-            ensure!(clock::now() < end, "never: {what}");
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
-        Ok(())
+        interrupt::retry(self.patience.get(), Duration::from_millis(20), || {
+            ensure!(holds()?, "never: {what}");
+            Ok(())
+        })
     }
 
     /// Fails unless all pings are answered.

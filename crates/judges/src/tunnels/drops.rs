@@ -2,7 +2,7 @@
 
 use super::{Encapsulation, Judge};
 use anyhow::ensure;
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use std::time::Duration;
 
 /// Time for which a packet may take until it is counted: by an honest Polder, and by a broken one.
@@ -18,15 +18,11 @@ impl<E: Encapsulation> Judge<E> {
         let before = self.gateway.dropped(reason)?;
         send()?;
         let is_broken = self.wire.ways().is_broken();
-        let end = clock::now() + COUNTED[usize::from(is_broken)];
-        loop {
+        interrupt::retry(COUNTED[usize::from(is_broken)], Duration::from_millis(10), || {
             let dropped = self.gateway.dropped(reason)? - before;
-            if dropped > 0 {
-                return Ok(dropped);
-            }
-            ensure!(clock::now() < end, "it was not counted as {reason}");
-            interrupt::sleep(Duration::from_millis(10))?;
-        }
+            ensure!(dropped > 0, "it was not counted as {reason}");
+            Ok(dropped)
+        })
     }
 
     /// Checks that a packet is not taken, since it would be dropped for `reason`.

@@ -7,11 +7,11 @@ use anyhow::{Context as _, bail, ensure};
 use polder_testbed::command::{self, Running};
 use polder_testbed::guest::agent::{Answer, Request};
 use polder_testbed::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
+use polder_testbed::interrupt;
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::peers::polder::find;
 use polder_testbed::topology::Topology;
 use polder_testbed::traffic::raw::PacketSocket;
-use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
@@ -156,11 +156,10 @@ pub(super) fn begin<E: InGuest>(topology: &mut Topology, program: &Path) -> anyh
 /// Pings until the first answer: both ends have to find their neighbours.
 pub(super) fn reaches<E: InGuest>(judge: &mut Judge<E>, tunnel: &E::Tunnel) -> anyhow::Result<()> {
     let is_broken = judge.wire.ways().is_broken();
-    let end = clock::now() + REACH[usize::from(is_broken)];
-    while let Err(error) = judge.far(&format!("ping -q -c 1 -W 1 {}", tunnel.near())) {
-        ensure!(clock::now() < end, "no answer to any ping: {error:#}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
+    interrupt::retry(REACH[usize::from(is_broken)], Duration::from_millis(50), || {
+        let ping = judge.far(&format!("ping -q -c 1 -W 1 {}", tunnel.near()));
+        ping.context("no answer to any ping")
+    })?;
     // What came before that is nobody's fault.
     judge.wire.forget();
     let interface = tunnel.interface();

@@ -11,7 +11,7 @@ use polder_buffers::{Region, RegionOptions};
 use polder_devices::AnyQueue;
 use polder_devices::usb::model::{Bench, Model};
 use polder_devices::usb::usbip::ServerAddress;
-use polder_devices::usb::{Speed, Transport};
+use polder_devices::usb::{Speed, Techniques, Transport};
 use polder_testbed::clock;
 use polder_testbed::guest::{Attached, Guest, Kernel};
 use std::path::Path;
@@ -21,6 +21,17 @@ use std::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// The same where something is broken, and it will not come.
 const IMPATIENCE: Duration = Duration::from_millis(1000);
+/// Techniques of a driver, each of them off once.
+pub(super) const ONE_OFF: [Techniques; 5] = {
+    let on = Techniques::ON;
+    [
+        Techniques { urb_pools: false, ..on },
+        Techniques { pending_queue: false, ..on },
+        Techniques { resubmit_in_cycle: false, ..on },
+        Techniques { poll_cycle: false, ..on },
+        Techniques { frame_is_unit: false, ..on },
+    ]
+};
 /// Name of a model at its own server.
 const MODEL: &str = "1-1";
 

@@ -1,6 +1,6 @@
 //! Checks of our driver on a gadget of Linux, one after the other.
 
-use super::bed::Subject as _;
+use super::bed::{ONE_OFF, Subject as _};
 use super::echoes::{all_sizes, broadcast, many, one_echo, own_frames, promiscuous, silence};
 use super::gadget::IDENTITY;
 use super::station::{ECHO_HEADERS, LARGEST, arp_request};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use polder_datapath::drops::DropReason;
 use polder_devices::cdc::ntb::CRC_BYTES;
 use polder_devices::cdc::{Format, Options, Subclass};
-use polder_devices::usb::{ControlError, Techniques};
+use polder_devices::usb::ControlError;
 
 /// A check of the gadgets.
 pub(super) type Check = examination::Check<Testbed>;
@@ -164,14 +164,7 @@ fn longest(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn techniques(bed: &mut Testbed) -> anyhow::Result<()> {
-    let on = Techniques::ON;
-    for techniques in [
-        Techniques { urb_pools: false, ..on },
-        Techniques { pending_queue: false, ..on },
-        Techniques { resubmit_in_cycle: false, ..on },
-        Techniques { poll_cycle: false, ..on },
-        Techniques { frame_is_unit: false, ..on },
-    ] {
+    for techniques in ONE_OFF {
         bed.open(&Options { techniques, ..Options::default() })?;
         bed.echoes(&[0, 100, 470, LARGEST].repeat(25)).with_context(|| format!("{techniques:?}"))?;
     }

@@ -6,8 +6,8 @@ use super::{gadget, inside};
 use anyhow::{Context as _, ensure};
 use polder_testbed::guest::agent::Request;
 use polder_testbed::guest::{Guest, Kernel};
+use polder_testbed::interrupt;
 use polder_testbed::peers::polder;
-use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -53,16 +53,12 @@ fn start(guest: &mut Guest) -> anyhow::Result<u32> {
     guest.ask(&Request::Write(FILE.to_owned(), text))?;
     let words = ["polder", "run", "--yes", FILE].map(str::to_owned).to_vec();
     let process = guest.ask(&Request::Start(words))?.parse().context("no process was started")?;
-    let end = clock::now() + 2 * PATIENCE;
-    loop {
+    interrupt::retry(2 * PATIENCE, Duration::from_millis(100), || {
         let port = shown(guest);
         let is_up = |port: &Value| port["open"] == true && port["adapter"]["link_up"] == true;
-        if port.as_ref().is_ok_and(is_up) {
-            return Ok(process);
-        }
-        ensure!(clock::now() < end, "the gateway does not open the gadget: {port:?}");
-        interrupt::sleep(Duration::from_millis(100))?;
-    }
+        ensure!(port.as_ref().is_ok_and(is_up), "the gateway does not open the gadget: {port:?}");
+        Ok(process)
+    })
 }
 
 /// Row of the USB port.

@@ -3,7 +3,7 @@
 use super::Guest;
 use super::agent::Request;
 use crate::{clock, command, interrupt};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use polder_devices::usb::Speed;
 use std::time::Duration;
 
@@ -88,13 +88,10 @@ impl Guest {
     /// # Errors
     /// When it stays.
     pub fn until_gone(&mut self, interface: &str, patience: Duration) -> anyhow::Result<()> {
-        let end = clock::now() + patience;
-        while self.interfaces()?.iter().any(|name| name == interface) {
-            if clock::now() > end {
-                bail!("the interface {interface} stays");
-            }
-            interrupt::sleep(PAUSE)?;
-        }
-        Ok(())
+        interrupt::retry(patience, PAUSE, || {
+            let stays = self.interfaces()?.iter().any(|name| name == interface);
+            ensure!(!stays, "the interface {interface} stays");
+            Ok(())
+        })
     }
 }

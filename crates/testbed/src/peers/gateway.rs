@@ -155,15 +155,11 @@ impl Gateway {
     /// # Errors
     /// When a packet is not accounted for in time.
     pub fn balances(&self) -> anyhow::Result<()> {
-        let end = clock::now() + SETTLE;
-        loop {
+        interrupt::retry(SETTLE, Duration::from_millis(20), || {
             let left = polder::find(&self.show("counters")?, "unaccounted").and_then(Value::as_i64);
-            if left == Some(0) {
-                return Ok(());
-            }
-            ensure!(clock::now() < end, "{left:?} packets are not accounted for");
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
+            ensure!(left == Some(0), "{left:?} packets are not accounted for");
+            Ok(())
+        })
     }
 
     /// Packets that are not accounted for, once it is quiet or does not get so.

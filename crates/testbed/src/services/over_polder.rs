@@ -8,7 +8,6 @@ use polder::device::{self, Facts, OpenPort, Spares};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::shared::lock;
 use polder_buffers::{BufferManager, BufferOptions};
-use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::AnyQueue;
@@ -66,17 +65,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
         }
         let taken = queue.lock().map_err(|_| anyhow!("somebody panicked"))?.take();
         let queue = taken.context("a service has one port")?;
-        let facts = Facts {
-            interface: PORT.to_owned(),
-            index: None,
-            mac,
-            mtu: u32::from(MTU),
-            takes: Takes::default(),
-            queues: 1,
-            mode: "service in this process".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
+        let facts = Facts::new(PORT, mac, MTU.into(), "service in this process");
         Ok(OpenPort { backlog: backlog.clone(), ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })
 }

@@ -13,7 +13,7 @@ mod state;
 
 pub use napi::{pin, pin_here, put_before, put_first};
 
-use crate::{clock, command, interrupt};
+use crate::{command, interrupt};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -160,12 +160,11 @@ impl End<'_> {
 
     /// Waits until packets get through: what is sent before is lost, and nobody counts it.
     fn wait_for_carrier(self) -> anyhow::Result<()> {
-        let end = clock::now() + CARRIES_WITHIN;
-        while !self.namespace.ip(&["-o", "link", "show", "dev", self.interface])?.contains("state UP") {
-            ensure!(clock::now() < end, "{} does not come up", self.interface);
-            interrupt::sleep(Duration::from_millis(5))?;
-        }
-        Ok(())
+        interrupt::retry(CARRIES_WITHIN, Duration::from_millis(5), || {
+            let link = self.namespace.ip(&["-o", "link", "show", "dev", self.interface])?;
+            ensure!(link.contains("state UP"), "{} does not come up", self.interface);
+            Ok(())
+        })
     }
 
     fn switch_offloads_off(self) -> anyhow::Result<()> {

@@ -4,9 +4,9 @@
 //! one gateway the work belongs on the gateway's core.
 
 use super::Namespace;
-use crate::clock;
 use crate::command;
-use anyhow::{Context as _, bail};
+use crate::interrupt;
+use anyhow::{Context as _, ensure};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
@@ -51,15 +51,6 @@ impl Namespace {
         );
         command::run(self.command("sh").args(["-c", &script])).map(drop)
     }
-
-    /// Gives the receive work of `interface` back to softirq.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn unpin_napi(&self, interface: &str) -> anyhow::Result<()> {
-        let script = format!("echo 0 > /sys/class/net/{interface}/threaded");
-        command::run(self.command("sh").args(["-c", &script])).map(drop)
-    }
 }
 
 /// Pins a thread of any process to one core.
@@ -102,18 +93,12 @@ pub fn put_before(thread: i32, number: u8) -> anyhow::Result<()> {
 }
 
 fn wait_for_threads(interface: &str, others: &[i32]) -> anyhow::Result<Vec<i32>> {
-    let end = clock::now() + DEADLINE;
-    loop {
+    interrupt::retry(DEADLINE, Duration::from_millis(5), || {
         let mut threads = threads_of(interface)?;
         threads.retain(|thread| !others.contains(thread));
-        if !threads.is_empty() {
-            return Ok(threads);
-        }
-        if clock::now() > end {
-            bail!("no thread napi/{interface}-… has appeared");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        ensure!(!threads.is_empty(), "no thread napi/{interface}-… has appeared");
+        Ok(threads)
+    })
 }
 
 /// Kernel threads named `napi/INTERFACE-NUMBER`. Interfaces in all namespaces share these names, so

@@ -43,7 +43,6 @@ fn last(make: MakeEnd, wire: &[Vec<u8>]) -> Outcome {
         end.state.total(|counters| &counters.received) - before,
         end.state.total(|counters| &counters.mss_clamped),
     ];
-    end.close();
     (out, dropped, counted)
 }
 
@@ -56,7 +55,6 @@ fn a_changed_packet_behind_another_is_what_it_is_alone() {
     {
         let mut left = make(0);
         let wire = send(&mut left, &[frame.clone(), frame.clone()]);
-        left.close();
         let [first, second] = &wire[..] else { panic!("two packets") };
         let alike = |changed: Vec<u8>, what: &str| {
             let behind = last(*make, &[first.clone(), changed.clone()]);

@@ -34,8 +34,6 @@ fn the_edge_of_the_mtu() {
         assert_eq!(left.dropped(DropReason::TunnelTooBig), 1);
         let tunnel = left.tunnels.get(TUNNEL).expect("the tunnel");
         assert_eq!((usize::from(tunnel.mtu()), tunnel.options().packet_mtu(1500)), (largest, tunnel.mtu()));
-        left.close();
-        right.close();
     }
 }
 
@@ -51,7 +49,7 @@ fn the_mtu_of_the_interface() {
         (None, false, Some(100), 528),
     ];
     for (mtu, dont_fragment, path, expected) in cases {
-        let (mut left, right) = ends(|options| {
+        let (mut left, _right) = ends(|options| {
             bare(options);
             (options.mtu, options.dont_fragment) = (mtu, dont_fragment);
         });
@@ -61,8 +59,6 @@ fn the_mtu_of_the_interface() {
         let sent =
             |left: &mut End, length: u16| !send(left, &[v4(&[], 0, 64, true, length.into())]).is_empty();
         assert!(sent(&mut left, expected) && !sent(&mut left, expected + 1));
-        left.close();
-        right.close();
     }
 }
 
@@ -79,23 +75,20 @@ fn protocols_that_are_not_carried() {
         assert!(send(&mut left, &[frame]).is_empty());
     }
     assert_eq!(left.dropped(DropReason::TunnelBadProtocol), 3);
-    let (mut frames, rest) = ends(|_| {});
+    let (mut frames, _rest) = ends(|_| {});
     assert!(receive(&mut frames, &[outer(0x0800, packet)]).is_empty());
     assert!(receive(&mut frames, &[outer(0x86dd, packet)]).is_empty());
-    [left, right, frames, rest].into_iter().for_each(End::close);
 }
 
 /// The inner packet is left to the router to check; an empty packet and a wrong version too.
 #[test]
 fn whatever_is_inside_has_a_link_header() {
-    let (left, mut right) = ends(bare);
+    let (_left, mut right) = ends(bare);
     for (protocol, inside) in [(0x0800, Vec::new()), (0x86dd, vec![0x45; 7]), (0x0800, content(100))] {
         let out = receive(&mut right, &[outer(protocol, &inside)]);
         let link = [STATIONS[1].to_vec(), STATIONS[0].to_vec(), protocol.to_be_bytes().to_vec()].concat();
         assert_eq!(out, [[link, inside].concat()]);
     }
-    left.close();
-    right.close();
 }
 
 /// Congestion met on the way stands inside afterwards (RFC 6040), also in a chain of fragments.
@@ -113,8 +106,6 @@ fn congestion_comes_in() {
         assert!(out.iter().all(packet), "the checksum goes with it");
     }
     assert_eq!(right.dropped(DropReason::EcnNotCapable), 1);
-    left.close();
-    right.close();
 }
 
 /// Connections agree on an MSS that fits: 1476 less two headers.
@@ -124,26 +115,22 @@ fn segments_fit() {
     let frame = v4_of(&[], 0, 64, true, 6, &tcp(false, 2, &[2, 4, 0x05, 0xb4], &[]));
     let out = carry(&mut left, &mut right, &[frame]);
     assert_eq!(out[0][14 + 20 + 20 + 2..][..2], 1436_u16.to_be_bytes());
-    left.close();
-    right.close();
 }
 
 /// A packet of the tunnel itself does not enter it.
 #[test]
 fn a_loop_ends() {
-    let (mut left, right) = ends(bare);
+    let (mut left, _right) = ends(bare);
     let [ours, theirs] = [outer(0x0800, &[1; 40]), outer_frame(1, 0, 0, 0x4000, &[0, 0, 8, 0])];
     assert!(send(&mut left, &[ours, theirs]).is_empty());
     assert_eq!(left.dropped(DropReason::TunnelRecursion), 2);
-    left.close();
-    right.close();
 }
 
 /// On a port that others use too, packets for no tunnel go on as they came, fragments of GRE included;
 /// packets between a tunnel's ends do not.
 #[test]
 fn a_shared_port_keeps_what_is_not_for_tunnels() {
-    let (left, mut right) = ends(bare);
+    let (_left, mut right) = ends(bare);
     let underlay = Underlay { port: UNDERLAY, mac: MACS[1], mtu: PATH.mtu, vlan: None, is_shared: true };
     let ends = (ADDRESSES[1], ADDRESSES[0]);
     let mut options = TunnelOptions::new(TUNNEL, ends, UNDERLAY, right.state.clone());
@@ -181,6 +168,4 @@ fn a_shared_port_keeps_what_is_not_for_tunnels() {
     assert_eq!((right.dropped(DropReason::TunnelBadProtocol), right.ledger.held.get()), (1, 1));
     assert_eq!(right.dropped(DropReason::NotForUs) + right.dropped(DropReason::NoTunnel), 0);
     right.release(out);
-    left.close();
-    right.close();
 }

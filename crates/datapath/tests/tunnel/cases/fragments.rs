@@ -49,7 +49,6 @@ fn a_packet_in_pieces() {
             assert_eq!(end.ledger.merged.get(), wire.len() as u64);
             assert_eq!(end.state.total(|counters| &counters.reassembled), 1);
             assert_eq!(end.drops.total(), 0);
-            end.close();
         }
     }
 }
@@ -63,7 +62,6 @@ fn fragments_between_packets() {
     let mut end = one_end(ReassemblyLimits::default());
     let out = receive(&mut end, &[alone(70), first, alone(71), second, alone(72)]);
     assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [66, 67, 96, 68]);
-    end.close();
 }
 
 /// An overlap gains a sender nothing: the whole datagram goes, counted fragment by fragment, and
@@ -81,7 +79,6 @@ fn overlaps_end_a_datagram() {
         // The identification may come again once the datagram has been forgotten.
         end.now = end.now + ReassemblyLimits::default().timeout;
         assert_eq!(receive(&mut end, &[part(&whole, 1, 0, 9), part(&whole, 1, 9, 20)]), [&whole[4..]]);
-        end.close();
     }
 }
 
@@ -94,7 +91,6 @@ fn repetitions_go_alone() {
     let out = receive(&mut end, &[first.clone(), first.clone(), first, second]);
     assert_eq!(out, [&whole[4..]]);
     assert_eq!((end.dropped(DropReason::FragmentDuplicate), end.drops.total()), (2, 2));
-    end.close();
 }
 
 /// RFC 791, 3.2: sizes in units of eight, ends within 65 535 bytes, one end for all.
@@ -119,7 +115,6 @@ fn impossible_fragments() {
             (count, count),
             "case {number}"
         );
-        end.close();
     }
 }
 
@@ -131,7 +126,6 @@ fn the_longest_datagram() {
     let mut end = one_end(limits);
     let wire = (0..8190).step_by(185).map(|from| part(&whole, 1, from, from + 185)).collect::<Vec<_>>();
     assert_eq!(receive(&mut end, &wire), [&whole[4..]]);
-    end.close();
 }
 
 #[test]
@@ -151,7 +145,6 @@ fn time_is_bounded() {
         [&whole[4..]],
         "the time of one is not that of another"
     );
-    end.close();
 }
 
 /// The oldest datagram makes room for a new one.
@@ -164,7 +157,6 @@ fn datagrams_are_bounded() {
     assert_eq!((end.dropped(DropReason::FragmentLimit), end.ledger.held.get()), (1, 3));
     let others = (2..=4).map(|id| part(&whole, id, 8, 20)).collect::<Vec<_>>();
     assert_eq!(receive(&mut end, &others).len(), 3);
-    end.close();
 }
 
 #[test]
@@ -179,7 +171,6 @@ fn fragments_of_a_datagram_are_bounded() {
     assert_eq!(receive(&mut end, &in_parts(4)), [&whole[4..]]);
     assert!(receive(&mut end, &in_parts(6)).is_empty());
     assert_eq!((end.dropped(DropReason::FragmentLimit), end.drops.total()), (6, 6));
-    end.close();
 }
 
 /// Memory is counted in whole slots: a sender of small fragments gets no more of it.
@@ -199,7 +190,6 @@ fn memory_is_bounded() {
     let own = (0..7).map(|from| part(&whole, 100, from, from + 1)).collect::<Vec<_>>();
     receive(&mut end, &own);
     assert!(end.ledger.held.get() <= 5, "one datagram alone, too");
-    end.close();
 }
 
 /// RFC 3168, 5.3.
@@ -221,7 +211,6 @@ fn congestion_of_one_fragment_is_that_of_all() {
         let out = receive(&mut end, &wire);
         assert_eq!(out.first().map(|frame| frame[15] & 3), expected, "{classes:?}");
         assert_eq!(end.dropped(DropReason::EcnNotCapable), u64::from(expected.is_none()));
-        end.close();
     }
 }
 
@@ -235,7 +224,6 @@ fn strangers_fragments_are_not_kept() {
     wire[25] = wire[25].wrapping_sub(2);
     assert!(receive(&mut end, &[wire]).is_empty());
     assert_eq!((end.dropped(DropReason::NoTunnel), end.drops.total()), (1, 1));
-    end.close();
 }
 
 /// The reassembled packet consists of the received frames, one behind the other.
@@ -250,22 +238,20 @@ fn no_payload_is_copied() {
     assert_eq!((out[0].head().index(), out[0].segment_count()), (heads[0], 2));
     assert_eq!(bytes_of(&out[0]), whole[4..]);
     end.release(out);
-    end.close();
 }
 
-/// A worker that ends drops its held packets; `close` asserts that.
+/// A worker that ends drops its held packets; its end asserts that.
 #[test]
 fn what_is_held_is_dropped_at_the_end() {
     let mut end = one_end(ReassemblyLimits::default());
     receive(&mut end, &[part(&packet(160), 1, 0, 8)]);
     assert_eq!(end.ledger.held.get(), 1);
-    end.close();
 }
 
 /// No fragment leaves if memory runs out in the middle: a datagram with a hole is of no use.
 #[test]
 fn no_memory_no_fragments() {
-    let (mut left, right) = ends(|options| options.mtu = Some(9000));
+    let (mut left, _right) = ends(|options| options.mtu = Some(9000));
     let frame = other(&[], 8000);
     let packet = left.packet(&frame, &[]);
     let mut hoard = Vec::new();
@@ -280,6 +266,4 @@ fn no_memory_no_fragments() {
     hoard.into_iter().for_each(|frame| left.pool.release_frame(frame));
     assert!(send(&mut left, &[frame]).len() > 5);
     assert_eq!(left.state.total(|counters| &counters.fragmented), 1);
-    left.close();
-    right.close();
 }

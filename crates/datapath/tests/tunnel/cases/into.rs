@@ -29,14 +29,12 @@ fn the_edge_of_the_mtu() {
             }
         };
         for tags in [&[][..], &[7], &[7, 8]] {
-            let (mut left, right) = ends(change);
+            let (mut left, _right) = ends(change);
             let link = 14 + tags.len() * 4;
             let largest = 1500 - overhead - link;
             assert_eq!(send(&mut left, &[v4(tags, 0, 64, true, largest)]).len(), 1);
             assert_eq!(send(&mut left, &[v4(tags, 0, 64, true, largest + 1)]).len(), 0);
             assert_eq!(left.dropped(DropReason::TunnelTooBig), 1, "{overhead} and {link} bytes of headers");
-            left.close();
-            right.close();
         }
     }
 }
@@ -51,15 +49,13 @@ fn a_promised_mtu() {
         assert_eq!(left.state.total(|counters| &counters.fragmented), 2);
         assert_eq!(send(&mut left, &[v4(tags, 0, 64, true, 1501), v6(tags, 0, 64, 1501)]).len(), 0);
         assert_eq!(left.dropped(DropReason::TunnelTooBig), 2);
-        left.close();
-        right.close();
     }
 }
 
 /// A narrower path that the kernel has heard of counts at once, and no longer once it has forgotten.
 #[test]
 fn a_path_that_becomes_narrower() {
-    let (mut left, right) = ends(|options| options.dont_fragment = true);
+    let (mut left, _right) = ends(|options| options.dont_fragment = true);
     let frame = v4(&[], 0, 64, true, 1400);
     assert_eq!(send(&mut left, std::slice::from_ref(&frame)).len(), 1);
     left.state.next_hop.set_path_mtu(Some(1437));
@@ -68,14 +64,12 @@ fn a_path_that_becomes_narrower() {
     assert_eq!(send(&mut left, std::slice::from_ref(&frame)).len(), 1);
     left.state.next_hop.set_path_mtu(None);
     assert_eq!(send(&mut left, std::slice::from_ref(&frame)).len(), 1);
-    left.close();
-    right.close();
 }
 
 /// Until the next hop's address is known, and when it is not known any more.
 #[test]
 fn no_neighbour() {
-    let (mut left, right) = ends(|_| {});
+    let (mut left, _right) = ends(|_| {});
     let frame = other(&[], 60);
     for (address, count) in [(None, 0), (Some(MACS[1]), 1), (None, 0)] {
         left.state.next_hop.set_address(address);
@@ -85,14 +79,12 @@ fn no_neighbour() {
     }
     assert_eq!(left.dropped(DropReason::TunnelNoNeighbour), 2);
     assert_eq!(left.state.total(|counters| &counters.no_neighbour), 2);
-    left.close();
-    right.close();
 }
 
 /// Over another port: other headers in front of the same bytes, in the same frame.
 #[test]
 fn a_tunnel_that_is_routed_anew_copies_nothing() {
-    let (mut left, right) = ends(all);
+    let (mut left, _right) = ends(all);
     let address = |packet: &Packet| packet.bytes().as_ptr_range().end;
     for vlan in [None, VlanId::configured(9)] {
         let mut options =
@@ -109,8 +101,6 @@ fn a_tunnel_that_is_routed_anew_copies_nothing() {
     }
     // Numbers go on.
     assert_eq!(left.state.sequence.next(), 2);
-    left.close();
-    right.close();
 }
 
 /// Our own outer packets do not enter a tunnel again, in either direction and however they are wrapped.
@@ -140,12 +130,10 @@ fn packets_of_tunnels_do_not_enter_tunnels() {
         (false, v4_of(&[], 0, 64, true, 47, &[0, 0, 0x65, 0x58, 1])),
     ];
     for (number, (is_refused, frame)) in cases.into_iter().enumerate() {
-        let (mut left, right) = ends(|_| {});
+        let (mut left, _right) = ends(|_| {});
         assert_eq!(send(&mut left, &[frame]).len(), usize::from(!is_refused), "case {number}");
         assert_eq!(left.dropped(DropReason::TunnelRecursion), u64::from(is_refused));
         assert_eq!(left.state.total(|counters| &counters.recursion), u64::from(is_refused));
-        left.close();
-        right.close();
     }
 }
 
@@ -177,8 +165,6 @@ fn partial_checksums() {
         }
         let wire = taken(&mut left, out);
         assert_eq!(super::receive(&mut right, &wire), [finished]);
-        left.close();
-        right.close();
     }
     // It is left to the underlay, which is told where it stands.
     let (mut left, right) = ends(|options| options.key = Some(1));
@@ -194,14 +180,12 @@ fn partial_checksums() {
     packet.checksum_start = 60_000;
     let (out, _) = left.send(vec![packet]);
     assert_eq!((out.len(), left.dropped(DropReason::DeviceError)), (0, 1));
-    left.close();
-    right.close();
 }
 
 /// A receiver tells the fragments of two tunnels with the same ends apart by identification alone.
 #[test]
 fn tunnels_with_the_same_ends_share_identifications() {
-    let (mut left, right) = ends(|_| {});
+    let (mut left, _right) = ends(|_| {});
     let ends = (ADDRESSES[0], ADDRESSES[1]);
     let second = PortId(6);
     let state = Arc::new(TunnelState::new(1));
@@ -222,8 +206,6 @@ fn tunnels_with_the_same_ends_share_identifications() {
     identifications.sort_unstable();
     identifications.dedup();
     assert_eq!(identifications.len(), 12);
-    left.close();
-    right.close();
 }
 
 /// Frames that were received with too little room in front are copied; without memory for that, refused.
@@ -250,5 +232,4 @@ fn no_headroom() {
         left.pool.release_bulk(&mut all);
     }
     assert_eq!(left.dropped(DropReason::NoHeadroom), 1);
-    left.close();
 }

@@ -69,8 +69,6 @@ fn nothing_stands_between_both_headers() {
             [total(|counters| &counters.sent_bytes), total(|counters| &counters.received_bytes)]
         };
         assert_eq!((counted(&left), counted(&right)), ([100, 0], [0, 100]));
-        left.close();
-        right.close();
     }
 }
 
@@ -90,8 +88,6 @@ fn the_edge_of_the_mtu() {
         assert_eq!(left.dropped(DropReason::TunnelTooBig), 1);
         let tunnel = left.tunnels.get(TUNNEL).expect("the tunnel");
         assert_eq!((tunnel.mtu(), tunnel.overhead(), tunnel.options().packet_mtu(1500)), (1480, 34, 1480));
-        left.close();
-        right.close();
     }
 }
 
@@ -105,7 +101,6 @@ fn segments_fit() {
     let (mut six, mut other) = ends(sit);
     let out = carry(&mut six, &mut other, &[v6_of(&[], 0, 64, 6, &tcp(true, 2, &syn, &[]))]);
     assert_eq!(out[0][14 + 40 + 20 + 2..][..2], 1420_u16.to_be_bytes());
-    [left, right, six, other].into_iter().for_each(End::close);
 }
 
 #[test]
@@ -115,14 +110,13 @@ fn each_carries_one_family() {
     assert!(send(&mut six, &[v4(&[], 0, 64, false, 60), other(&[], 60), v6(&[7], 0, 64, 60)]).is_empty());
     for end in [four, six] {
         assert_eq!(end.dropped(DropReason::TunnelBadProtocol), 3);
-        end.close();
     }
 }
 
 /// RFC 2003, 4.4: what comes from the other end would come back. A packet of the tunnel itself does not enter it.
 #[test]
 fn a_loop_ends() {
-    let (mut left, right) = ends(ipip);
+    let (mut left, _right) = ends(ipip);
     let mut from_there = v4(&[], 0, 64, false, 60);
     from_there[26..30].copy_from_slice(&ADDRESSES[1].octets());
     let inside = &v4(&[], 0, 64, false, 60)[14..];
@@ -131,13 +125,11 @@ fn a_loop_ends() {
     // Tunnels of others pass.
     let foreign = v4_of(&[], 0, 64, false, IPV4, inside);
     assert_eq!(send(&mut left, &[foreign, v4_of(&[], 0, 64, false, IPV6, inside)]).len(), 2);
-    left.close();
-    right.close();
 }
 
 #[test]
 fn what_is_no_packet_of_the_tunnel() {
-    let (left, mut right) = ends(sit);
+    let (_left, mut right) = ends(sit);
     let packet = v6(&[], 0, 64, 60)[14..].to_vec();
     let four = &v4(&[], 0, 64, false, 60)[14..];
     let mut stranger = outer(IPV6, 0, 0, &packet);
@@ -155,14 +147,12 @@ fn what_is_no_packet_of_the_tunnel() {
         assert!(receive(&mut right, &[frame]).is_empty(), "{reason:?}");
         assert_eq!((right.dropped(reason), right.drops.total()), (before + 1, number), "{reason:?}");
     }
-    left.close();
-    right.close();
 }
 
 /// RFC 4213, 3.6.
 #[test]
 fn sources_that_no_host_has() {
-    let (left, mut right) = ends(sit);
+    let (_left, mut right) = ends(sit);
     let martians =
         ["::1", "::192.0.2.1", "::ffff:192.0.2.1", "ff02::1"].map(|text| text.parse::<std::net::Ipv6Addr>());
     for source in martians {
@@ -171,8 +161,6 @@ fn sources_that_no_host_has() {
         assert!(receive(&mut right, &[outer(IPV6, 0, 0, &packet)]).is_empty());
     }
     assert_eq!(right.dropped(DropReason::MartianSource), 4);
-    left.close();
-    right.close();
 }
 
 /// RFC 6040, 4.2.
@@ -186,8 +174,6 @@ fn congestion_comes_in() {
         assert_eq!(out.first().map(|frame| frame[15] >> 4 & 3), ends_as);
     }
     assert_eq!(right.dropped(DropReason::EcnNotCapable), 1);
-    left.close();
-    right.close();
 }
 
 /// Fragments of two protocols with one identification do not mix (RFC 791, 3.2).
@@ -221,19 +207,16 @@ fn fragments_are_of_one_protocol() {
     let found = out.iter().map(|packet| (packet.ingress.0, crate::oracle::ends::bytes_of(packet)));
     assert_eq!(found.collect::<Vec<_>>(), [(6, six), (5, four)]);
     right.release(out);
-    right.close();
 }
 
 /// Fragments of a protocol that no tunnel has are nobody's.
 #[test]
 fn fragments_of_others() {
-    let (left, mut right) = ends(ipip);
+    let (_left, mut right) = ends(ipip);
     assert!(receive(&mut right, &[outer(IPV6, 7, 0x2000, &[0x60; 48])]).is_empty());
     assert_eq!((right.dropped(DropReason::NotForUs), right.ledger.held.get()), (1, 0));
     assert!(receive(&mut right, &[outer(IPV4, 7, 0x2000, &[0x45; 48])]).is_empty());
     assert_eq!(right.ledger.held.get(), 1);
-    left.close();
-    right.close();
 }
 
 /// Outer packets that do not fit a narrow path are cut, and put together at the other end.
@@ -246,8 +229,6 @@ fn a_narrow_path() {
     assert_eq!(wire.len(), 3);
     assert!(wire.iter().all(|packet| packet.len() <= 614 && packet[23] == IPV4));
     assert_eq!(receive(&mut right, &wire), [frame]);
-    left.close();
-    right.close();
 }
 
 /// Tunnels of all kinds may be between the same ends, but two of a kind without a number may not.
@@ -293,8 +274,6 @@ proptest! {
         let is_loop = frame.get(26..30).is_some_and(|source| source == ADDRESSES[1].octets());
         prop_assert!(!is_loop && V4[0] != ADDRESSES[1].octets());
         prop_assert_eq!(carry(&mut left, &mut right, std::slice::from_ref(&frame)), [frame]);
-        left.close();
-        right.close();
     }
 
     /// Whatever comes behind an outer header is taken or counted.
@@ -306,10 +285,8 @@ proptest! {
         inside in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let encapsulation = if is_v6 { Encapsulation::Sit } else { Encapsulation::Ipip };
-        let (left, mut right) = ends(of(encapsulation));
+        let (_left, mut right) = ends(of(encapsulation));
         // `End` balances what comes with what leaves, is dropped and waits.
         receive(&mut right, &[outer(protocol, 1, fragment & 0x3fff, &inside)]);
-        left.close();
-        right.close();
     }
 }

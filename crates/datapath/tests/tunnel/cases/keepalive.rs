@@ -52,7 +52,7 @@ fn sent_back(end: &mut End, wire: &[u8], pieces: &[usize]) -> Vec<Vec<u8>> {
 #[test]
 fn a_keepalive_is_sent_back() {
     for key in [None, Some(0), Some(7)] {
-        let (left, mut right) = ends(|options| {
+        let (_left, mut right) = ends(|options| {
             bare(options);
             options.key = key;
         });
@@ -65,13 +65,12 @@ fn a_keepalive_is_sent_back() {
         right.state.next_hop.set_address(None);
         assert!(sent_back(&mut right, &keepalive(key), &[]).is_empty());
         assert_eq!(right.dropped(DropReason::TunnelNoNeighbour), 1);
-        [left, right].into_iter().for_each(End::close);
     }
 }
 
 #[test]
 fn a_keepalive_over_ipv6_and_one_in_a_vlan_are_sent_back() {
-    let (left, mut right) = ends(|options| {
+    let (_left, mut right) = ends(|options| {
         bare(options);
         let ends = if options.ends.local() == ADDRESSES[0] { [0, 1] } else { [1, 0] };
         let [near, far] = ends.map(|end| ADDRESSES_V6[end]);
@@ -80,13 +79,11 @@ fn a_keepalive_over_ipv6_and_one_in_a_vlan_are_sent_back() {
     let back = outer_v6(1, &gre(0, None));
     let wire = outer_v6(0, &[gre(0x86dd, None), back[14..].to_vec()].concat());
     assert_eq!(sent_back(&mut right, &wire, &[]), [back]);
-    [left, right].into_iter().for_each(End::close);
 
     let path = Path { vlan: VlanId::configured(7), ..PATH };
     let mut end = End::new(1, path, ReassemblyLimits::default(), bare);
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
     assert_eq!(sent_back(&mut end, &tagged(&keepalive(None)), &[]), [tagged(&answer(1, None))]);
-    end.close();
 }
 
 /// The same frame with other addresses, source first, in the IPv4 packet at `at`.
@@ -109,7 +106,7 @@ fn keepalives_of_other_makers_are_answered_to_the_other_end_alone() {
     let [left, right] = ADDRESSES.map(|address| address.octets());
     let (natted, inside, third) =
         ([192, 168, 5, 15], [[172, 22, 74, 137], [172, 22, 74, 138]], [203, 0, 113, 9]);
-    let (peer, mut end) = ends(|options| {
+    let (_peer, mut end) = ends(|options| {
         bare(options);
         options.addresses = [inside[0].into()].into();
     });
@@ -149,12 +146,11 @@ fn keepalives_of_other_makers_are_answered_to_the_other_end_alone() {
     assert!(receive(&mut end, &[stranger]).is_empty());
     assert_eq!(end.dropped(DropReason::NoTunnel), 1, "it is not from the tunnel's other end");
     assert_eq!(end.state.total(|counters| &counters.keepalives_answered), 8);
-    [peer, end].into_iter().for_each(End::close);
 }
 
 #[test]
 fn no_more_than_twenty_keepalives_a_second_are_answered() {
-    let (peer, mut end) = ends(bare);
+    let (_peer, mut end) = ends(bare);
     let mut answered = |millis: u64, wanted: usize| {
         end.now = end.now + Nanos::from_millis(millis);
         (0..wanted).filter(|_| !sent_back(&mut end, &keepalive(None), &[]).is_empty()).count()
@@ -163,13 +159,12 @@ fn no_more_than_twenty_keepalives_a_second_are_answered() {
     assert_eq!(answered(60_000, 30), 20);
     let counted = end.state.total(|counters| &counters.keepalives_answered);
     assert_eq!((counted, end.dropped(DropReason::KeepaliveLimit)), (44, 71 - 44));
-    [peer, end].into_iter().for_each(End::close);
 }
 
 /// The packet inside has to be an empty one of GRE that leads back; all else is carried.
 #[test]
 fn what_only_looks_like_a_keepalive_is_carried() {
-    let (left, mut right) = ends(bare);
+    let (_left, mut right) = ends(bare);
     let inside = [
         answer(0, None),
         outer_frame(1, 0, 0, 0, &gre(0x0800, None)),
@@ -189,7 +184,6 @@ fn what_only_looks_like_a_keepalive_is_carried() {
     let (frames, mut rest) = ends(|_| {});
     assert!(receive(&mut rest, &[keepalive(None)]).is_empty(), "a tunnel of frames carries no packets");
     assert_eq!(rest.dropped(DropReason::TunnelBadProtocol), 1);
-    [left, right, frames, rest].into_iter().for_each(End::close);
 }
 
 /// An end that has sent none takes no answer, and one that has takes those with its station alone.
@@ -211,23 +205,20 @@ fn an_answer_is_taken_by_an_end_with_keepalives() {
         assert_eq!((left.state.last_keepalive(), left.state.last_received()), (now, now));
         assert!(receive(&mut left, &[answer(1, Some(8))]).is_empty());
         assert_eq!(left.dropped(DropReason::NoTunnel), 1, "the key of another tunnel");
-        [left, right].into_iter().for_each(End::close);
     }
     let (mut left, right) = ends(bare);
     assert!(receive(&mut left, &[answer(1, None)]).is_empty());
     assert_eq!(left.dropped(DropReason::TunnelBadProtocol), 1);
-    [left, right].into_iter().for_each(End::close);
 }
 
 /// In a tunnel of frames an answer is a frame for the station that asks.
 #[test]
 fn frames_for_the_station_that_asks_are_answers() {
     let station = MacAddress([2, 9, 9, 9, 9, 9]);
-    let (mut left, right) = ends(|options| options.keepalive = Some(station));
+    let (mut left, _right) = ends(|options| options.keepalive = Some(station));
     let frame = [&station.0[..], &other(&[], 60)[6..]].concat();
     let outer = |frame: &[u8]| outer_frame(1, 0, 0, 0, &[gre(0x6558, None), frame.to_vec()].concat());
     let out = receive(&mut left, &[outer(&other(&[], 60)), outer(&frame), outer(&other(&[], 61))]);
     assert_eq!(out, [other(&[], 60), other(&[], 61)]);
     assert_eq!((left.ledger.delivered.get(), left.state.last_keepalive()), (1, Some(left.now)));
-    [left, right].into_iter().for_each(End::close);
 }

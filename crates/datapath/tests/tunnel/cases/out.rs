@@ -25,12 +25,10 @@ fn whole(packet: &[u8]) -> Vec<u8> {
 
 /// Drop reason for a packet at a tunnel with options changed by `change`.
 fn refusal(change: impl Fn(&mut TunnelOptions), wire: &[u8]) -> Option<DropReason> {
-    let (left, mut right) = ends(change);
+    let (_left, mut right) = ends(change);
     let out = receive(&mut right, &[wire.to_vec()]);
     let reasons = right.drops.occurred().collect::<Vec<_>>();
     assert_eq!(out.len() + reasons.len(), 1);
-    left.close();
-    right.close();
     reasons.first().map(|reason| reason.0)
 }
 
@@ -114,7 +112,7 @@ fn checksums_are_looked_at() {
 /// RFC 2890, 2.2, and a new beginning after a silence.
 #[test]
 fn sequence_numbers_go_forward() {
-    let (left, mut right) = ends(|options| options.sequence = true);
+    let (_left, mut right) = ends(|options| options.sequence = true);
     let frame = other(&[], 60);
     let accepts = |right: &mut End, number: u32| {
         right.now = right.now + Nanos::from_millis(1);
@@ -141,21 +139,17 @@ fn sequence_numbers_go_forward() {
     assert!(accepts(&mut right, u32::MAX), "the other end has begun anew");
     assert!(!accepts(&mut right, u32::MAX - 1), "and goes on from there");
     assert_eq!(right.state.total(|counters| &counters.resynchronised), 1);
-    left.close();
-    right.close();
 }
 
 /// Within a batch as over several.
 #[test]
 fn sequence_numbers_within_a_batch() {
-    let (left, mut right) = ends(|options| options.sequence = true);
+    let (_left, mut right) = ends(|options| options.sequence = true);
     let numbered = |number: u32| whole(&gre(0x10, &[number], &other(&[], 60 + number as usize)));
     let wire = [3, 1, 4, 4, 2, 5].map(numbered);
     let lengths = receive(&mut right, &wire).iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths, [63, 64, 65]);
     assert_eq!(right.dropped(DropReason::TunnelOutOfSequence), 3);
-    left.close();
-    right.close();
 }
 
 /// A port in a VLAN accepts its own tag, and no other.
@@ -170,7 +164,6 @@ fn the_underlays_vlan() {
         let mut end = End::new(1, Path { mtu: 1500, vlan }, ReassemblyLimits::default(), |_| {});
         assert_eq!(receive(&mut end, &[wire]).len(), usize::from(is_ours));
         assert_eq!(end.dropped(DropReason::NotForUs), u64::from(!is_ours));
-        end.close();
     }
 }
 
@@ -186,10 +179,8 @@ fn options_and_padding() {
     let checksum = !naive_sum(&wire[14..42]);
     wire[24..26].copy_from_slice(&checksum.to_be_bytes());
     wire.extend([0xee; 9]);
-    let (left, mut right) = ends(|_| {});
+    let (_left, mut right) = ends(|_| {});
     assert_eq!(receive(&mut right, &[wire]), [frame]);
-    left.close();
-    right.close();
 }
 
 /// RFC 6040, figure 4, in the packet inside with its checksum, whatever tags it has.
@@ -203,15 +194,13 @@ fn congestion_crosses_into_the_packet_inside() {
         }
     }
     // What is not IP has no place for it.
-    let (left, mut right) = ends(|_| {});
+    let (_left, mut right) = ends(|_| {});
     let frame = other(&[], 60);
     assert_eq!(receive(&mut right, &[outer_frame(0, 3, 0, DONT_FRAGMENT, &gre(0, &[], &frame))]), [frame]);
-    left.close();
-    right.close();
 }
 
 fn check_congestion(outer: u8, inner: u8, link: usize, frame: &[u8]) {
-    let (left, mut right) = ends(|_| {});
+    let (_left, mut right) = ends(|_| {});
     // The outer code point stays outside (RFC 2983).
     let wire = outer_frame(0, 0x28 | outer, 0, DONT_FRAGMENT, &gre(0, &[], frame));
     let out = receive(&mut right, &[wire]);
@@ -231,14 +220,12 @@ fn check_congestion(outer: u8, inner: u8, link: usize, frame: &[u8]) {
         }
         assert_eq!(out[..link], frame[..link]);
     }
-    left.close();
-    right.close();
 }
 
 /// Other ports' packets and those that are dropped already pass.
 #[test]
 fn what_is_not_on_an_underlay_passes() {
-    let (left, mut right) = ends(|_| {});
+    let (_left, mut right) = ends(|_| {});
     let wire = whole(&gre(0, &[], &other(&[], 60)));
     let mut batch = Batch::new();
     let mut packet = right.packet(&wire, &[]);
@@ -255,14 +242,12 @@ fn what_is_not_on_an_underlay_passes() {
     assert_eq!(batch.iter().map(bytes_of).collect::<Vec<_>>(), [wire.clone(), wire]);
     assert_eq!((batch[0].ingress, right.drops.total()), (PortId(3), 0));
     right.pool.release(&mut batch);
-    left.close();
-    right.close();
 }
 
 /// Metadata of the outer packet do not apply to the inner one.
 #[test]
 fn what_devices_say_is_of_the_outer_packet() {
-    let (left, mut right) = ends(|_| {});
+    let (_left, mut right) = ends(|_| {});
     let mut packet = right.packet(&whole(&gre(0, &[], &other(&[], 60))), &[]);
     packet.checksum = ChecksumState::Verified;
     packet.flow_hash = 77;
@@ -274,8 +259,6 @@ fn what_devices_say_is_of_the_outer_packet() {
     assert_eq!((inside.ingress, inside.network_offset, inside.transport_offset), (TUNNEL, 14, 0));
     assert_eq!((inside.flags, inside.head().index()), (0, head), "in the frame that it came in");
     right.release(out);
-    left.close();
-    right.close();
 }
 
 /// The counters by which a person sees that a tunnel lives.
@@ -291,8 +274,6 @@ fn a_tunnel_that_lives() {
     assert_eq!(received.total(|counters| &counters.received), 2);
     assert_eq!(received.total(|counters| &counters.received_bytes), 60 + 1014);
     assert_eq!(received.last_received(), Some(right.now));
-    left.close();
-    right.close();
 }
 
 /// The checksum around a local sender's unfinished one is looked at as it is with that one finished; the latter stays
@@ -318,6 +299,4 @@ fn a_partial_checksum_under_a_checksum() {
     complete_checksum(&mut out[0]).expect("in the packet");
     assert_eq!(out.iter().map(bytes_of).collect::<Vec<_>>(), [finished]);
     right.release(out);
-    left.close();
-    right.close();
 }

@@ -74,12 +74,10 @@ fn who_is_told() {
         ("cut extension headers", false, v6_of(&[], 0, 64, 60, &[255; 1460])),
     ];
     for (name, is_told, frame) in cases {
-        let (mut left, right) = ends(strict);
+        let (mut left, _right) = ends(strict);
         assert_eq!(replies(&mut left, &[frame]).len(), usize::from(is_told), "{name}");
         assert_eq!(left.state.total(|counters| &counters.too_big_reported), u64::from(is_told));
         assert_eq!(left.state.total(|counters| &counters.too_big), 1);
-        left.close();
-        right.close();
     }
 }
 
@@ -87,7 +85,7 @@ fn who_is_told() {
 #[test]
 fn the_message_is_believed() {
     use smoltcp::wire::{Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Ipv4Packet, Ipv6Packet};
-    let (mut left, right) = ends(strict);
+    let (mut left, _right) = ends(strict);
     let told = replies(&mut left, &[v4(&[7], 0, 64, true, 1500), v6(&[], 0, 64, 1500)]);
     let (four, six) = (&told[0], &told[1]);
     assert_eq!(four[..18], [&STATIONS[0][..], &STATIONS[1], &[0x81, 0, 0, 7, 8, 0]].concat());
@@ -102,22 +100,18 @@ fn the_message_is_believed() {
     let icmp = Icmpv6Packet::new_checked(ip.payload()).expect("ICMPv6");
     assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
     assert_eq!((icmp.msg_type(), icmp.pkt_too_big_mtu()), (Icmpv6Message::PktTooBig, 1462));
-    left.close();
-    right.close();
 }
 
 /// A chain is quoted across its frames.
 #[test]
 fn a_chain_is_quoted() {
-    let (mut left, right) = ends(strict);
+    let (mut left, _right) = ends(strict);
     let frame = v6(&[], 0, 64, 4000);
     let packet = left.packet(&frame, &[100, 50, 700]);
     let (_, replies) = left.send(vec![packet]);
     let reply = bytes_of(&replies[0]);
     assert!(reply[62..] == frame[14..14 + 1232]);
     left.release(replies);
-    left.close();
-    right.close();
 }
 
 /// IPv6 below 1280 bytes is not there for its hosts: nobody is told what nobody would believe.
@@ -126,22 +120,18 @@ fn a_path_too_narrow_for_ipv6() {
     let (mut left, right) = ends(strict);
     left.state.next_hop.set_path_mtu(Some(1300));
     assert!(replies(&mut left, &[v6(&[], 0, 64, 1280)]).is_empty());
-    left.close();
-    right.close();
     // A tunnel that may cut carries it all the same (RFC 8200, 5), and asks nobody for less.
     let (mut left, right) = ends(|_| {});
     left.state.next_hop.set_path_mtu(Some(1300));
     assert_eq!(super::send(&mut left, &[v6(&[], 0, 64, 1280)]).len(), 2);
     let told = replies(&mut left, &[v6(&[], 0, 64, 1281)]);
     assert_eq!(told[0][58..62], 1280_u32.to_be_bytes());
-    left.close();
-    right.close();
 }
 
 /// Fifty at once, then one a millisecond.
 #[test]
 fn the_rate_is_limited() {
-    let (mut left, right) = ends(strict);
+    let (mut left, _right) = ends(strict);
     let frames = vec![v4(&[], 0, 64, true, 1500); 60];
     assert_eq!(replies(&mut left, &frames).len(), 50);
     assert_eq!(left.state.total(|counters| &counters.too_big_silenced), 10);
@@ -150,14 +140,12 @@ fn the_rate_is_limited() {
     assert_eq!(replies(&mut left, &frames[..9]).len(), 3);
     left.now = left.now + Nanos::SECOND;
     assert_eq!(replies(&mut left, &frames).len(), 50, "no more than fifty are saved");
-    left.close();
-    right.close();
 }
 
 /// Without memory no message is sent, and the packet is dropped all the same.
 #[test]
 fn no_memory_no_message() {
-    let (mut left, right) = ends(strict);
+    let (mut left, _right) = ends(strict);
     let packet = left.packet(&v4(&[], 0, 64, true, 1500), &[]);
     let hoard = std::iter::from_fn(|| left.pool.take()).collect::<Vec<_>>();
     let (out, told) = left.send(vec![packet]);
@@ -165,6 +153,4 @@ fn no_memory_no_message() {
     assert_eq!(left.dropped(DropReason::TunnelTooBig), 1);
     assert_eq!(left.state.total(|counters| &counters.too_big_silenced), 1);
     hoard.into_iter().for_each(|frame| left.pool.release_frame(frame));
-    left.close();
-    right.close();
 }

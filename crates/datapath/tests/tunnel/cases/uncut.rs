@@ -153,8 +153,6 @@ proptest! {
         let (out, _) = early.send(single);
         let early_bytes = finished(out, &mut early);
         prop_assert_eq!(late_bytes, early_bytes);
-        late.close();
-        early.close();
     }
 
     /// A packet that crosses the underlay uncut comes out as it went in, with what was left to the device.
@@ -185,8 +183,6 @@ proptest! {
         prop_assert_eq!((inside.segmentation, inside.checksum_start, inside.checksum_offset), before);
         prop_assert_eq!(bytes_of(&inside), bytes);
         right.release(vec![inside]);
-        left.close();
-        right.close();
     }
 
     /// A partial checksum inside stays partial on both ways, and the tunnel's own checksum is right for what it will be.
@@ -222,8 +218,6 @@ proptest! {
         prop_assert_eq!(out[0].checksum, ChecksumState::Partial);
         let mut frames = finished(out, &mut right);
         prop_assert_eq!(frames.pop().expect("one"), expected);
-        left.close();
-        right.close();
     }
 }
 
@@ -252,6 +246,4 @@ fn segments_of_the_outer_datagram_are_refused() {
         Segmentation { size: 500, kind: SegmentationKind::Udp, outer: OuterHeaders::NONE };
     assert!(right.receive(vec![received]).is_empty());
     assert_eq!(right.dropped(DropReason::DeviceError), 1);
-    left.close();
-    right.close();
 }

@@ -30,8 +30,6 @@ fn what_goes_in_comes_out() {
             (state.total(|counters| &counters.sent), state.total(|counters| &counters.received))
         };
         assert_eq!((counted(&left), counted(&right)), ((4, 0), (0, 4)));
-        left.close();
-        right.close();
     }
 }
 
@@ -51,7 +49,6 @@ fn headers_are_right() {
             assert!(!choice.checksum || sum(choice.is_v6, udp) == 0xffff, "the checksum");
             assert!(choice.is_v6 || wire[20] == 0x40, "not to be fragmented");
         }
-        left.close();
     }
 }
 
@@ -75,7 +72,6 @@ fn source_ports_are_of_flows() {
     all.sort_unstable();
     all.dedup();
     assert!(all.len() > 24, "{} ports of 32 flows", all.len());
-    left.close();
 }
 
 #[test]
@@ -119,7 +115,6 @@ fn each_fault_has_its_reason() {
         let mut longer = good.clone();
         longer.extend([0xff; 9]);
         arrives(&mut end, choice, &longer);
-        end.close();
     }
 }
 
@@ -136,7 +131,6 @@ fn fragments_are_not_taken() {
         assert!(receive(&mut end, &[frame]).is_empty());
     }
     assert_eq!(end.dropped(DropReason::VxlanFragment), 2);
-    end.close();
 }
 
 /// An outer packet of ours that comes to be put into a tunnel again, and other UDP.
@@ -150,7 +144,6 @@ fn outer_packets_are_not_put_into_a_tunnel() {
         let mut other = wire[0].clone();
         other[before(choice) + 3] ^= 1;
         assert_eq!(send(&mut left, &[other]).len(), 1, "for another port");
-        left.close();
     }
 }
 
@@ -171,7 +164,6 @@ fn too_big() {
     let (out, _) = left.send(vec![packet]);
     assert_eq!((out[0].ingress, out[0].flags & NEEDS_SEQUENCE, out[0].len()), (TUNNEL, 0, 1614));
     left.release(out);
-    left.close();
 }
 
 /// In frames of any length.
@@ -188,8 +180,6 @@ fn chains_are_checked_and_summed() {
         let out = right.receive(vec![packet]);
         assert_eq!(out.iter().map(crate::oracle::ends::bytes_of).collect::<Vec<_>>(), [frame]);
         right.release(out);
-        left.close();
-        right.close();
     }
 }
 
@@ -215,6 +205,5 @@ proptest! {
             }
         }
         arrives(&mut end, choice, &datagram);
-        end.close();
     }
 }

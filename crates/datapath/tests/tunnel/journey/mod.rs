@@ -108,8 +108,6 @@ proptest! {
             prop_assert_eq!(right.state.total(|counters| &counters.received), 1);
             right.release(out);
         }
-        left.close();
-        right.close();
     }
 
     /// A batch keeps its order, and its sequence numbers and identifications are those of the order on
@@ -150,8 +148,6 @@ proptest! {
         }
         let expected = taken.iter().map(|frame| frame.bytes.clone()).collect::<Vec<_>>();
         prop_assert!(received == expected, "what went in");
-        left.close();
-        right.close();
     }
 
     /// Damage of any kind: nothing panics, nothing is lost uncounted, every slot comes home.
@@ -195,8 +191,6 @@ proptest! {
         let (out, replies) = left.send(packets);
         left.release(out);
         left.release(replies);
-        left.close();
-        right.close();
     }
 }
 

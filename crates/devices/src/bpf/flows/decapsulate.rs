@@ -83,21 +83,15 @@ fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    if Check::OutHeader.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0x45, rest);
-    }
+    program.check_value(Check::OutHeader, Condition::NotEqual, R5, 0x45, rest);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    if Check::OutFragment.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0, rest);
-    }
+    program.check_value(Check::OutFragment, Condition::NotEqual, R5, 0, rest);
     program.load(Width::Half, R5, R2, ETHERNET + 2);
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET));
     hook.length(program, R4);
-    if Check::OutLength.is_made() {
-        program.jump(Condition::NotEqual, R4, R5, rest);
-    }
+    program.check(Check::OutLength, Condition::NotEqual, R4, R5, rest);
     if Check::OutChecksum.is_made() {
         verify_v4(program, R2, rest);
     }
@@ -110,14 +104,10 @@ fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
 fn gre(program: &mut Assembler, rest: Label, found: Label) {
     let keyed = program.label();
     program.load(Width::Half, R4, R2, ETHERNET + IPV4 + 2);
-    if Check::OutProtocol.is_made() {
-        program.jump_value(Condition::NotEqual, R4, network_order(0x6558), rest);
-    }
+    program.check_value(Check::OutProtocol, Condition::NotEqual, R4, network_order(0x6558), rest);
     program.load(Width::Half, R4, R2, ETHERNET + IPV4);
     program.jump_value(Condition::Equal, R4, network_order(KEY_PRESENT), keyed);
-    if Check::OutFlags.is_made() {
-        program.jump_value(Condition::NotEqual, R4, 0, rest);
-    }
+    program.check_value(Check::OutFlags, Condition::NotEqual, R4, 0, rest);
     program.set(R5, 0);
     enter(program, GRE, R5, ETHERNET + IPV4 + GRE_BYTES);
     program.go(found);
@@ -136,17 +126,11 @@ fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.network_order(R5);
     program.add(R5, i32::from(at));
     hook.length(program, R4);
-    if Check::OutUdpLength.is_made() {
-        program.jump(Condition::NotEqual, R4, R5, rest);
-    }
+    program.check(Check::OutUdpLength, Condition::NotEqual, R4, R5, rest);
     program.load(Width::Half, R5, R2, at + 6);
-    if Check::OutUdpChecksum.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0, rest);
-    }
+    program.check_value(Check::OutUdpChecksum, Condition::NotEqual, R5, 0, rest);
     program.load(Width::Half, R5, R2, at + 8);
-    if Check::OutVxlanFlags.is_made() {
-        program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
-    }
+    program.check_value(Check::OutVxlanFlags, Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Half, R5, R2, at + 10);
     program.jump_value(Condition::NotEqual, R5, 0, rest);
     program.load(Width::Byte, R5, R2, at + 15);
@@ -193,9 +177,7 @@ fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), up);
     program.load(Width::Byte, R5, R2, ETHERNET);
-    if Check::OutInsideHeader.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0x45, up);
-    }
+    program.check_value(Check::OutInsideHeader, Condition::NotEqual, R5, 0x45, up);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
     program.jump_value(Condition::NotEqual, R5, 0, up);
@@ -244,9 +226,7 @@ fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label)
     program.load(Width::Double, R5, R10, STACK_ECN);
     program.jump_value(Condition::Equal, R5, 0, unmarked);
     program.and(R1, ECN);
-    if Check::OutCongestion.is_made() {
-        program.jump(Condition::NotEqual, R1, R5, up);
-    }
+    program.check(Check::OutCongestion, Condition::NotEqual, R1, R5, up);
     program.place(unmarked);
     program.go(known);
 }

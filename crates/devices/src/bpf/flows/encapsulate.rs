@@ -47,14 +47,10 @@ pub(super) fn look(program: &mut Assembler, hook: &impl Hook, up: Label) {
 /// the transport header into R2, and that one's offset into R1.
 fn look_v4(program: &mut Assembler, up: Label) {
     program.load(Width::Byte, R5, R2, ETHERNET);
-    if Check::IntoHeader.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0x45, up);
-    }
+    program.check_value(Check::IntoHeader, Condition::NotEqual, R5, 0x45, up);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
     program.and(R5, network_order(0x3fff));
-    if Check::IntoFragment.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0, up);
-    }
+    program.check_value(Check::IntoFragment, Condition::NotEqual, R5, 0, up);
     keep(program, (R2, ETHERNET + 1), STACK_CLASS);
     keep(program, (R2, ETHERNET + 8), STACK_TTL);
     // The hash of the tunnel stage, of addresses and ports.
@@ -126,9 +122,7 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
         }
     }
     program.load(Width::Byte, R4, R9, IS_UDP);
-    if Check::IntoOther.is_made() {
-        program.jump_value(Condition::NotEqual, R4, 0, up);
-    }
+    program.check_value(Check::IntoOther, Condition::NotEqual, R4, 0, up);
     program.set(R0, 0);
     program.go(sized);
 
@@ -136,9 +130,7 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     need(program, UDP_BYTES, up);
     program.load(Width::Half, R4, R2, 2);
     program.load(Width::Half, R0, R9, TUNNEL_PORT);
-    if Check::IntoVxlan.is_made() {
-        program.jump(Condition::Equal, R4, R0, up);
-    }
+    program.check(Check::IntoVxlan, Condition::Equal, R4, R0, up);
     program.copy(R0, R1);
     program.add(R0, i32::from(UDP_BYTES));
     program.go(sized);
@@ -165,9 +157,7 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.add_register(R1, R4);
     program.place(whole);
     program.load(Width::Word, R4, R9, LONGEST);
-    if Check::IntoMtu.is_made() {
-        program.jump(Condition::Greater, R1, R4, up);
-    }
+    program.check(Check::IntoMtu, Condition::Greater, R1, R4, up);
 }
 
 /// Puts the outer headers in front, and takes the tag off that the frame came with. The entry is in R9; the frame's length

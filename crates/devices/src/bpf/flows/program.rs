@@ -139,9 +139,7 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     program.map_value(R1, maps.validity);
     program.load(Width::Double, R2, R1, 8);
     program.load(Width::Double, R3, R9, MOVES);
-    if Check::Validity.is_made() {
-        program.jump(Condition::NotEqual, R2, R3, rest);
-    }
+    program.check(Check::Validity, Condition::NotEqual, R2, R3, rest);
     // The version by which the entry's way was changed last.
     program.load(Width::Word, R5, R9, EGRESS);
     program.and(R5, LAST_EGRESS);
@@ -149,9 +147,7 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     program.add_register(R1, R5);
     program.load(Width::Double, R2, R1, WAYS_AT);
     program.load(Width::Double, R3, R9, VERSION);
-    if Check::Validity.is_made() {
-        program.jump(Condition::Greater, R2, R3, rest);
-    }
+    program.check(Check::Validity, Condition::Greater, R2, R3, rest);
 }
 
 /// Jumps to `open` when nothing of the packet's flow is above, and ends the program otherwise.

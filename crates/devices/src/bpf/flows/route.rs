@@ -108,9 +108,7 @@ fn station(program: &mut Assembler) {
 fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let [carried, summed] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
-    if Check::RouteHeader.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0x45, close);
-    }
+    program.check_value(Check::RouteHeader, Condition::NotEqual, R5, 0x45, close);
     has_length(program, hook, (2, 0), close);
     if Check::RouteChecksum.is_made() {
         verify_v4(program, R7, close);
@@ -135,15 +133,11 @@ fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
 fn check_v6(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
-    if Check::RouteVersion.is_made() {
-        program.jump_value(Condition::NotEqual, R5, 0x60, close);
-    }
+    program.check_value(Check::RouteVersion, Condition::NotEqual, R5, 0x60, close);
     has_length(program, hook, (4, IPV6), close);
     count_down(program, (7, STACK_WORD + 3), close);
     program.load(Width::Byte, R5, R7, ETHERNET + 6);
-    if Check::RouteOptions.is_made() {
-        program.jump_value(Condition::Equal, R5, HOP_BY_HOP, close);
-    }
+    program.check_value(Check::RouteOptions, Condition::Equal, R5, HOP_BY_HOP, close);
     program.store(Width::Byte, R10, STACK_WORD + 2, R5);
     program.load(Width::Half, R5, R7, ETHERNET + 4);
     program.store(Width::Half, R10, STACK_WORD, R5);
@@ -168,9 +162,7 @@ fn has_length(program: &mut Assembler, hook: &impl Hook, (field, header): (i16, 
     program.network_order(R5);
     program.add(R5, i32::from(ETHERNET + header));
     hook.length(program, R4);
-    if Check::RouteLength.is_made() {
-        program.jump(Condition::NotEqual, R4, R5, close);
-    }
+    program.check(Check::RouteLength, Condition::NotEqual, R4, R5, close);
 }
 
 /// Puts one hop less than the packet has onto the stack, and jumps to `close` if that is the last one.

@@ -1,6 +1,6 @@
 //! An underlay port: claimed tunnel packets come to us, everything else stays with the kernel.
 
-use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start, veth};
+use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start};
 use crate::common::{self, RawPeer};
 use polder_buffers::Batch;
 use polder_datapath::port::Budget;
@@ -86,17 +86,15 @@ fn the_header_alone_decides_who_gets_a_packet() {
     const US: (usize, usize) = (1, 0);
     const KERNEL: (usize, usize) = (0, 1);
     const NAME: &str = "af_xdp::the_header_alone_decides_who_gets_a_packet";
-    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+    if !common::has(NAME, "ethtool") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     for mode in [Mode::Native, Mode::Generic] {
-        veth("pdxd0", "pdxd1", "");
+        common::veth("pdxd0", "pdxd1", "");
         // A tag in a packet of a local sender goes beside it, where XDP does not see it.
         common::run("ethtool", "-K pdxd1 tx off txvlan off");
         common::run("ethtool", "-K pdxd0 rxvlan off");
-        let region = memory(2048);
-        let mut pool = region.pool();
+        let (region, mut pool) = memory();
         let asked = Options { mode, ..Options::tunnels("pdxd0", [endpoint(OURS, THEIRS)]) };
         let mut port = open(&asked, &region).expect("root opens a veth");
         start(&mut port, &mut pool);
@@ -136,13 +134,11 @@ fn the_header_alone_decides_who_gets_a_packet() {
 #[test]
 fn the_tcx_hook_takes_the_same() {
     const NAME: &str = "af_xdp::the_tcx_hook_takes_the_same";
-    if !common::is_root(NAME) {
+    if !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxe0", "pdxe1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxe0", "pdxe1", "");
+    let (region, mut pool) = memory();
     let take = Take::Tunnels(vec![endpoint(OURS, THEIRS)]);
     let mut opened = skb::open(&skb::Options::new("pdxe0", take), &region, None).expect("root opens a veth");
     let sender = RawPeer::open("pdxe1");
@@ -208,18 +204,16 @@ fn ipv6_headers_decide_as_those_of_ipv4() {
     const FIRST: (u8, &[u8]) = (44, &[0, 0, 0, 1, 1, 2, 3, 4]);
     const LATER: (u8, &[u8]) = (44, &[0, 0, 4, 0xd0, 1, 2, 3, 4]);
     const LONG: (u8, &[u8]) = (60, &[0, 1, 4, 1, 4, 1, 1, 0, 1, 6, 0, 0, 0, 0, 0, 0]);
-    if !common::is_root(NAME) {
+    if !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     let [ours, theirs, other] = [1, 2, 3].map(|end| {
         let mut address = [0xfd, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 0];
         address[15] = end;
         address
     });
-    veth("pdxg0", "pdxg1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxg0", "pdxg1", "");
+    let (region, mut pool) = memory();
     let tunnel = Ends::V6 { local: ours.into(), remote: theirs.into() };
     let endpoint = TunnelEndpoint { ends: tunnel, fields: FRAMES };
     let mut port = open(&Options::tunnels("pdxg0", [endpoint]), &region).expect("root opens a veth");
@@ -262,13 +256,11 @@ fn ipv6_headers_decide_as_those_of_ipv4() {
 
 #[test]
 fn claims_change_while_the_port_is_open() {
-    if !common::is_root("af_xdp::claims_change_while_the_port_is_open") {
+    if !common::has_namespace("af_xdp::claims_change_while_the_port_is_open") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxe0", "pdxe1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxe0", "pdxe1", "");
+    let (region, mut pool) = memory();
     let mut port = open(&Options::tunnels("pdxe0", []), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     let (sender, kernel) = (RawPeer::open("pdxe1"), RawPeer::open("pdxe0"));
@@ -286,7 +278,7 @@ fn claims_change_while_the_port_is_open() {
         assert_eq!((to_us(PLAIN), to_us(other)), (plain, others), "{endpoints:?}");
     }
     let whole = {
-        veth("pdxe2", "pdxe3", "");
+        common::veth("pdxe2", "pdxe3", "");
         open(&options("pdxe2", Mode::Auto), &region).expect("root opens a veth")
     };
     assert_eq!(whole.port.set_claims(&[first]), Err(Errno::NODEV), "it takes everything");
@@ -298,13 +290,11 @@ fn claims_change_while_the_port_is_open() {
 #[test]
 fn the_kernel_goes_on_at_an_underlay_port_alone() {
     const NAME: &str = "af_xdp::the_kernel_goes_on_at_an_underlay_port_alone";
-    if !common::is_root(NAME) || !common::has(NAME, "ping") {
+    if !common::has(NAME, "ping") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     let other = neighbours("pdxf0", "pdxf1");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     assert!(other.pings("10.8.0.1"), "without Polder");
     let mut port = open(&Options::tunnels("pdxf0", [endpoint(OURS, THEIRS)]), &region).expect("a veth");
     start(&mut port, &mut pool);

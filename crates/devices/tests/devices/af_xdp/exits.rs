@@ -1,7 +1,7 @@
 //! State of an interface after the process has ended, and its recovery.
 
 use super::offloads::is_on;
-use super::{Namespace, all_home, drain, endpoints, memory, neighbours, options, receive, start, veth};
+use super::{Namespace, all_home, drain, endpoints, memory, neighbours, options, receive, start};
 use crate::common::{self, RawPeer};
 use polder_buffers::RegionOptions;
 use polder_datapath::port::Turn;
@@ -20,8 +20,7 @@ fn child_that_holds_a_port() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let [interface, on_exit, take] = order.split(' ').collect::<Vec<_>>()[..] else { panic!("three words") };
     let on_exit = if on_exit == "drop" { OnExit::Drop } else { OnExit::Kernel };
-    let region = memory(2048);
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     let options = match take {
         "whole" => options(interface, Mode::Auto),
         _ => Options::tunnels(interface, [endpoints::endpoint(endpoints::OURS, endpoints::THEIRS)]),
@@ -79,7 +78,7 @@ fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
     end(load);
     // Nothing is in the way of the next start, which puts back what the killed one has left off.
     assert!(!is_on("pdxq0", "rx-vlan-offload"));
-    let region = memory(2048);
+    let (region, _) = memory();
     drop(open(&options("pdxq0", Mode::Auto), &region).expect("root opens a veth"));
     all_home(&region);
     assert!(is_on("pdxq0", "rx-vlan-offload"), "as before the first");
@@ -92,10 +91,9 @@ fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
 #[test]
 fn a_killed_gateway_keeps_the_interface_closed() {
     const NAME: &str = "af_xdp::a_killed_gateway_keeps_the_interface_closed";
-    if !common::is_root(NAME) || !common::has(NAME, "ping") {
+    if !common::has(NAME, "ping") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     let other = neighbours("pdxr0", "pdxr1");
     let gateway = hold("pdxr0", "drop", "whole");
     let load = load(&other);
@@ -113,8 +111,7 @@ fn a_killed_gateway_keeps_the_interface_closed() {
     assert!(other.is_silent("10.8.0.1"), "and leaves it closed");
 
     // One with another wish changes what will be left.
-    let region = memory(2048);
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxr0", Mode::Auto), &region).expect("it takes over");
     assert!(port.port.report.to_string().contains("took over"), "{}", port.port.report);
     start(&mut port, &mut pool);
@@ -129,10 +126,9 @@ fn a_killed_gateway_keeps_the_interface_closed() {
 #[test]
 fn a_closed_interface_is_opened_on_request() {
     const NAME: &str = "af_xdp::a_closed_interface_is_opened_on_request";
-    if !common::is_root(NAME) || !common::has(NAME, "ping") {
+    if !common::has(NAME, "ping") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     let other = neighbours("pdxu0", "pdxu1");
     end(hold("pdxu0", "drop", "whole"));
     assert!(other.is_silent("10.8.0.1"));
@@ -145,17 +141,16 @@ fn a_closed_interface_is_opened_on_request() {
 #[test]
 fn a_pin_of_an_interface_that_is_gone_is_removed() {
     const NAME: &str = "af_xdp::a_pin_of_an_interface_that_is_gone_is_removed";
-    if !common::is_root(NAME) || !common::has(NAME, "ping") {
+    if !common::has(NAME, "ping") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
     let other = neighbours("pdxv0", "pdxv1");
     end(hold("pdxv0", "drop", "whole"));
     common::ip("link delete pdxv0");
     drop(other);
     let other = neighbours("pdxv0", "pdxv2");
     assert!(other.pings("10.8.0.1"), "it is another interface");
-    let region = memory(2048);
+    let (region, _) = memory();
     let asked = Options { on_exit: OnExit::Drop, ..options("pdxv0", Mode::Auto) };
     let port = open(&asked, &region).expect("the old pin is no obstacle");
     assert!(!port.port.report.to_string().contains("took over"), "{}", port.port.report);
@@ -170,11 +165,10 @@ fn a_pin_of_an_interface_that_is_gone_is_removed() {
 /// An underlay port that is kept closed is closed to its tunnels alone.
 #[test]
 fn a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else() {
-    if !common::is_root("af_xdp::a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else") {
+    if !common::has_namespace("af_xdp::a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxz0", "pdxz1", "");
+    common::veth("pdxz0", "pdxz1", "");
     let (sender, kernel) = (RawPeer::open("pdxz1"), RawPeer::open("pdxz0"));
     let claimed = endpoints::packet(endpoints::PLAIN);
     let passes = |frame: &[u8]| {

@@ -1,6 +1,6 @@
 //! Interfaces that go and come back, that have several queues, that cannot be opened.
 
-use super::{all_home, await_frame, drain, frame, memory, options, receive, start, veth};
+use super::{all_home, await_frame, drain, frame, memory, options, receive, start};
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use polder_datapath::port::Turn;
@@ -12,14 +12,12 @@ use std::time::Duration;
 /// One of two ports on the same memory disappears; the other goes on, and it comes back.
 #[test]
 fn an_interface_goes_and_comes_back_under_its_name() {
-    if !common::is_root("af_xdp::an_interface_goes_and_comes_back_under_its_name") {
+    if !common::has_namespace("af_xdp::an_interface_goes_and_comes_back_under_its_name") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxj0", "pdxj1", "");
-    veth("pdxk0", "pdxk1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxj0", "pdxj1", "");
+    common::veth("pdxk0", "pdxk1", "");
+    let (region, mut pool) = memory();
     // The first port registers the memory, the second one shares it; it is the first that goes.
     let mut gone = open(&options("pdxj0", Mode::Auto), &region).expect("root opens a veth");
     let mut stays = open(&options("pdxk0", Mode::Auto), &region).expect("root opens a veth");
@@ -44,7 +42,7 @@ fn an_interface_goes_and_comes_back_under_its_name() {
 
         let error = open(&options("pdxj0", Mode::Auto), &region).expect_err("it is gone");
         assert!(matches!(error, OpenError::NoInterface(_)), "{error}");
-        veth("pdxj0", "pdxj1", "");
+        common::veth("pdxj0", "pdxj1", "");
         gone = open(&options("pdxj0", Mode::Auto), &region).expect("it is back");
     }
     drop((gone, stays, pool));
@@ -53,13 +51,11 @@ fn an_interface_goes_and_comes_back_under_its_name() {
 
 #[test]
 fn all_queues_of_an_interface_receive_and_send() {
-    if !common::is_root("af_xdp::all_queues_of_an_interface_receive_and_send") {
+    if !common::has_namespace("af_xdp::all_queues_of_an_interface_receive_and_send") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxl0", "pdxl1", "numrxqueues 2 numtxqueues 2");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxl0", "pdxl1", "numrxqueues 2 numtxqueues 2");
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxl0", Mode::Native), &region).expect("root opens a veth");
     assert_eq!(port.queues.len(), 2, "{}", port.port.report);
     start(&mut port, &mut pool);
@@ -105,18 +101,16 @@ fn all_queues_of_an_interface_receive_and_send() {
 /// More to receive than to send: the last queue receives and leaves what it is to send.
 #[test]
 fn a_queue_without_a_sending_side_receives() {
-    if !common::is_root("af_xdp::a_queue_without_a_sending_side_receives") {
+    if !common::has_namespace("af_xdp::a_queue_without_a_sending_side_receives") {
         return;
     }
-    common::enter_namespace();
     common::ip(
         "link add pdxm0 numrxqueues 2 numtxqueues 1 type veth peer name pdxm1 numrxqueues 1 numtxqueues 2",
     );
     common::ip("link set pdxm0 up");
     common::ip("link set pdxm1 up");
     common::wait_for_links(&["pdxm0", "pdxm1"]);
-    let region = memory(2048);
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxm0", Mode::Native), &region).expect("root opens a veth");
     assert_eq!(port.queues.len(), 2);
     assert!(port.port.report.to_string().contains("2 to receive, but 1 to send"), "{}", port.port.report);
@@ -134,12 +128,11 @@ fn a_queue_without_a_sending_side_receives() {
 /// Every refusal names the interface and the remedy.
 #[test]
 fn refusals_say_what_to_do() {
-    if !common::is_root("af_xdp::refusals_say_what_to_do") {
+    if !common::has_namespace("af_xdp::refusals_say_what_to_do") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxn0", "pdxn1", "");
-    let (region, other) = (memory(2048), memory(2048));
+    common::veth("pdxn0", "pdxn1", "");
+    let ((region, _), (other, _)) = (memory(), memory());
     let refused = |options: &Options| open(options, &region).expect_err("refused").to_string();
     assert!(refused(&options("pdxnone", Mode::Auto)).contains("`ip link` lists"));
     assert!(refused(&options("lo", Mode::Auto)).contains("no Ethernet address"));
@@ -161,11 +154,10 @@ fn refusals_say_what_to_do() {
 #[test]
 fn pre_flight_names_what_will_break() {
     const NAME: &str = "af_xdp::pre_flight_names_what_will_break";
-    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+    if !common::has(NAME, "ethtool") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxo0", "pdxo1", "");
+    common::veth("pdxo0", "pdxo1", "");
     let memory = RegionOptions { slots: 1024, slot_bytes: 2048 };
     let look = || inspect(&options("pdxo0", Mode::Auto), memory).expect("it is there");
     let found = |topic: &str| look().findings.into_iter().find(|finding| finding.topic == topic);
@@ -196,14 +188,12 @@ fn pre_flight_names_what_will_break() {
 /// A port opened while its interface is down works when it is up.
 #[test]
 fn a_port_may_be_opened_before_its_interface_is_up() {
-    if !common::is_root("af_xdp::a_port_may_be_opened_before_its_interface_is_up") {
+    if !common::has_namespace("af_xdp::a_port_may_be_opened_before_its_interface_is_up") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxp0", "pdxp1", "");
+    common::veth("pdxp0", "pdxp1", "");
     common::ip("link set pdxp0 down");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxp0", Mode::Auto), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     common::ip("link set pdxp0 up");
@@ -219,13 +209,11 @@ fn a_port_may_be_opened_before_its_interface_is_up() {
 /// A port that has just been closed is no obstacle to the next one, whatever it left.
 #[test]
 fn an_interface_is_opened_again_at_once() {
-    if !common::is_root("af_xdp::an_interface_is_opened_again_at_once") {
+    if !common::has_namespace("af_xdp::an_interface_is_opened_again_at_once") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxw0", "pdxw1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxw0", "pdxw1", "");
+    let (region, mut pool) = memory();
     let sender = RawPeer::open("pdxw1");
     for round in 0..12 {
         let on_exit = [OnExit::Kernel, OnExit::Drop, OnExit::Drop][round % 3];
@@ -248,15 +236,14 @@ fn an_interface_is_opened_again_at_once() {
 /// all packets, so the driver refuses.
 #[test]
 fn a_peer_with_more_queues_is_explained() {
-    if !common::is_root("af_xdp::a_peer_with_more_queues_is_explained") {
+    if !common::has_namespace("af_xdp::a_peer_with_more_queues_is_explained") {
         return;
     }
-    common::enter_namespace();
     common::ip(
         "link add pdxy0 numrxqueues 1 numtxqueues 1 type veth peer name pdxy1 numrxqueues 1 numtxqueues 2",
     );
     common::ip("link set pdxy0 up");
-    let region = memory(2048);
+    let (region, _) = memory();
     let error = open(&options("pdxy0", Mode::Native), &region).expect_err("too few queues").to_string();
     assert!(error.contains("too few queues"), "{error}");
     let port = open(&options("pdxy0", Mode::Auto), &region).expect("the generic hook has no such limit");
@@ -270,14 +257,13 @@ fn a_peer_with_more_queues_is_explained() {
 #[test]
 fn moderation_ends_with_the_port() {
     let name = "af_xdp::moderation_ends_with_the_port";
-    if !common::is_root(name) || !common::has(name, "ethtool") {
+    if !common::has(name, "ethtool") || !common::has_namespace(name) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxm0", "pdxm1", "");
+    common::veth("pdxm0", "pdxm1", "");
     // With GRO a veth keeps its contexts without a program, too.
     common::run("ethtool", "-K pdxm0 gro on");
-    let region = memory(2048);
+    let (region, _) = memory();
     let plain = options("pdxm0", Mode::Native);
     let port = open(&plain, &region).expect("root opens a veth").port;
     let Ok(before) = port.moderation() else { return common::skip(name, "needs Linux 6.13") };

@@ -1,6 +1,6 @@
 //! Lost packets are counted, to the packet.
 
-use super::{all_home, await_frame, frame, memory, options, receive, start, veth};
+use super::{all_home, await_frame, frame, memory, options, receive, start};
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Packet};
 use polder_datapath::drops::DropReason;
@@ -11,13 +11,11 @@ use std::time::Duration;
 
 /// A port with 64 frames posted takes the packets that fit, and counts the others.
 fn overrun(name: &str, mode: Mode, length: usize) {
-    if !common::is_root(name) {
+    if !common::has_namespace(name) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxg0", "pdxg1", "mtu 9000");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxg0", "pdxg1", "mtu 9000");
+    let (region, mut pool) = memory();
     let asked = Options { receive_frames: Some(64), ..options("pdxg0", mode) };
     let mut port = open(&asked, &region).expect("root opens a veth");
     start(&mut port, &mut pool);
@@ -67,13 +65,11 @@ fn seventeen_packets_too_many_are_seventeen_generically() {
 /// The region has fewer frames than come; nothing is counted as received that was not.
 #[test]
 fn a_port_without_memory_counts_and_recovers() {
-    if !common::is_root("af_xdp::a_port_without_memory_counts_and_recovers") {
+    if !common::has_namespace("af_xdp::a_port_without_memory_counts_and_recovers") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxh0", "pdxh1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxh0", "pdxh1", "");
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxh0", Mode::Native), &region).expect("root opens a veth");
     let taken = core::iter::from_fn(|| pool.take()).collect::<Vec<_>>();
     let mut batch = Batch::new();
@@ -100,13 +96,11 @@ fn a_port_without_memory_counts_and_recovers() {
 /// A packet that the driver refuses is a drop, not a packet sent.
 #[test]
 fn packets_to_a_link_without_carrier_are_drops() {
-    if !common::is_root("af_xdp::packets_to_a_link_without_carrier_are_drops") {
+    if !common::has_namespace("af_xdp::packets_to_a_link_without_carrier_are_drops") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxi0", "pdxi1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxi0", "pdxi1", "");
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxi0", Mode::Native), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     let mut send = |port: &mut super::Opened, count: u32| {

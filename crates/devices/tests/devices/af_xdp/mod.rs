@@ -8,11 +8,11 @@ mod offloads;
 mod rights;
 mod suspend;
 
-use crate::common::{self, RawPeer};
-use polder_buffers::{Batch, Pool, Region, RegionOptions};
+use crate::common::{self, OtherEnd, RawPeer};
+use polder_buffers::{Batch, Pool, Region};
 use polder_datapath::port::{Armed, Budget, Turn};
 use polder_devices::AnyQueue;
-use polder_devices::af_xdp::{self, Hook, Mode, Opened, Options, Statistics, open};
+use polder_devices::af_xdp::{Hook, Mode, Opened, Options, Statistics, open};
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use std::time::Duration;
 
@@ -70,17 +70,8 @@ fn neighbours(left: &str, right: &str) -> Namespace {
     other
 }
 
-fn memory(slot_bytes: u32) -> Region {
-    Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test")
-}
-
-/// A veth pair whose ends are up, without checksums left undone.
-fn veth(left: &str, right: &str, more: &str) {
-    common::ip(&format!("link add {left} {more} type veth peer name {right} {more}"));
-    for name in [left, right] {
-        common::ip(&format!("link set {name} up"));
-    }
-    common::wait_for_links(&[left, right]);
+fn memory() -> (Region, Pool) {
+    common::memory(SLOTS)
 }
 
 fn options(interface: &str, mode: Mode) -> Options {
@@ -163,14 +154,12 @@ fn all_home(region: &Region) {
 
 /// Packets go in by one port and out by the other in the same frames.
 fn forwards_without_a_copy(name: &str, mode: Mode, hook: Hook) {
-    if !common::is_root(name) {
+    if !common::has_namespace(name) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxa0", "pdxa1", "");
-    veth("pdxb0", "pdxb1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxa0", "pdxa1", "");
+    common::veth("pdxb0", "pdxb1", "");
+    let (region, mut pool) = memory();
     let mut left = open(&options("pdxa0", mode), &region).expect("root opens a veth");
     let mut right = open(&options("pdxb0", mode), &region).expect("root opens a veth");
     println!("{}", left.port.report);
@@ -217,13 +206,11 @@ fn forwards_generically() {
 
 #[test]
 fn arming_sees_what_came_in_between() {
-    if !common::is_root("af_xdp::arming_sees_what_came_in_between") {
+    if !common::has_namespace("af_xdp::arming_sees_what_came_in_between") {
         return;
     }
-    common::enter_namespace();
-    veth("pdxc0", "pdxc1", "");
-    let region = memory(2048);
-    let mut pool = region.pool();
+    common::veth("pdxc0", "pdxc1", "");
+    let (region, mut pool) = memory();
     let mut port = open(&options("pdxc0", Mode::Native), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     assert_eq!(port.queues[0].rx.arm(), Armed::Waiting);
@@ -246,56 +233,28 @@ struct Veths {
     count: u32,
 }
 
-/// The other end of the veth; it keeps the port's program attached.
-struct OtherEnd {
-    name: String,
-    peer: RawPeer,
-    _port: af_xdp::Port,
-}
-
 impl Fixture for Veths {
     fn limits(&self) -> Limits {
         // A raw socket sends four bytes beyond the MTU in frames with a VLAN tag alone.
-        let (longest, longest_received) = (self.mtu as usize + 14, self.mtu as usize + 14);
-        Limits { longest, longest_received, chains: true, backlog: 400, patience: Duration::from_secs(5) }
+        let longest = self.mtu as usize + 14;
+        common::limits(longest, longest)
     }
 
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
         self.count += 1;
         let (name, other) = (format!("pdxs{}", self.count), format!("pdxt{}", self.count));
-        veth(&name, &other, &format!("mtu {}", self.mtu));
+        common::veth(&name, &other, &format!("mtu {}", self.mtu));
         let mut opened = open(&options(&name, self.mode), region).map_err(|error| error.to_string())?;
-        let peer = RawPeer::open(&other);
         let queue = opened.queues.pop().ok_or("no queue")?;
-        Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
-    }
-}
-
-impl Wire for OtherEnd {
-    fn inject(&mut self, frame: &[u8]) -> bool {
-        self.peer.send(frame)
-    }
-
-    fn extract(&mut self) -> Option<Vec<u8>> {
-        self.peer.receive()
-    }
-
-    /// The kernel moves frames from one end to the other in its own time.
-    fn settle(&mut self) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-
-    fn unplug(&mut self) -> bool {
-        common::ip(&format!("link delete {}", self.name));
-        true
+        // It keeps the port's program attached.
+        Ok((queue, Box::new(OtherEnd { peer: RawPeer::open(&other), link: name, port: opened.port })))
     }
 }
 
 fn suite(name: &str, mtu: u32, mode: Mode) {
-    if !common::is_root(name) {
+    if !common::has_namespace(name) {
         return;
     }
-    common::enter_namespace();
     let report = conformance::run(&mut Veths { mtu, mode, count: 0 });
     assert!(report.is_clean(), "{name}\n{report}");
     println!("{report}");

@@ -1,7 +1,7 @@
 //! Offloads that hide parts of received packets: off while a port is open, and as they were at its
 //! end, however that came.
 
-use super::{memory, options, veth};
+use super::{memory, options};
 use crate::common;
 use polder_devices::af_xdp::{
     Level, Mode, OFFLOAD_NOTES, Options, Report, forget_gone_offloads, inspect, open, release,
@@ -26,12 +26,11 @@ fn offloads(report: &Report) -> (Level, String) {
 fn tags_stay_on_packets_while_a_port_is_open() {
     const NAME: &str = "af_xdp::tags_stay_on_packets_while_a_port_is_open";
     const TAGS: &str = "rx-vlan-offload";
-    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+    if !common::has(NAME, "ethtool") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxv0", "pdxv1", "");
-    let region = memory(2048);
+    common::veth("pdxv0", "pdxv1", "");
+    let (region, _) = memory();
     let size = polder_buffers::RegionOptions { slots: 8192, slot_bytes: 2048 };
     assert!(is_on("pdxv0", TAGS));
     let seen = offloads(&inspect(&options("pdxv0", Mode::Auto), size).expect("it is there"));
@@ -56,11 +55,10 @@ fn tags_stay_on_packets_while_a_port_is_open() {
 fn packets_are_not_merged_below_a_port() {
     const NAME: &str = "af_xdp::packets_are_not_merged_below_a_port";
     const MERGES: &str = "generic-receive-offload";
-    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+    if !common::has(NAME, "ethtool") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxw0", "pdxw1", "");
+    common::veth("pdxw0", "pdxw1", "");
     let made = std::process::Command::new("ip")
         .args("link add link pdxw0 name pdxw0.5 type vlan id 5".split(' '))
         .output()
@@ -70,7 +68,7 @@ fn packets_are_not_merged_below_a_port() {
     }
     common::ip("link set pdxw0.5 up");
     common::run("ethtool", "-K pdxw0 gro on");
-    let region = memory(2048);
+    let (region, _) = memory();
     let size = polder_buffers::RegionOptions { slots: 8192, slot_bytes: 2048 };
     let both = [5, 6].map(|id| format!("pdxw0.{id}"));
     common::ip("link add link pdxw0 name pdxw0.6 type vlan id 6");
@@ -90,12 +88,11 @@ fn packets_are_not_merged_below_a_port() {
 #[test]
 fn records_of_what_is_gone_are_removed() {
     const NAME: &str = "af_xdp::records_of_what_is_gone_are_removed";
-    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+    if !common::has(NAME, "ethtool") || !common::has_namespace(NAME) {
         return;
     }
-    common::enter_namespace();
-    veth("pdxg0", "pdxg1", "");
-    let region = memory(2048);
+    common::veth("pdxg0", "pdxg1", "");
+    let (region, _) = memory();
     let port = open(&options("pdxg0", Mode::Auto), &region).expect("it opens");
     let own = std::os::unix::fs::MetadataExt::ino(
         &std::fs::metadata("/proc/thread-self/ns/net").expect("it has a namespace"),

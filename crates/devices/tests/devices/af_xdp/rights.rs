@@ -1,6 +1,6 @@
 //! Privileges that a process needs, and the message that it gets without them.
 
-use super::{Mode, memory, options, start, veth};
+use super::{Mode, memory, options, start};
 use crate::common;
 use polder_buffers::RegionOptions;
 use polder_datapath::port::Drive;
@@ -22,7 +22,7 @@ fn child_that_tries() {
         "\n{}",
         inspect(&asked, size).map_or_else(|error| error.to_string(), |report| report.to_string())
     );
-    let region = memory(2048);
+    let (region, _) = memory();
     match open(&asked, &region) {
         Ok(mut opened) => {
             start(&mut opened, &mut region.pool());
@@ -37,7 +37,7 @@ fn child_that_tries() {
 fn child_that_is_overloaded() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let (interface, what) = order.split_once(' ').expect("two words");
-    let region = memory(2048);
+    let (region, _) = memory();
     let asked = Options { adapts: true, ..options(interface, Mode::Auto) };
     println!("\n{}", inspect(&asked, REGION).expect("a report"));
     let mut opened = open(&asked, &region).expect("it opens");
@@ -115,7 +115,7 @@ fn four_capabilities_are_enough_and_each_is_named_when_missing() {
         return;
     }
     common::enter_namespace();
-    veth("pdxx0", "pdxx1", "");
+    common::veth("pdxx0", "pdxx1", "");
     let said = attempt(ALL, "pdxx0 kernel");
     assert!(said.contains("outcome: opened"), "{said}");
     for missing in ["net_admin", "net_raw", "bpf"] {
@@ -140,7 +140,7 @@ fn what_was_set_before_a_refusal_is_undone_and_the_refusal_is_said() {
     }
     common::enter_namespace();
     // Names of interfaces in a thread's name are short.
-    veth("pdxw0", "pdxw1", "");
+    common::veth("pdxw0", "pdxw1", "");
     let try_it =
         |rights: &str, what: &str| attempt_as("child_that_is_overloaded", rights, &format!("pdxw0 {what}"));
     let granted = try_it(ALL, "drive");

@@ -92,6 +92,11 @@ pub enum Target {
 }
 
 impl Target {
+    /// True if packets go on to a next hop.
+    pub fn has_next_hop(&self) -> bool {
+        matches!(self, Self::Hops(_) | Self::Object(..))
+    }
+
     /// True if packets go nowhere, or to all stations of a link.
     pub fn is_verdict(&self) -> bool {
         match self {

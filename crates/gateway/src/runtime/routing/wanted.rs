@@ -161,16 +161,8 @@ impl Sources {
         let shorter =
             (0..=prefix.bits()).rev().filter_map(move |bits| Prefix::new(prefix.address(), bits).ok());
         let routes = shorter.flat_map(move |shorter| mirror.routes_to(table, shorter));
-        let counts = move |route: &&Route| match *route.target {
-            // Groups have their routes in the local table too.
-            Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
-            Target::Local(_)
-            | Target::Broadcast
-            | Target::Blackhole
-            | Target::Unreachable
-            | Target::Prohibit
-            | Target::Throw => true,
-        };
+        // Groups have their routes in the local table too.
+        let counts = move |route: &&Route| table != LOCAL_TABLE || !route.target.has_next_hop();
         let routes = routes.take_while(|route| *route.target != Target::Throw).filter(counts);
         routes.filter(|route| !self.back.takes(&route.target)).map(move |route| (table, route))
     }
@@ -183,17 +175,9 @@ impl Sources {
         let (mirror, tables) = (mirror?, &self.tables[usize::from(prefix.is_v6())]);
         for (place, &table) in tables.iter().enumerate() {
             let Some((metric, target)) = self.first(mirror, table, prefix) else { continue };
-            let counts = match **target {
-                Target::Throw => false,
-                // Groups have their routes in this table too.
-                Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
-                Target::Local(_)
-                | Target::Broadcast
-                | Target::Blackhole
-                | Target::Unreachable
-                | Target::Prohibit => true,
-            };
-            if counts {
+            // Groups have their routes in the local table too.
+            let counts = table != LOCAL_TABLE || !target.has_next_hop();
+            if counts && **target != Target::Throw {
                 let earlier = tables[..place].iter().filter(|&&table| table != LOCAL_TABLE);
                 let hidden = earlier.into_iter().any(|&table| self.covers(mirror, table, prefix))
                     || table != LOCAL_TABLE && self.local.iter().any(|local| is_below(prefix, *local));

@@ -193,12 +193,11 @@ impl Testbed {
     }
 
     pub(super) fn until_carrier(&mut self, wanted: &str) -> anyhow::Result<()> {
-        let end = clock::now() + PATIENCE;
-        while self.read("/sys/class/net/NIC/carrier")? != wanted {
-            ensure!(clock::now() < end, "the carrier does not become {wanted}");
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
-        Ok(())
+        interrupt::retry(PATIENCE, Duration::from_millis(20), || {
+            let carrier = self.read("/sys/class/net/NIC/carrier")?;
+            ensure!(carrier == wanted, "the carrier does not become {wanted}");
+            Ok(())
+        })
     }
 
     /// The guest's interface as the station sees it.

@@ -10,7 +10,7 @@ use crate::tunnels::guest::{Linked as _, counter, no_errors, reaches, router_mac
 use crate::tunnels::outer::{ETHERNET, Outer, ecn, is_cut, is_echo, sum, ttl_inside, u16_at};
 use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -145,15 +145,11 @@ fn narrow_path<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow
 /// Waits until Polder knows that path MTU.
 fn follows<const V6: bool>(judge: &Judge<V6>, tunnel: &Tunnel, expected: Option<u16>) -> anyhow::Result<()> {
     let is_broken = judge.wire.ways().is_broken();
-    let end = clock::now() + FOLLOWED[usize::from(is_broken)];
-    loop {
+    interrupt::retry(FOLLOWED[usize::from(is_broken)], Duration::from_millis(50), || {
         let known = row(judge, tunnel)?.get("path_mtu").and_then(Value::as_u64);
-        if known == expected.map(u64::from) {
-            return Ok(());
-        }
-        ensure!(clock::now() < end, "the path MTU is {known:?} instead of {expected:?}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
+        ensure!(known == expected.map(u64::from), "the path MTU is {known:?} instead of {expected:?}");
+        Ok(())
+    })
 }
 
 fn carries_narrow<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow::Result<()> {
@@ -184,18 +180,15 @@ fn counts<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow::Res
     let before = counted(judge, tunnel)?;
     judge.wire.forget();
     let _ = some_pings(judge, tunnel);
-    let end = clock::now() + COUNTED;
-    loop {
+    interrupt::retry(COUNTED, Duration::from_millis(50), || {
         let seen = [From::Polder, From::Kernel].map(|from| judge.packets_of(from, tunnel).len() as u64);
         let now = counted(judge, tunnel)?;
         let of = |place: usize| [now[place] - before[place], now[place + 1] - before[place + 1]];
-        if seen[0] >= 3 && of(0) == seen && of(2) == seen {
-            return Ok(());
-        }
         let [polder, kernel] = [of(0), of(2)];
-        ensure!(clock::now() < end, "on the wire {seen:?}, by Polder {polder:?}, by the kernel {kernel:?}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
+        let is_same = seen[0] >= 3 && polder == seen && kernel == seen;
+        ensure!(is_same, "on the wire {seen:?}, by Polder {polder:?}, by the kernel {kernel:?}");
+        Ok(())
+    })
 }
 
 /// Packets into and out of the tunnel as Polder counts them, then as the kernel does, which sees the former arrive.

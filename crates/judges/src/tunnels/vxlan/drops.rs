@@ -7,7 +7,7 @@ use crate::tunnels::Tunnel as _;
 use crate::tunnels::outer::Outer;
 use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use std::time::Duration;
 
 /// Time for which an answer may take.
@@ -132,12 +132,10 @@ impl Judge {
         let frame = self.changed(tunnel, change)?;
         self.wire.forget();
         self.wire.inject(&frame)?;
-        let end = clock::now() + ANSWERED;
-        while self.packets_of(From::Polder, tunnel).is_empty() {
-            ensure!(clock::now() < end, "nobody answers");
-            interrupt::sleep(Duration::from_millis(10))?;
-        }
-        Ok(())
+        interrupt::retry(ANSWERED, Duration::from_millis(10), || {
+            ensure!(!self.packets_of(From::Polder, tunnel).is_empty(), "nobody answers");
+            Ok(())
+        })
     }
 
     /// The first of several fragments: nothing that Polder counts.

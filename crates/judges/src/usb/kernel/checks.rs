@@ -12,7 +12,7 @@ use polder_devices::cdc::model::{Options, Style, Violation};
 use polder_devices::cdc::request::{NtbParameters, SET_NTB_INPUT_SIZE};
 use polder_devices::usb::Speed;
 use polder_testbed::guest::agent::Request;
-use polder_testbed::{clock, interrupt};
+use polder_testbed::interrupt;
 use std::time::Duration;
 
 /// A check of the model.
@@ -128,16 +128,12 @@ fn counters(bed: &mut Testbed) -> anyhow::Result<()> {
     let before = bed.counters()?;
     bed.echoes(&[100; 500])?;
     // What was sent is counted when the device has said so.
-    let end = clock::now() + PATIENCE;
-    loop {
+    interrupt::retry(PATIENCE, Duration::from_millis(20), || {
         let now = bed.counters()?;
         let counted = [now[0] - before[0], now[1] - before[1]];
-        if counted == [500, 500] {
-            return Ok(());
-        }
-        ensure!(clock::now() < end, "500 echoes, and the guest has received and sent {counted:?}");
-        interrupt::sleep(Duration::from_millis(20))?;
-    }
+        ensure!(counted == [500, 500], "500 echoes, and the guest has received and sent {counted:?}");
+        Ok(())
+    })
 }
 
 fn longest(bed: &mut Testbed) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use super::testbed::{Driver, PLACE, Testbed};
 use crate::examination;
-use crate::usb::bed::{PATIENCE, Subject as _};
+use crate::usb::bed::{ONE_OFF, PATIENCE, Subject as _};
 use crate::usb::echoes::silence;
 use crate::usb::station::{GUEST_MAC, LARGEST, OTHER_MAC};
 use anyhow::ensure;
@@ -14,7 +14,7 @@ use polder_devices::lan78xx::regs::{
     hw_cfg, mac_rx, maf_hi, maf_lo, rfe_ctl, usb_cfg0,
 };
 use polder_devices::lan78xx::statistics::Statistic;
-use polder_devices::lan78xx::{LARGEST_MTU, MacSource, Options, ReceiveFilter, Techniques};
+use polder_devices::lan78xx::{LARGEST_MTU, MacSource, Options, ReceiveFilter};
 use polder_devices::usb::usbip::list;
 use polder_devices::usb::{ControlError, Speed, identify};
 use std::sync::Arc;
@@ -387,14 +387,7 @@ fn bad_receives(bed: &mut Testbed) -> anyhow::Result<()> {
 }
 
 fn techniques(bed: &mut Testbed) -> anyhow::Result<()> {
-    let on = Techniques::ON;
-    for techniques in [
-        Techniques { urb_pools: false, ..on },
-        Techniques { pending_queue: false, ..on },
-        Techniques { resubmit_in_cycle: false, ..on },
-        Techniques { poll_cycle: false, ..on },
-        Techniques { frame_is_unit: false, ..on },
-    ] {
+    for techniques in ONE_OFF {
         bed.open(&Options { techniques, ..Options::default() })?;
         bed.both_ways(&[0, 100, 470, LARGEST].repeat(10))?;
     }

@@ -93,12 +93,11 @@ impl Testbed {
     fn wait_until_free(&mut self, place: &str) -> anyhow::Result<()> {
         // An adapter that was not imported has no status.
         let status = Request::Read(format!("/sys/bus/usb/devices/{place}/usbip_status"));
-        let end = clock::now() + PATIENCE;
-        while self.guest.try_ask(&status, PATIENCE)?.text.trim() == IN_USE {
-            ensure!(clock::now() < end, "usbip-host does not free the adapter");
-            interrupt::sleep(PAUSE)?;
-        }
-        Ok(())
+        interrupt::retry(PATIENCE, PAUSE, || {
+            let status = self.guest.try_ask(&status, PATIENCE)?.text;
+            ensure!(status.trim() != IN_USE, "usbip-host does not free the adapter");
+            Ok(())
+        })
     }
 
     /// Hands frames over and pulls the model out before it has taken any of them; waits until the port has closed.
