@@ -29,7 +29,7 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// An 802.1ad service tag.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
-    /// The smallest type; below stands the length of an 802.3 frame.
+    /// The smallest type; smaller values are lengths of 802.3 frames.
     pub const SMALLEST: Self = Self(0x0600);
 
     /// True if a VLAN tag follows.
@@ -38,7 +38,7 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// True if it is the length of an 802.3 frame with LLC (as spanning tree sends).
+    /// True if the value is the length of an 802.3 frame with LLC (as spanning tree sends).
     #[inline]
     pub const fn is_length(self) -> bool {
         self.0 < Self::SMALLEST.0
@@ -90,14 +90,14 @@ impl<'a> Ethernet<'a> {
         EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))
     }
 
-    /// The bytes behind the header, padding included.
+    /// The bytes after the header, padding included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// An Ethernet header of ours.
+/// An Ethernet header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetHeader {
     /// Destination address.
@@ -109,7 +109,7 @@ pub struct EthernetHeader {
 }
 
 impl EthernetHeader {
-    /// Writes the header and returns the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
