@@ -5,8 +5,7 @@
 //! | packet | required |
 //! |---|---|
 //! | any frame | the guard's MAC address as source |
-//! | ARP | that MAC address and one of the guard's IP addresses as sender; 0.0.0.0 in a probe (RFC 5227,
-//! 2.1.1) |
+//! | ARP | that MAC address and one of the guard's IP addresses as sender; 0.0.0.0 in a probe (RFC 5227, 2.1.1) |
 //! | IPv4 | one of the guard's addresses as its source, or 0.0.0.0 |
 //! | IPv6 | the same; or `::`, or the link-local address derived from the MAC address (RFC 4291, A) |
 //! | neighbour discovery | the guard's addresses in options and as target of an advertisement or a probe |

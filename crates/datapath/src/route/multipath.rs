@@ -3,8 +3,7 @@
 //!
 //! | `fib_multipath_hash_policy` | fields |
 //! |---|---|
-//! | 0 | addresses; for IPv6 also flow label and next header; for an ICMP error the fields of the packet in
-//! it |
+//! | 0 | addresses; for IPv6 also flow label and next header; for an ICMP error the fields of the packet in it |
 //! | 1 | addresses, protocol, ports |
 //! | 2 | as 0, of the innermost packet of IP-in-IP and GRE |
 //! | 3 | the fields in `fib_multipath_hash_fields` |
