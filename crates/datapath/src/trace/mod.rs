@@ -76,7 +76,6 @@ pub struct NoMemory(pub usize);
 ///
 /// # Errors
 /// [`NoMemory`] if the frame does not fit into the pool.
-/// [`NoMemory`] when the frame does not fit into the pool.
 pub fn walk(
     tables: &Tables,
     (ingress, frame): (PortId, &[u8]),
