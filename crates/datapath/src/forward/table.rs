@@ -22,7 +22,7 @@ pub struct Links(Box<[AtomicBool]>);
 /// All bridges and their members.
 #[derive(Debug)]
 pub struct Bridges {
-    /// By port: the index in `members`, or [`NOT_A_MEMBER`].
+    /// By port: the index in `members`, or `NOT_A_MEMBER`.
     by_port: Box<[u16]>,
     /// Members of all bridges, grouped by bridge.
     members: Box<[Member]>,

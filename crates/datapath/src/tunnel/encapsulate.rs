@@ -5,7 +5,7 @@
 //! Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`, `TunnelTooBig`, `TunnelBadProtocol`,
 //! `NoHeadroom`, `NoBuffer`.
 //!
-//! A super-packet that the tunnel [takes uncut](Tunnel::takes_uncut) gets one set of outer headers for all
+//! A super-packet that the tunnel [takes uncut](crate::tunnel::Tunnel::takes_uncut) gets one set of outer headers for all
 //! its segments; [`segment`](crate::segment) completes them.
 //!
 //! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, if configured, covers

@@ -8,7 +8,7 @@ use polder_buffers::{Packet, SegmentationKind};
 
 impl Lane<'_> {
     /// Verdict on a packet longer than [`Lane::fits`]: one piece, fragments, or drop. For a super-packet the
-    /// longest segment counts; it is [segmented before](Tunnel::takes_uncut) if segments do not fit.
+    /// longest segment counts; it is [segmented before](crate::tunnel::Tunnel::takes_uncut) if segments do not fit.
     #[cold]
     pub(in crate::tunnel) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
         if !self.is_known {
