@@ -4,13 +4,13 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `mod field` | where each field stands, in wire order |
+//! | `mod field` | offset of each field, in wire order |
 //! | `Ipv4::parse(bytes)` | a view whose structure has been checked, or [`DropReason`](crate::drops::DropReason) |
 //! | `Ipv4::parse_head(bytes, length)` | the same for a packet of `length` bytes of which `bytes` is the first part |
 //! | `verify(…)` | checks the checksum; `parse` never does |
-//! | `payload()` | the bytes behind the header; padding that a length field excludes is cut off |
-//! | `Ipv4Header { … }.emit(bytes)` | writes a header of ours and returns the bytes behind it, or [`TooShort`] |
-//! | `Ipv4Mut` | changes single fields in place and keeps the checksum right |
+//! | `payload()` | the bytes after the header; padding that a length field excludes is cut off |
+//! | `Ipv4Header { … }.emit(bytes)` | writes a header and returns the bytes after it, or [`TooShort`] |
+//! | `Ipv4Mut` | changes single fields in place and updates the checksum |
 //!
 //! Views borrow and copy nothing. No input makes them panic: fixed headers are arrays, and the compiler
 //! checks each field's position against the array's size.
