@@ -31,7 +31,7 @@ pub(crate) trait Link {
     fn of(&self, number: u32) -> &AtomicU32;
 }
 
-/// Links (lower 23 bits: the number below; the rest: own weight), [`APART`] words apart.
+/// Links (lower 23 bits: the number below in the stack; upper bits: own weight), [`APART`] words apart.
 pub(crate) struct Links<const WORDS: usize = APART>(Box<[AtomicU32]>);
 
 /// Distance of links in words, so that no two share a cache line.

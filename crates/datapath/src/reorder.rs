@@ -39,7 +39,7 @@ struct Row {
     reorder_buffers: Box<[ReorderBuffer<Box<WorkBatch>>]>,
     /// Total number of packets of that worker's hashed buckets that this worker has sent.
     sent: u64,
-    /// Bit set of lanes whose next work batch waits until more of those packets have been sent.
+    /// Bit set of lanes whose next work batch waits until this worker has sent more packets of hashed buckets.
     fenced: u32,
     /// Bit set of lanes with a missing ticket.
     gaps: u32,

@@ -1,7 +1,7 @@
 //! Stage `segment`: cuts super-packets into segments.
 //!
 //! In: packets with a [`Segmentation`] whose egress port does not take them. Those in a tunnel get the outer
-//! headers in front of each segment. Out: segments with partial checksums, in order. Exits: `CannotSegment`,
+//! headers before each segment. Out: segments with partial checksums, in order. Exits: `CannotSegment`,
 //! `NoBuffer`. Cost: one set of headers per segment; the payload is moved if it is a whole frame with
 //! headroom, as after [`coalesce`](crate::coalesce), and copied otherwise. Checksums of tunnels do not read
 //! the payload. Source: A6; fields of a segment's header: RFC 9293, 3.1 (sequence number, PSH, FIN), RFC

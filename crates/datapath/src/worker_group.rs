@@ -229,7 +229,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Number of work batches left to other workers: two for each, one in work and one to continue with.
+    /// Number of work batches left to other workers: two for each, one in processing and one waiting.
     fn theirs(&self) -> usize {
         if self.has_more { 2 * (self.peers.len() - 1) } else { 0 }
     }

@@ -22,7 +22,7 @@ use crate::wire::{Arp, ArpOperation, EtherType, Ethernet, Icmpv6, IpProtocol, Ma
 use core::net::IpAddr;
 use polder_buffers::{Batch, PortId};
 
-/// Addresses of the stations behind a port.
+/// Addresses that senders on a port may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceGuard {
     mac: MacAddress,

@@ -34,7 +34,7 @@ pub struct MemberOptions {
     pub vlans: VlanMode,
     /// True if the sources of received frames are learned.
     pub learning: bool,
-    /// True if frames to unknown stations are flooded to the member. Multicast and broadcast always are.
+    /// True if frames to unknown addresses are flooded to the member. Multicast and broadcast always are.
     pub flood: bool,
     /// True if the member exchanges no frames with other isolated members.
     pub isolated: bool,
@@ -81,7 +81,7 @@ impl MemberOptions {
 /// Maximum number of flooded frames received on a port, per second and worker; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloodLimits {
-    /// Frames to unknown stations.
+    /// Frames to unknown unicast addresses.
     pub unknown_unicast: Option<u32>,
     /// Frames to multicast groups except broadcast.
     pub multicast: Option<u32>,

@@ -75,6 +75,6 @@ pub trait RxControl {
     }
 
     /// Tells the XDP program, if it carries flows, that received packets are still in user space while
-    /// `held`: some wait in front of another device.
+    /// `held`: some wait for another device.
     fn hold_completed(&mut self, _held: bool) {}
 }

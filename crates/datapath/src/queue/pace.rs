@@ -1,4 +1,4 @@
-//! Rate limit of a queue, so that packets wait in the queue and not in or behind the device.
+//! Rate limit of a queue, so that packets wait in the queue, neither in the device nor after it.
 //!
 //! Each packet occupies the link for its time at that rate; the next packet may leave after that. A late
 //! sender may catch up by at most [`Pace::BURST`].

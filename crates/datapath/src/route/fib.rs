@@ -359,7 +359,7 @@ impl Fib {
         self.shared.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Updates the table of first 16 bits after a node of the first two levels was rewritten.
+    /// Updates the table by the first 16 bits after a node of the first two levels was rewritten.
     fn write_direct(&self, at: &[u8], entries: &[u32; SLOTS]) {
         match *at {
             [] if self.arena.get().direct().is_some() => {

@@ -3,12 +3,12 @@
 //! ```text
 //!  control thread                                  │ worker, for each batch
 //!                                                  │
-//!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ which way       in place, readers never stop
-//!    │  ──── add_next_hop, replace_next_hop ─▶ Next hops ─────────┼─▶ which hop       replaced whole
-//!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ which address   one atomic word
+//!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ route look-up   changed in place, readers never stop
+//!    │  ──── add, replace_next_hop ──▶ Next hops ──┼─▶ next hop        replaced whole
+//!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ MAC address     one atomic word
 //!    ▲                                             │
-//!    └───── Notices: wanted, heard, silent ◀───────┼── packets wait, few of them
-//!  Routers in Tables (interfaces) ─────────────────┼─▶ what is mine    replaced whole, with a reload
+//!    └───── Notices: wanted, heard, silent ◀───────┼── few waiting packets
+//!  Routers in Tables (interfaces) ─────────────────┼─▶ own interfaces  replaced whole, with a reload
 //! ```
 //!
 //! # For the control thread
@@ -70,7 +70,7 @@
 //!   header of 14 bytes: destination is the interface's `mac`, source zero, type that of the packet. The
 //!   `NextHop` of such an interface's neighbour is known from the start, and may be zero.
 //!
-//! # What the stage does
+//! # The stage
 //!
 //! [`route`] processes packets whose ingress is a router interface and passes all others. Its drop reasons
 //! are in [`drops`](crate::drops), stage `route`; `docs/adr/0014-routing-stage.md` explains its decisions,

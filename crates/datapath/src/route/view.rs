@@ -148,7 +148,7 @@ impl Inner {
             words.prefetch(self.places[at]);
         }
         let next = (depth + 1).min(N - 1);
-        // Addresses that continue are stored in front of those still to be read.
+        // Addresses that continue are stored before the unread addresses.
         let mut left = 0;
         for at in 0..count {
             let index = usize::from(self.list[at]) % BATCH;

@@ -63,7 +63,7 @@ const FULL: u32 = 64;
 const PROOF: u32 = 4;
 /// Maximum share of empty polls in a window: 1/4.
 const VAIN: u64 = 4;
-/// The same for a worker that sleeps to receive: 1/2, since the kernel receives in that time.
+/// Like [`VAIN`], for a worker that sleeps to receive: 1/2, since the kernel receives in that time.
 const VAIN_ASLEEP: u64 = 2;
 /// Overload threshold: the worker was idle for less than 1/16 of the window, so a backlog cannot drain.
 const BEHIND: u64 = 16;

@@ -53,7 +53,7 @@ pub struct Outcome {
 
 /// Time after which a queue is polled although no consumer accepts packets.
 const LOOK: Nanos = Nanos::from_millis(1);
-/// Budget of such a poll, which looks for packets with other destinations.
+/// Budget of that poll in packets; it looks for packets with destinations other than consumers.
 const FEW: u32 = 8;
 /// Time after which an unbound queue gets its reserve of frames back: an overloaded queue is bound again
 /// sooner.

@@ -130,7 +130,7 @@ impl Headers {
         (u16::try_from(self.transport).unwrap_or(u16::MAX), checksum_offset(self.protocol))
     }
 
-    /// Writes the headers of segment `number` into the room in front of its payload.
+    /// Writes the headers of segment `number` before its payload.
     pub(super) fn write(&self, packet: &mut Packet, number: u32, size: usize, is_last: bool) {
         let whole = packet.len();
         let Some(bytes) = packet.bytes_mut().get_mut(..self.length) else { return };
@@ -197,7 +197,7 @@ impl Ip {
 }
 
 impl Outer {
-    /// Outer headers described by `summary`, in front of an IP packet at offset `inner`.
+    /// Outer headers described by `summary`, before an IP packet at offset `inner`.
     fn of(
         bytes: &[u8],
         summary: HeaderSummary,

@@ -17,7 +17,7 @@ pub struct Marks {
     pub over: u32,
     /// Share of batches that left packets in their queue, in thousandths, from which a worker is pressed.
     pub pressed: u32,
-    /// A worker has time for others if it is busy for less than this (in thousandths), hardly pressed, or
+    /// A worker has time for others if it is busy for less than this (in thousandths), rarely pressed, or
     /// processes few packets of its own beside receiving.
     pub under: u32,
     /// Share of a worker's time, in thousandths, that a bucket must take to be spread.

@@ -39,7 +39,7 @@ pub struct Walk {
     pub held: u64,
     /// Learning by the bridge.
     pub learning: Learning,
-    /// Messages to senders: sent, and suppressed for lack of a reason or an address.
+    /// Number of messages sent to senders, and of those suppressed for lack of a reason or an address.
     pub told: (u64, u64),
     /// Notices about neighbours that would be sent.
     pub notices: Vec<Notice>,

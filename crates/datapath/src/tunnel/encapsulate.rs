@@ -121,7 +121,7 @@ pub fn encapsulate(
 const FEW: usize = 64;
 
 /// Prefetches the tunnels of all packets: among thousands, each is a cache miss, and the misses of a batch
-/// overlap. Data behind a pointer is prefetched after the pointer.
+/// overlap. The target of a pointer is prefetched after the pointer.
 #[inline(never)]
 fn fetch(batch: &Batch, tunnels: &Tunnels, worker: usize) {
     let mut found = [None; BATCH];

@@ -1,4 +1,4 @@
-//! Template of a tunnel's outer headers, copied in front of every packet.
+//! Template of a tunnel's outer headers, copied before every packet.
 
 mod build;
 mod outer_v6;
@@ -16,7 +16,7 @@ const LONGEST: usize = Ethernet::HEADER_BYTES
     + OPTIONS_BYTES as usize
     + Gre::MAX_HEADER_BYTES;
 
-/// Number of bytes written in front of an IPv4 packet: a whole cache line whose last bytes are the headers,
+/// Number of bytes written before an IPv4 packet: a whole cache line whose last bytes are the headers,
 /// so that the copy is a few moves of constant length.
 const LINE: usize = 64;
 const LINE_U16: u16 = 64;
@@ -153,7 +153,7 @@ impl Template {
         Start([a, b, c, d, e, f, g, h])
     }
 
-    /// Writes the headers in front of the packet; they begin with `start`. Sequence number and GRE checksum
+    /// Writes the headers before the packet; they begin with `start`. Sequence number and GRE checksum
     /// stay zero. The rest of the headroom may be overwritten.
     ///
     /// # Errors

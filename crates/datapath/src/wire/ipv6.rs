@@ -156,7 +156,7 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// Payload of an IPv6 packet behind its extension headers.
+/// Payload of an IPv6 packet after its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
     /// Protocol of the payload; [`IpProtocol::NO_NEXT_HEADER`] if there is none. ESP and unknown headers

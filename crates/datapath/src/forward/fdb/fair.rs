@@ -8,7 +8,7 @@ use super::value::Value;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use polder_buffers::PortId;
 
-/// Counts of one port, shared by all workers. Relaxed throughout: they order nothing.
+/// Counts of one port, shared by all workers. Relaxed: no other memory access depends on them.
 #[derive(Debug, Default)]
 struct Port {
     learned: AtomicU32,

@@ -29,7 +29,7 @@ impl Tunnels {
         }
     }
 
-    /// True if a tunnel has these endpoints and this carrier, with any number.
+    /// True if a tunnel has these endpoints and this carrier, whatever its key or VNI.
     pub fn has(&self, ends: &Ends, carrier: Carrier) -> bool {
         self.ends.binary_search(&(*ends, carrier)).is_ok()
     }
