@@ -19,7 +19,7 @@ use polder_buffers::{ChecksumState, Packet};
 pub enum Recognised {
     /// Complete, or unknown protocol.
     Complete,
-    /// Partial: marked as such, or completed in a tunnel.
+    /// Partial and marked as such; or it was partial, and has been completed inside a tunnel.
     Partial,
     /// A CRC of SCTP that was not computed.
     MissingCrc,

@@ -39,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// Drive that devices are set to in this mode.
+    /// Event at which devices receive in this mode.
     pub const fn drive(self) -> Drive {
         match self {
             Self::Interrupts => Drive::Interrupts(Nanos(0)),

@@ -40,8 +40,9 @@ pub(super) struct Quantum {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QuantumTotals {
     pub(super) cycle: Nanos,
-    /// Sum of the weights of all queues; `hungry`: of backlogged queues.
+    /// Sum of the weights of all queues.
     pub(super) weights: u64,
+    /// Sum of the weights of the backlogged queues.
     pub(super) hungry: u64,
     /// Number of backlogged queues.
     pub(super) count: u32,
