@@ -50,7 +50,7 @@ impl Bits {
         Some(first)
     }
 
-    /// Smallest element and the length of the run of consecutive elements from it, at most `most`.
+    /// Smallest element and the length of the run of consecutive elements from there, at most `most`.
     pub(crate) fn first_run(&mut self, most: u32) -> Option<(u32, u32)> {
         let first = self.first()?;
         let limit = u32::try_from(self.words.len()).unwrap_or(u32::MAX).saturating_mul(64);

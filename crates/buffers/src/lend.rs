@@ -68,7 +68,7 @@ impl Lender {
     /// Takes back a frame that the process has returned. `offset` may point anywhere into the frame.
     ///
     /// # Errors
-    /// [`NotLent`] if there is no such lent frame.
+    /// [`NotLent`] if the process has no lent frame at `offset`.
     pub fn take_back(&mut self, class: Class, offset: u64) -> Result<Frame, NotLent> {
         let slot = offset / u64::from(self.region.slot_bytes());
         let index = slot.checked_add(self.region.first_in_file(class).into());

@@ -13,7 +13,7 @@ const LARGE_PAGE: usize = 2 << 20;
 /// Creates an empty vector with room for `count` elements, on large pages if it fills some and the system
 /// provides them: random accesses to a large table otherwise cost more in TLB misses than in cache misses.
 ///
-/// Cost: that of memory from the system. A large page is allocated whole, at the first write to it.
+/// Cost: an allocation from the system. A large page is allocated whole, at the first write to it.
 #[expect(unsafe_code, reason = "UNSAFETY: advice on memory that nobody has used yet")]
 pub fn large_vec<T>(count: usize) -> Vec<T> {
     let mut vector = Vec::<T>::with_capacity(count);

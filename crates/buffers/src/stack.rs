@@ -61,7 +61,7 @@ impl Head {
         Self { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) }
     }
 
-    /// Pushes `number`. The caller owns the object that it stands for, and gives it up.
+    /// Pushes `number`. The caller owns the object with that number, and gives it up.
     #[inline]
     pub(crate) fn push(&self, links: &impl Link, number: u32, weight: u16) {
         let below = links.of(number);
@@ -79,7 +79,7 @@ impl Head {
         }
     }
 
-    /// Pops a number with its weight; the caller then owns the object that it stands for. `hint` gets the
+    /// Pops a number with its weight; the caller then owns the object with that number. `hint` gets the
     /// likely number early.
     #[inline]
     pub(crate) fn pop(&self, links: &impl Link, hint: impl Fn(u32)) -> Option<(u32, u16)> {
@@ -140,12 +140,12 @@ impl Stack {
         Self { head: CachePadded::new(Head::new()), links: Links::new(numbers) }
     }
 
-    /// Pushes `number`. The caller owns the object that it stands for, and gives it up.
+    /// Pushes `number`. The caller owns the object with that number, and gives it up.
     pub(crate) fn push(&self, number: u32) {
         self.head.push(&self.links, number, 1);
     }
 
-    /// Pops a number; the caller then owns the object that it stands for.
+    /// Pops a number; the caller then owns the object with that number.
     pub(crate) fn pop(&self) -> Option<u32> {
         self.head.pop(&self.links, |_| ()).map(|(number, _)| number)
     }

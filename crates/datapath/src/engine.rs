@@ -293,8 +293,8 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Sends the messages of stages to senders. Such messages never cause others (RFC 1122, 3.2.2), so this
-    /// ends.
+    /// Sends the messages of stages to senders. Messages never cause further messages (RFC 1122, 3.2.2), so
+    /// the loop ends.
     fn answer(&mut self) {
         // Messages of filter and router have their egress already.
         if !self.stages.filter.replies.is_empty() {

@@ -11,5 +11,5 @@ pub const FLOODED: u8 = 1 << 1;
 pub const NOT_REFLECTED: u8 = 1 << 3;
 
 /// A message that the gateway sends in a station's name; the bridge does not learn from it. A batch contains
-/// only such packets or none.
+/// only own messages or none.
 pub const OWN_MESSAGE: u8 = 1 << 2;

@@ -58,7 +58,7 @@ pub enum Turn {
 pub enum Armed {
     /// The event is enabled; the worker may sleep.
     Waiting,
-    /// A packet arrived meanwhile: poll again.
+    /// A packet arrived before the event was enabled: poll again.
     Raced,
 }
 

@@ -58,7 +58,7 @@ impl Reorderer {
         Self { rows: gates.iter().map(row).collect(), patience }
     }
 
-    /// Adds a finished work batch, and releases all whose turn it is.
+    /// Adds a finished work batch, and releases all work batches that are next in order.
     ///
     /// # Errors
     /// The work batch itself if its ticket was skipped.

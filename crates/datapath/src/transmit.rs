@@ -31,10 +31,10 @@ pub trait Egress {
     fn hand_to_sequencer(&mut self, _batch: &mut Batch) {}
 
     /// Passes packets dropped from port queues since the last call to `look`, at most a batch at a time, then
-    /// releases them. Such packets are kept only while a capture runs.
+    /// releases them. Dropped packets are kept only while a capture runs.
     fn show_dropped(&mut self, _pool: &mut Pool, _look: &mut dyn FnMut(PortId, &[Packet])) {}
 
-    /// Called with the packets after each stage, including those that it dropped. The default does nothing
+    /// Called with the packets after each stage, including packets that it dropped. The default does nothing
     /// and is optimised away; a [`trace`](crate::trace) implements it.
     #[inline(always)]
     fn passed(&mut self, _stage: Stage, _packets: &[Packet]) {}
@@ -166,7 +166,7 @@ fn gather(first: u8, nexts: &[u8; BATCH], deal: &mut Deal<'_>, output: &mut Batc
     }
 }
 
-/// Releases packets without valid port, and counts those that were not dropped before.
+/// Releases packets without valid port; counts a drop unless the packet was dropped before.
 fn refuse(batch: &mut Batch, context: &mut Context<'_>) {
     for packet in batch.iter().filter(|packet| !is_dropped(packet)) {
         context.drops.count(DropReason::PortDown, packet.wire_packets.into());

@@ -73,7 +73,7 @@ pub struct WorkerGroup {
     reordering: bool,
     definer: Definer,
     reorderer: Reorderer,
-    /// Rings by worker; those to the worker itself stay empty.
+    /// Rings by worker; the rings to the worker itself stay empty.
     peers: Vec<Peer>,
     loads: Loads,
     board: Arc<Board>,
@@ -218,8 +218,8 @@ impl WorkerGroup {
     /// Processes this worker's share of its work batches.
     ///
     /// If the last batch drained its queue, the worker has time and keeps all work batches. Otherwise it
-    /// processes those beyond what other workers will take, and receives nothing meanwhile, so that excess
-    /// packets stay in the device, where they cost nothing (B3).
+    /// processes the work batches that other workers will not take, and receives nothing until then, so that
+    /// excess packets stay in the device, where they cost nothing (B3).
     pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
         for _ in self.theirs()..self.definer.waiting() {
             if !self.pull(self.me, now, stages) {
@@ -389,7 +389,7 @@ impl WorkerGroup {
     }
 }
 
-/// Handles work batches whose turn has come, and late ones.
+/// Handles work batches that are next in order, and late work batches.
 struct WorkerStages<'a, S> {
     me: usize,
     peers: &'a mut [Peer],
@@ -410,7 +410,7 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
         Self { me, peers, definer, counters: &counters.order, stages }
     }
 
-    /// Sends the packets of a work batch whose turn has come, and returns it to its owner.
+    /// Sends the packets of the work batch that is next in order, and returns it to its owner.
     #[inline]
     fn let_go(&mut self, mut work: Box<WorkBatch>) {
         self.counters.restored.add(work.len() as u64);

@@ -16,7 +16,7 @@ pub struct Frame {
 const _: () = assert!(size_of::<Frame>() == 8 && size_of::<Option<Frame>>() == 8);
 
 impl Frame {
-    /// Creates the frame of an address; the caller gives up every other frame of it.
+    /// Creates the frame at an address; the caller gives up every other frame at that address.
     #[inline]
     pub(crate) fn from_place(place: BufferAddress) -> Self {
         Self { place }

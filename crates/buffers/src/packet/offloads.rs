@@ -63,8 +63,8 @@ impl OuterHeaders {
         Some(Self(Self::words(inner_ip_bytes)? | if has_checksum { Self::CHECKSUM } else { 0 }))
     }
 
-    /// A GRE tunnel around such a packet. The GRE header tells whether segments have a checksum; the
-    /// super-packet has zero in that field.
+    /// A GRE tunnel around an IP packet with a header of `inner_ip_bytes` bytes. The GRE header tells whether
+    /// segments have a checksum; the super-packet has zero in that field.
     #[inline]
     pub fn gre(inner_ip_bytes: usize) -> Option<Self> {
         Some(Self(Self::words(inner_ip_bytes)? | Self::GRE))

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError};
 
-/// Maximum number of pages loaded by one system call, so that loaded pages can be used meanwhile.
+/// Maximum number of pages loaded by one system call, so that loaded pages can be used during the next call.
 const STEP_PAGES: u32 = 64;
 
 impl SlotReserve {

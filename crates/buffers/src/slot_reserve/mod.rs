@@ -26,7 +26,7 @@ pub(crate) struct SlotReserve {
     asleep: Mutex<Asleep>,
     /// Number of slots in [`Asleep::waiting`], for readers without the lock.
     waiting: AtomicU32,
-    /// Incremented before and after slots are moved out of the depot and back: odd meanwhile.
+    /// Incremented before and after slots are moved out of the depot and back: odd during the move.
     moves: AtomicU32,
     /// Published counters of the class's pools.
     counters: PoolCounterSet,

@@ -76,7 +76,7 @@ impl Captures {
     }
 
     /// Captures packets before encapsulation or transmission. `leaves` returns for a port true if all packets
-    /// leave by it, false if none does, `None` if unknown.
+    /// leave by that port, false if none does, `None` if unknown.
     pub(crate) fn leaving(&mut self, batch: &[Packet], now: Nanos, leaves: impl Fn(PortId) -> Option<bool>) {
         let wanted = |port| match leaves(port) {
             Some(true) => all(batch),

@@ -26,7 +26,7 @@ pub struct Runner {
     memory: [[u32; BATCH]; MEMORY],
     /// Return values of the program: number of bytes to capture, 0 for no match.
     pub verdicts: [u32; BATCH],
-    /// By instruction: bit set of the packets that are there.
+    /// By instruction: bit set of the packets that execute it next.
     waiting: Vec<u64>,
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct QueueCounters {
-    /// Packets received, those that the device refused included.
+    /// Packets received, including packets that the device refused.
     pub received: Counter,
     /// Bytes received, Ethernet header included, FCS excluded.
     pub received_bytes: Counter,
@@ -131,7 +131,7 @@ pub struct WorkerCounters {
     pub bound: Counter,
     /// Counters of the filter stage's replies.
     pub filter: Arc<FilterCounters>,
-    /// Counters of the routing stage in addition to those of every stage.
+    /// Additional counters of the routing stage.
     pub route: Arc<RouteCounters>,
     /// Counters of steering and reordering.
     pub order: OrderCounters,

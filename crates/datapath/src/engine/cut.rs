@@ -39,7 +39,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.stages.scratch.cut = cut;
     }
 
-    /// Processes encapsulated packets: segments those that the underlay does not take, then sends all.
+    /// Processes encapsulated packets: segments super-packets that the underlay does not take, then sends
+    /// all.
     pub(super) fn leave_encapsulated(&mut self, batch: &mut Batch, has_partial: bool) {
         if has_partial && batch.iter().any(|packet| !self.leaves_whole(packet)) {
             return self.cut_encapsulated(batch);

@@ -42,7 +42,7 @@ impl Engine {
         self.stages.scratch.work = batch;
     }
 
-    /// Sends the packets of a work batch whose turn has come; it is empty afterwards.
+    /// Sends the packets of the work batch that is next in order; it is empty afterwards.
     pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let stage = self.counters.stage(Stage::Reorder);
         stage.packets.add(work.len() as u64);

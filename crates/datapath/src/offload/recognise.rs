@@ -81,7 +81,7 @@ fn find(frame: &[u8]) -> Option<Found> {
     }
 }
 
-/// Parses an IP packet at offset `at` of the frame; `None` if it has no such checksum.
+/// Parses an IP packet at offset `at` of the frame; `None` if it has no checksum left to a device.
 fn network(kind: EtherType, bytes: &[u8], (at, depth): (usize, usize)) -> Option<Next<'_>> {
     let (protocol, pseudo, message) = match kind {
         EtherType::IPV4 => {

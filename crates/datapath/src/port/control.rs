@@ -14,15 +14,14 @@ pub enum Drive {
 /// Effect of a [`Drive`] on a device; a worker uses the greatest value of its devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Driven {
-    /// The device has no such control, or the configuration has fixed its mode; nothing has changed.
+    /// The device has no receive control, or the configuration has fixed its mode; nothing has changed.
     #[default]
     No,
     /// The device receives on its senders' cores independently of the worker: an idle worker may sleep.
     BySenders,
     /// The device follows the drive.
     Yes,
-    /// The device receives while the worker sleeps and hardly otherwise: a worker that needs packets must
-    /// sleep.
+    /// The device receives almost only while the worker sleeps: a worker that needs packets must sleep.
     Asleep,
 }
 

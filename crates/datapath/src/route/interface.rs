@@ -61,7 +61,8 @@ pub enum Owner {
     /// included, are sent to the `host` port, or dropped as `to-host` without one. The kernel resolves
     /// neighbours: see [`Notice::Wanted`](super::Notice::Wanted).
     Kernel {
-        /// TAP to the host's kernel; `None` if an XDP program passes such packets to the kernel before.
+        /// TAP to the host's kernel; `None` if an XDP program passes packets for this machine to the kernel
+        /// before.
         host: Option<PortId>,
         /// True if every received packet is passed to the kernel, which decides about it.
         decides: bool,

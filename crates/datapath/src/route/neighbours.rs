@@ -21,11 +21,11 @@ const SPARE: usize = 64;
 pub struct Neighbour {
     /// Link-layer address, shared with hops and read by workers.
     pub next_hop: Arc<NextHop>,
-    /// Time of the last message from it.
+    /// Time of the last message from the neighbour.
     pub heard: Nanos,
     /// True if the entry never expires: configured, or the kernel's.
     pub is_permanent: bool,
-    /// Next hop to it as a destination on a connected network.
+    /// Next hop to the neighbour as a destination on a connected network.
     way: Option<NextHopId>,
     /// True if hops of routes share its `next_hop`.
     is_gateway: bool,

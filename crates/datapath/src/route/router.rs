@@ -122,8 +122,8 @@ impl Router {
     /// Replaces entry `id`; false if it does not exist. No route is rewritten. Visible after
     /// [`Router::publish`] or the next change of a route.
     ///
-    /// The id of an entry without routes may be reused this way, but not at once: a batch may still refer to
-    /// it. After one second none does.
+    /// The id of an entry without routes may be reused for another next hop, but only after one second: until
+    /// then, a batch may still refer to it.
     pub fn replace_next_hop(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         self.has_changed = true;
         let is_link = |way: Option<&NextHopEntry>| matches!(way, Some(NextHopEntry::Connected(_)));

@@ -18,7 +18,7 @@ const LONGER: u64 = 16_000;
 /// Divisor of the moving average's gain.
 const GAIN: u64 = 4;
 
-/// A queue's quantum and its use of it.
+/// A queue's quantum, and the time used of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quantum {
     /// Intended duration of a turn.

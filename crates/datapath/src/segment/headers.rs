@@ -124,7 +124,7 @@ impl Headers {
         self.length - self.outer.as_ref().map_or(self.network, |outer| outer.network).offset
     }
 
-    /// Start of the checksum's range, and offset of its field from there.
+    /// Start of the checksum's range, and offset of the checksum field from that start.
     pub(super) fn checksum_field(&self) -> (u16, u16) {
         // At most `LONGEST_HEADERS`.
         (u16::try_from(self.transport).unwrap_or(u16::MAX), checksum_offset(self.protocol))

@@ -32,7 +32,7 @@ pub struct Flow {
     pub pinned: bool,
 }
 
-/// Addresses and ports of a packet's flow; those of the inner packet in a tunnel. `None` if the frame is
+/// Addresses and ports of a packet's flow; in a tunnel, of the inner packet's flow. `None` if the frame is
 /// malformed.
 #[cold]
 pub(super) fn name(packet: &Packet) -> Option<FlowName> {

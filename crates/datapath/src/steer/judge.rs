@@ -1,4 +1,4 @@
-//! Selects buckets to be spread: those whose home is overloaded while other workers have time (E8).
+//! Selects buckets to be spread: buckets whose home is overloaded while other workers have time (E8).
 //!
 //! A bucket is spread if it takes a large part of its home's time, its home is over its threshold and another
 //! worker is under its own, twice in a row. It is hashed again after it has been small for long and is

@@ -1,4 +1,4 @@
-//! Keepalives: those of the remote endpoint are answered, and answers to this gateway's are counted.
+//! Keepalives: answers the remote endpoint's keepalives, and counts the answers to this gateway's.
 //!
 //! A keepalive of a GRE tunnel of packets contains its own answer (Cisco's format): an IP packet from the
 //! receiver to the sender, with a GRE header that has the tunnel's key and protocol type 0. A router

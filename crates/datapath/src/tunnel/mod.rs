@@ -100,7 +100,7 @@ const IPV4_BYTES: u16 = 20;
 const IPV6_BYTES: u16 = 40;
 /// Length in bytes of the destination options that an outer IPv6 header may have.
 const OPTIONS_BYTES: u16 = 8;
-/// Maximum MTU in bytes: an IP packet has room for it and all outer headers.
+/// Maximum MTU in bytes: a packet of that size and all outer headers fit into an IP packet.
 const MOST_MTU: u16 = u16::MAX - MOST_OVERHEAD - MOST_LINK_BYTES;
 /// Length in bytes of the longest outer headers: Ethernet, one tag, IPv6 with options, GRE with all fields.
 const MOST_OVERHEAD: u16 = ETHERNET_BYTES + 4 + IPV6_BYTES + OPTIONS_BYTES + 16;

@@ -1,4 +1,4 @@
-//! Fast path of decapsulation: compares outer headers with those expected from the tunnel.
+//! Fast path of decapsulation: compares outer headers with the headers expected from the tunnel.
 //!
 //! In: packets of a lane's tunnel, contiguous, without options, extension headers, tags, sequence numbers,
 //! and checksums after the IP header. Out: inner frames. Exits: none; other packets take the slow path.

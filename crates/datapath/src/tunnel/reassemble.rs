@@ -235,8 +235,8 @@ fn trim(packet: &mut Packet, place: &FragmentHeader, context: &mut Context<'_>) 
     Ok(())
 }
 
-/// ECN field of a datagram from those of its fragments (RFC 3168, 5.3): CE if one fragment has CE, and an
-/// error if another one is not ECN-capable. `None` leaves the first fragment's field unchanged.
+/// ECN field of a datagram from the ECN fields of its fragments (RFC 3168, 5.3): CE if one fragment has CE,
+/// and an error if another one is not ECN-capable. `None` leaves the first fragment's field unchanged.
 fn merged_ecn(seen: u8) -> Result<Option<Ecn>, DropReason> {
     const CONGESTION: u8 = 1 << Ecn::Congestion.bits();
     const NOT_CAPABLE: u8 = 1 << Ecn::NotCapable.bits();

@@ -184,7 +184,8 @@ pub struct GreMut<'a> {
 }
 
 impl<'a> GreMut<'a> {
-    /// Checks as [`Gre::parse`] does. `bytes` must contain the whole header; the payload may be elsewhere.
+    /// Checks as [`Gre::parse`] does. `bytes` must contain the whole header, but need not contain the
+    /// payload.
     ///
     /// # Errors
     /// As [`Gre::parse`].

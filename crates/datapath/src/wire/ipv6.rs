@@ -16,8 +16,8 @@ mod field {
     pub(super) const DESTINATION: usize = 24;
 }
 
-/// Maximum number of extension headers in a packet that is accepted. More than a host's stack sends; RFC
-/// 8504, 5.3 allows such a limit.
+/// Maximum number of extension headers in a packet that is accepted. No host's stack sends as many; RFC 8504,
+/// 5.3 allows the limit.
 const MAX_EXTENSIONS: usize = 8;
 
 /// A received IPv6 packet.

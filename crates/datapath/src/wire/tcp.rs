@@ -267,8 +267,8 @@ pub struct TcpMut<'a> {
 }
 
 impl<'a> TcpMut<'a> {
-    /// Checks as [`Tcp::parse`] does. `bytes` must contain the header with its options; the payload may be
-    /// elsewhere.
+    /// Checks as [`Tcp::parse`] does. `bytes` must contain the header with its options, but need not contain
+    /// the payload.
     ///
     /// # Errors
     /// As [`Tcp::parse`].

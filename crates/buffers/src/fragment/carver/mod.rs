@@ -35,7 +35,7 @@ pub(crate) struct Carver {
     blocks: Arc<Blocks>,
     open: Open,
     /// Private references to each block; 0 for blocks that the worker does not hold. References of fragments
-    /// carved from the open block since its start are still included. The additional last entry stands for no
+    /// carved from the open block since its start are still included. The additional last entry belongs to no
     /// block.
     mine: Box<[u32]>,
     bias: u32,

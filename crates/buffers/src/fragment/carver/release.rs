@@ -1,4 +1,4 @@
-//! Release of fragments: those of one block together.
+//! Release of fragments, grouped by block.
 
 use super::{Carver, Pending};
 use crate::blocks::Blocks;
@@ -40,7 +40,7 @@ impl Carver {
         self.pending.count = 1;
     }
 
-    /// Releases the fragments that begin with the units of `all`: those of one block together.
+    /// Releases the fragments that begin with the units of `all`, grouped by block.
     #[inline]
     pub(crate) fn release_run<T>(&mut self, mut all: &[T], unit: impl Fn(&T) -> u32) {
         self.settle();

@@ -55,7 +55,8 @@ impl Fdb {
 
     /// Learns for a port with at most `limit` addresses.
     ///
-    /// An address that moves to a port at its limit is removed: frames to it are flooded, and reach it.
+    /// An address that moves to a port at its limit is removed: frames to the address are flooded, and reach
+    /// it.
     pub fn learn_within(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Learned {
         // A thread that loses every attempt competes with constant changes of this address or its buckets;
         // the next frame tries again.

@@ -92,7 +92,7 @@ impl Fdb {
         }
     }
 
-    /// Removes `key`, static or not; false if it was not there.
+    /// Removes `key`, static or not; false if the database lacks it.
     pub fn remove(&self, key: FdbKey) -> bool {
         let mut removed = false;
         while let Some((slot, value)) = self.find(key) {

@@ -75,7 +75,7 @@ impl Bridges {
     /// once the table is in use.
     ///
     /// # Errors
-    /// [`FdbFull`] if an address finds no room; the others are bound nevertheless.
+    /// [`FdbFull`] if there is no room for an address; all other addresses are bound.
     pub fn bind_static(&self, second: u32) -> Result<(), FdbFull> {
         let mut result = Ok(());
         for (number, bridge) in (0..).zip(&self.bridges) {
