@@ -37,11 +37,11 @@ pub struct BufferOptions {
     pub control: ClassBuffers,
     /// Buffers for data traffic.
     pub data: ClassBuffers,
-    /// True for one reloader per class; false for one for both, in order of request (C3).
+    /// True if each class has a reloader; false if one reloader serves both in order of request (C3).
     pub splits_reload: bool,
     /// Time for which memory must be unused before it is returned; `None` for never (C4 off).
     pub patience: Option<Duration>,
-    /// True if each worker has its own fragment allocator; false for one behind a lock (D5).
+    /// True if each worker has its own fragment allocator; false if all share one under a lock (D5).
     pub owns_fragments: bool,
 }
 

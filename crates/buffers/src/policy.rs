@@ -37,7 +37,7 @@ pub struct ReserveOptions {
     pub is_pooled: bool,
     /// True if a reloader loads memory; false if allocation does so when none is ready (C2).
     pub is_reloaded: bool,
-    /// True if a released buffer is reused soon; false for after all others (the reviewer of C).
+    /// True if a released buffer is reused soon; false if it is reused after all others (review of C).
     pub is_reused: bool,
 }
 

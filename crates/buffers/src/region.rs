@@ -24,7 +24,7 @@ pub struct RegionOptions {
     pub slot_bytes: u32,
 }
 
-/// Class of buffers: each has its own, and one cannot use up the other's. Source: C3.
+/// Class of buffers: each class has its own, so that neither can use up all memory. Source: C3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Packets that keep the gateway working: neighbour resolution, ICMP errors, keepalives.

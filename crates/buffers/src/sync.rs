@@ -49,7 +49,7 @@ impl Sleeper {
     }
 }
 
-/// The same for the model checker, which has no write-once cell.
+/// Variant for the model checker, which has no write-once cell.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(Mutex<Option<Thread>>);

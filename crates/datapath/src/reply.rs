@@ -155,7 +155,7 @@ pub(crate) fn is_station_v4(address: Ipv4Addr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast() && !address.is_loopback()
 }
 
-/// The same for IPv6.
+/// True if a single host may have the address: not multicast, unspecified or loopback.
 pub(crate) fn is_station_v6(address: Ipv6Addr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }

@@ -41,10 +41,11 @@ pub struct FragmentOptions {
     pub spare_pages: u32,
     /// True for blocks of 32 KiB; false for 4 KiB pages, or larger system pages (D2).
     pub large_blocks: bool,
-    /// True if the shared count is updated once per block and run of releases; false for once per fragment
-    /// taken and released (D3).
+    /// True if the shared count is updated once per block and run of releases; false if it is updated for
+    /// each fragment (D3).
     pub biased_count: bool,
-    /// True if a block restarts as soon as it has no fragments; false for only when it is used up (D1).
+    /// True if a block restarts as soon as it has no fragments; false if it restarts only when it is used up
+    /// (D1).
     pub reset_when_alone: bool,
     /// Maximum number of blocks that a worker holds, 1 to 64 (D6); 1 turns this off.
     pub held_blocks: u8,

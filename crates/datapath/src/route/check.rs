@@ -27,7 +27,8 @@ const UNUSUAL: [bool; 256] = {
     unusual
 };
 
-/// The same for IPv6: unspecified, loopback and mapped; link-local and site-local; multicast.
+/// First bytes of IPv6 addresses that need a closer check: unspecified, loopback and mapped; link-local and
+/// site-local; multicast.
 const UNUSUAL_V6: [bool; 256] = {
     let mut unusual = [false; 256];
     (unusual[0], unusual[0xfe], unusual[0xff]) = (true, true, true);

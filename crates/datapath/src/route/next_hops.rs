@@ -42,7 +42,7 @@ impl Hop {
 pub struct KernelRoute {
     /// Interfaces of the router among the kernel's possible egress interfaces.
     pub interfaces: Box<[InterfaceId]>,
-    /// True if one of them has a filter that the kernel's path would bypass: packets are dropped.
+    /// True if one of the interfaces has a filter that the kernel's path would bypass: packets are dropped.
     pub is_filtered: bool,
 }
 
@@ -59,8 +59,8 @@ pub enum NextHopEntry {
     Unreachable,
     /// An interface that is gone or down: drop, with an ICMP error.
     Elsewhere,
-    /// The kernel forwards the packet: by an interface outside of the router, or by one of several next hops
-    /// of which one is.
+    /// The kernel forwards the packet: by an interface outside of the router, or by one of several next hops,
+    /// one of which is outside.
     Kernel(KernelRoute),
     /// By the packet's source: the entry of the first network in the list that contains it.
     BySource(Arc<[(Prefix, NextHopId)]>),

@@ -51,7 +51,8 @@ pub(super) fn look_v4(bytes: &[u8], room: usize, station: Station) -> Option<([u
     is_plain_v4(header, room).then(|| (destination, plan_v4(header)))
 }
 
-/// The same for IPv6.
+/// Destination and header rewrite of an untagged IPv6 packet for `station`; `None` if it needs the slow path.
+/// `room` is the number of bytes after the link header.
 #[inline(always)]
 pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 16], Plan)> {
     let frame = bytes.first_chunk::<PLAIN_V6>()?;

@@ -33,7 +33,7 @@ pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
     Plan { word: count_down_v4(word), total: u32::from(total) }
 }
 
-/// The same for an IPv6 header.
+/// Header rewrite of an IPv6 packet whose hop limit is above 1.
 #[inline(always)]
 pub(super) fn plan_v6(header: &[u8; Ipv6::HEADER_BYTES]) -> Plan {
     let payload = u16::from_be_bytes([header[4], header[5]]);

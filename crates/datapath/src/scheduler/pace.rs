@@ -74,8 +74,7 @@ const SLEPT_WINDOWS: u8 = 4;
 const HARDLY: u64 = 4;
 /// Windows with enough packets after which polling counts as successful.
 const SUCCESS: u8 = 10;
-/// Pause before polling is tried again, and minimum time of polling after repeated overload: first and
-/// maximum.
+/// Initial and maximum pause before polling is tried again; also the minimum time of polling after overload.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
 /// Number of wake-ups in a window that are spurious if each brings fewer packets than 1/`NOISE`: a device

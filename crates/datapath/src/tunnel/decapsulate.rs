@@ -195,7 +195,7 @@ fn is_ours(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> bool {
     ends(packet, underlay).is_some_and(|(ends, carrier)| tunnels.has(&ends, carrier))
 }
 
-/// Parses the outer headers; sets `lane` to that of the packet's tunnel.
+/// Parses the outer headers; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 fn decide<'a>(
     packet: &Packet,

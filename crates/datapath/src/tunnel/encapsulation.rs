@@ -195,7 +195,7 @@ fn read(carrier: Carrier, payload: &[u8]) -> Option<Header<'_>> {
     }
 }
 
-/// Parses the header after an outer IPv4 header of this protocol; sets `lane` to that of the packet's tunnel.
+/// Parses the header after an outer IPv4 header of this protocol; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 pub(super) fn decide<'a>(
     protocol: IpProtocol,

@@ -92,7 +92,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Header<'_>> {
     Some(Header { label: TunnelLabel::Gre(key), inside })
 }
 
-/// Parses the header after an outer IP header; sets `lane` to that of the packet's tunnel.
+/// Parses the header after an outer IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 pub(super) fn decide<'a>(
     packet: &Packet,

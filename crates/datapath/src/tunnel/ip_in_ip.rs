@@ -91,7 +91,7 @@ pub(super) fn read(protocol: IpProtocol, bytes: &[u8]) -> Option<Header<'_>> {
     Some(Header { label, inside: Inside::of(protocol, bytes)? })
 }
 
-/// Parses the inner packet after the outer IP header; sets `lane` to that of the packet's tunnel.
+/// Parses the inner packet after the outer IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(never)]
 pub(super) fn decide<'a>(
     protocol: IpProtocol,

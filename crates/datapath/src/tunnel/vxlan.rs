@@ -143,7 +143,7 @@ fn pseudo(ends: Ends) -> Pseudo {
     }
 }
 
-/// Parses UDP and VXLAN headers after an IP header; sets `lane` to that of the packet's tunnel.
+/// Parses UDP and VXLAN headers after an IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(never)]
 pub(super) fn decide<'a>(
     packet: &Packet,

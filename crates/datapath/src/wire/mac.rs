@@ -27,8 +27,8 @@ impl MacAddress {
         self.to_u64() == Self::BROADCAST.to_u64()
     }
 
-    /// True if it is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward
-    /// (IEEE 802.1Q, 8.6.3).
+    /// True if the address is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward (IEEE
+    /// 802.1Q, 8.6.3).
     #[inline]
     pub const fn is_reserved_link_local(self) -> bool {
         self.to_u64() & !0x0f == 0x0180_c200_0000

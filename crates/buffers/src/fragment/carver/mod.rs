@@ -199,8 +199,8 @@ impl Carver {
         count
     }
 
-    /// Boundary below `left` that fragments of `units` units must not cross: the block's start if none can
-    /// cross any.
+    /// Boundary below `left` that fragments of `units` units must not cross: the block's start if fragments
+    /// of that size cannot cross a boundary.
     #[inline(always)]
     fn line_below(&self, left: u32, units: u32) -> u32 {
         if units.is_power_of_two() && left & (units - 1) == 0 {

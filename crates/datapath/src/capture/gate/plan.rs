@@ -10,8 +10,8 @@ const USUAL: u16 = 60;
 /// Low bits in which two values of a field may differ to be tested as one.
 const LAST_BITS: u32 = 7;
 
-/// Gate that passes each packet that fulfils one of the conditions; each has its known facts. `None` if the
-/// gate would be too large.
+/// Gate that passes each packet that fulfils one of `conditions`; each has a list of the conditions known
+/// before it. `None` if the gate would be too large.
 pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
     let (equal, others): (Vec<_>, Vec<_>) =
         conditions.into_iter().partition(|(condition, _)| condition.equal);
