@@ -294,7 +294,7 @@ pub struct Account {
     pub total: u32,
     /// Number of buffers without memory.
     pub cold: u32,
-    /// Bytes of memory of the other buffers.
+    /// Size in bytes of the buffers that have memory.
     pub bytes: u64,
     /// Number of buffers available to any worker.
     pub reserve: u32,

@@ -88,7 +88,7 @@ pub struct WorkerGroup {
 /// Workers to be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
-    /// Bit set of workers that got packets.
+    /// Bit set of workers to which packets were handed over.
     pub brought: u64,
     /// Number of further sleeping workers to wake for waiting work batches.
     pub helpers: usize,

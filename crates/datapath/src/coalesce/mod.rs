@@ -39,7 +39,7 @@ const LONGEST_PACKET: u32 = 65_535;
 const PLACES: usize = 2 * BATCH;
 /// Bits of a hash that do not select the place.
 const UNUSED_BITS: u32 = 32 - PLACES.trailing_zeros();
-/// In a place or instead of a run's number: none.
+/// Number of no run.
 const NONE: u8 = u8::MAX;
 
 /// State of one worker's coalescing; no packet stays in it between batches.

@@ -54,7 +54,7 @@ pub(super) struct Member {
     pub(super) fdb_max_learned: u32,
     /// [`MemberOptions::hairpin`](super::MemberOptions::hairpin).
     pub(super) hairpin: Option<u32>,
-    /// `None` for a transparent member.
+    /// VLANs of the port; `None` for a transparent member.
     pub(super) vlans: Option<Box<PortVlans>>,
 }
 

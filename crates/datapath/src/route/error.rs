@@ -28,7 +28,7 @@ pub(super) enum Problem {
     Unreachable,
     /// A field with an unacceptable value.
     Parameter {
-        /// RFC 4443, 3.4.
+        /// Code of the ICMPv6 error (RFC 4443, 3.4).
         code: u8,
         /// Offset of the field from the start of the IPv6 header, in bytes.
         pointer: u32,

@@ -106,7 +106,7 @@ impl StageState for RouteState {
         }
     }
 
-    /// Maintenance of waiting packets sends packets, so the engine calls it.
+    /// Time of the next `Engine::look_after`, which maintains waiting packets, since `expire` cannot send.
     fn next_deadline(&self) -> Option<Nanos> {
         self.waiting.next_deadline()
     }

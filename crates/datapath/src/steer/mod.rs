@@ -58,7 +58,7 @@ mod buckets {
     pub(super) const HASHED: Range<usize> = 0..256;
     pub(super) const AUTO: Range<usize> = 256..512;
     pub(super) const PINNED: Range<usize> = 512..528;
-    /// Few, so that work batches are not small; each has a permanent lane.
+    /// Buckets of order `spread`: few, so that work batches are not small; each has a permanent lane.
     pub(super) const SPREAD: Range<usize> = 528..528 + LANES / 2;
     pub(super) const ALL: usize = SPREAD.end;
 

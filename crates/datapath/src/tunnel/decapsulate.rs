@@ -48,7 +48,7 @@ pub(super) const REASSEMBLED: u8 = 1 << 7;
 pub struct DecapsulateState {
     worker: usize,
     reassembler: Reassembler,
-    /// Swapped with the batch while fragments are removed.
+    /// Empty batch that replaces the received one while fragments are removed.
     spare: Batch,
 }
 

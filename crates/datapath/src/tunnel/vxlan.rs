@@ -59,7 +59,7 @@ impl Declaration for VxlanOptions {
         HEADER_BYTES
     }
 
-    /// Source port, length and checksum stay zero.
+    /// Writes both headers; source port, length and checksum stay zero.
     fn emit<'b>(&self, _: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
         let (udp, rest) = bytes.split_at_mut_checked(Udp::HEADER_BYTES).ok_or(TooShort)?;
         UdpHeader { source_port: 0, destination_port: self.port }.emit(udp, None)?;

@@ -14,7 +14,7 @@ use polder_buffers::{Packet, PortId};
 pub(super) struct Publisher<'a> {
     port: &'a FastPathPort,
     paths: &'a FastPaths,
-    /// Read before anything that the decisions depend on.
+    /// Validity of the decisions; read before any state that the decisions depend on.
     validity: Validity,
 }
 

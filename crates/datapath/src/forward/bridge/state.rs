@@ -80,7 +80,7 @@ pub struct BridgeState {
 /// Fields of a frame that are kept from loop to loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Frame {
-    /// [`FdbKey::NONE`] if the frame was dropped; so is `destination`.
+    /// Source address; like `destination`, [`FdbKey::NONE`] if the frame was dropped.
     pub(super) source: FdbKey,
     pub(super) destination: FdbKey,
     pub(super) source_place: BucketIndex,

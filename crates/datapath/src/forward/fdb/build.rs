@@ -21,7 +21,7 @@ impl Fdb {
         Self::with_buckets(slots.div_ceil(WAYS).next_power_of_two(), capacity, options.seed)
     }
 
-    /// `count` must be a power of two, and at least two.
+    /// An empty database of `count` buckets: a power of two, at least two.
     pub(super) fn with_buckets(count: usize, capacity: u32, seed: u64) -> Self {
         Self {
             buckets: (0..count).map(|_| Bucket::default()).collect(),

@@ -178,7 +178,7 @@ impl<'a> View<'a> {
         &self.buckets[hash.0 & self.mask]
     }
 
-    /// Differs from the first bucket even if both halves of the hash are equal.
+    /// Second bucket of a hash; differs from the first even if both halves of the hash are equal.
     #[inline(always)]
     fn second(&self, hash: Hash) -> &'a Bucket {
         let (first, second) = (hash.0 & self.mask, (hash.0 >> 32) & self.mask);

@@ -7,14 +7,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Pseudo-header addresses in the checksums of TCP, UDP and ICMPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pseudo {
-    /// RFC 9293, 3.1; RFC 768.
+    /// IPv4 (RFC 9293, 3.1; RFC 768).
     V4 {
         /// Source of the packet.
         source: Ipv4Addr,
         /// Destination of the packet.
         destination: Ipv4Addr,
     },
-    /// RFC 8200, 8.1. With a routing header, the destination is the last address of the route.
+    /// IPv6 (RFC 8200, 8.1). With a routing header, the destination is the last address of the route.
     V6 {
         /// Source of the packet.
         source: Ipv6Addr,
