@@ -71,7 +71,7 @@ mod loom_tests {
     use crate::ring;
     use crate::sync::Arc;
 
-    /// Two give, one falls asleep after it has looked once more: it has what was given, or is woken.
+    /// Two producers enqueue while the consumer goes to sleep: it sees a value in its last poll, or is woken.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {

@@ -151,7 +151,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Buffers that record the calls on them; while one gives back, another one is used up.
+    /// Buffers that record the calls on them; while they return memory, other buffers are used up.
     struct Told {
         reserve: Reserve,
         level: AtomicU32,
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Control's need came while its reloader was giving memory back, and found it busy for milliseconds.
+    /// A reloader that is returning memory loads buffers between two system calls if a reserve needs them.
     #[test]
     fn who_needs_memory_does_not_wait_for_what_is_given_back() {
         let done = Arc::new(Mutex::new(Vec::new()));

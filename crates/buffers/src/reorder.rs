@@ -343,8 +343,8 @@ mod loom_tests {
     /// Redeemed ticket with its number.
     type Redeemed = (Ticket, u32);
 
-    /// One thread draws and offers, and works itself; another works and lets go. The cell stands
-    /// for what the second one deals with: the first may touch it once the line is drained.
+    /// One thread draws tickets, offers values and processes some; another processes some and releases all in
+    /// order. The first may access the cell, which the second writes, once all tickets have passed.
     #[test]
     fn the_line_keeps_its_order_and_says_so_when_it_is_done() {
         loom::model(|| {

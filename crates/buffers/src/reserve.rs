@@ -259,7 +259,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// A level that rises while the reloader goes to sleep wakes it, or was seen before.
+    /// A level that rises while the reloader goes to sleep wakes the reloader, or was seen before.
     #[test]
     fn no_surplus_is_slept_over() {
         loom::model(|| {
@@ -280,7 +280,7 @@ mod loom_tests {
         });
     }
 
-    /// The waiting thread sees each request; after a lost one it would sleep for ever.
+    /// The waiting thread sees each request; after a lost request it would sleep for ever.
     #[test]
     fn no_ring_is_lost() {
         loom::model(|| {

@@ -186,7 +186,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// The case for the count of changes: one thread pops and pushes back while the other one pops.
+    /// One thread pops and pushes back while another pops: the change counter prevents the ABA problem.
     #[test]
     fn a_number_has_one_owner() {
         loom::model(|| {

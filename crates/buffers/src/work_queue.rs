@@ -242,9 +242,9 @@ mod loom_tests {
     use super::*;
     use crate::sync::UnsafeCell;
 
-    /// A queue whose cells the model checker watches as if they were plain memory: reading one late, or
-    /// writing one early, is a race then. With one consumer, because one that is too slow reads a cell that
-    /// is written again, and throws away what it read.
+    /// A queue whose cells the model checker treats as plain memory, so that a late read or an early write is
+    /// a race. For one consumer only: with several, a slow consumer may read a cell that is being written,
+    /// and discards the value.
     fn watched<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
         let (mut producer, consumer) = channel(capacity);
         drop(consumer);
@@ -254,9 +254,9 @@ mod loom_tests {
         (producer, consumer)
     }
 
-    /// The Release of a consumer's swap with the Acquire of the producer's look: a cell was read before it is
-    /// written again. The Release of the producer's count with the Acquire of the consumer's look: the cell, and
-    /// what it points to, were written before they are read.
+    /// A cell is read before it is written again: Release of the consumer's swap, Acquire of the producer's
+    /// load. The cell and its target are written before they are read: Release of the producer's count,
+    /// Acquire of the consumer's load.
     #[test]
     fn a_cell_is_read_between_its_writes() {
         loom::model(|| {

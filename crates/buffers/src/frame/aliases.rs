@@ -131,8 +131,8 @@ mod loom_tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// Two threads have a name each, make another one, read, and release: one of them gets the place
-    /// back, and may write; and all numbers are free again.
+    /// Two threads, each with an alias, create another one, read, and release both: one thread gets the buffer
+    /// back and may write to it, and all alias numbers are free again.
     #[test]
     fn the_last_name_gives_the_place_back_once() {
         loom::model(|| {

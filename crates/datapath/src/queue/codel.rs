@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Ours, over the same kind of queue.
+    /// [`Codel`] with the same kind of queue.
     struct Ours {
         queue: VecDeque<(u32, Nanos, u64)>,
         bytes: u64,
@@ -325,8 +325,8 @@ mod tests {
         }
     }
 
-    /// A second of a link that sends a packet each `service`, offered one each `arrival`: (sent, dropped),
-    /// and the wait at the end.
+    /// Sends a packet every `service` while one arrives every `arrival`, until `time`; returns the packets
+    /// sent, the packets dropped and the last wait.
     fn overload(arrival: u64, service: u64, time: u64, options: CodelOptions) -> (u64, u64, u64) {
         let mut ours = Ours::new(options);
         let (mut sent, mut wait, mut next_arrival, mut number) = (0, 0, 0, 0);
