@@ -4,12 +4,12 @@ use crate::packet::Packet;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 
-/// Packets that one batch holds at most: 4 KiB of packet metadata, an eighth of a first-level cache.
+/// Maximum number of packets in a batch: 4 KiB of packet metadata, an eighth of a first-level cache.
 pub const BATCH: usize = 64;
 
-/// Up to [`BATCH`] packets, in the order in which they came.
+/// Up to [`BATCH`] packets in order.
 ///
-/// Memory for all of them is taken by [`Batch::new`]; from then on a batch does not allocate.
+/// [`Batch::new`] allocates memory for all of them; later operations do not allocate.
 #[derive(Debug)]
 pub struct Batch {
     packets: Vec<Packet>,
@@ -21,43 +21,43 @@ impl Batch {
         Self { packets: Vec::with_capacity(BATCH) }
     }
 
-    /// Packets that can still be put in.
+    /// Number of packets that still fit.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH - self.packets.len()
     }
 
-    /// Hints that packets and the first bytes of each are going to be read: another core has them.
+    /// Prefetches the packets and their first bytes, which another core has written.
     #[inline]
     pub fn fetch(&self) {
-        // The packets' own lines first, all at once, then what they lead to.
+        // First the packets' own cache lines, all at once, then their data.
         self.packets.iter().for_each(crate::prefetch);
         self.packets.iter().for_each(Packet::prefetch);
     }
 
-    /// Hints that the batch, which is empty, is going to be filled: another core has its memory.
+    /// Prefetches the memory of the empty batch for writing; another core has it in its cache.
     #[inline]
     pub fn fetch_to_fill(&mut self) {
         self.packets.spare_capacity_mut().iter().for_each(crate::prefetch::prefetch_to_write);
     }
 
-    /// True if nothing more can be put in.
+    /// True if the batch is full.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.packets.len() == BATCH
     }
 
-    /// Puts a packet at the end.
+    /// Appends a packet.
     ///
     /// # Errors
-    /// The packet itself when the batch is full.
+    /// The packet itself if the batch is full.
     ///
-    /// Cost: the packet is written where it stays, also one that is made in the call: no copy.
+    /// Cost: the packet is written in place, without a copy on the stack.
     #[inline(always)]
     #[expect(unsafe_code, reason = "UNSAFETY: a packet is written to where it stays")]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         let count = self.packets.len();
-        // With a call that may grow and panic in between, the packet would be kept aside to be dropped.
+        // A call that may grow and panic would force the compiler to keep a copy of the packet.
         let Some(place) = self.packets.spare_capacity_mut().first_mut().filter(|_| count < BATCH) else {
             return Err(packet);
         };
@@ -68,26 +68,26 @@ impl Batch {
         Ok(())
     }
 
-    /// Takes the last packet.
+    /// Removes the last packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Packet> {
         self.packets.pop()
     }
 
-    /// Takes the first `count` packets (or all, if there are fewer), in order.
+    /// Removes the first `count` packets (or all, if there are fewer), in order.
     #[inline]
     pub fn drain_front(&mut self, count: usize) -> impl Iterator<Item = Packet> + '_ {
         let count = count.min(self.packets.len());
         self.packets.drain(..count)
     }
 
-    /// Takes all packets, in order.
+    /// Removes all packets, in order.
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = Packet> + '_ {
         self.packets.drain(..)
     }
 
-    /// Empties the batch without ending its packets; the caller has taken over what they name.
+    /// Empties the batch without dropping its packets; the caller has taken over their frames.
     #[inline(always)]
     #[expect(unsafe_code, reason = "UNSAFETY: elements are forgotten, not moved out one by one")]
     pub(crate) fn forget(&mut self) {
@@ -96,8 +96,8 @@ impl Batch {
         unsafe { self.packets.set_len(0) };
     }
 
-    /// Takes all packets, to be moved to other batches by their places. The batch is empty from now on; what is not
-    /// taken is forgotten, as by `core::mem::forget`.
+    /// Removes all packets, to be moved to other batches by index. The batch is empty from now on; packets
+    /// that are not moved are forgotten, as by `core::mem::forget`.
     #[inline(always)]
     #[expect(unsafe_code, reason = "UNSAFETY: packets are moved from one vector to another, bytewise")]
     pub fn deal(&mut self) -> Deal<'_> {
@@ -120,19 +120,19 @@ impl Batch {
     }
 }
 
-/// Packets of a batch, which are moved to others by their places.
+/// Packets of a batch that are moved to other batches by index.
 #[derive(Debug)]
 pub struct Deal<'a> {
-    /// Packets; a place is initialised if its bit of `left` is set.
+    /// Packets; an element is initialised if its bit in `left` is set.
     places: &'a mut [MaybeUninit<Packet>],
     left: u64,
 }
 
 impl Deal<'_> {
-    /// Moves the packet at `place` to the end of a batch; `false`, and nothing is moved, if it was moved before or that
-    /// batch is full.
+    /// Moves the packet at index `place` to the end of a batch; false, and nothing is moved, if it was moved
+    /// before or that batch is full.
     ///
-    /// Cost: a copy of 64 bytes, without a stop in registers or on the stack.
+    /// Cost: a copy of 64 bytes, without a temporary copy.
     #[inline(always)]
     #[expect(unsafe_code, reason = "UNSAFETY: packets are moved from one vector to another, bytewise")]
     pub fn move_to(&mut self, place: usize, other: &mut Batch) -> bool {
@@ -153,7 +153,7 @@ impl Deal<'_> {
 }
 
 impl Default for Batch {
-    /// An empty batch without memory, to stand where another one was taken away.
+    /// An empty batch without memory, as a placeholder.
     fn default() -> Self {
         Self { packets: Vec::new() }
     }

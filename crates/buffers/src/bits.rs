@@ -1,21 +1,21 @@
-//! A set of small numbers.
+//! Set of small numbers.
 
-/// Numbers below a limit, a bit each.
+/// Set of numbers below a limit, one bit each.
 #[derive(Debug)]
 pub(crate) struct Bits {
     words: Box<[u64]>,
     count: u32,
-    /// Words before this one are 0.
+    /// All words before this index are 0.
     from: usize,
 }
 
 impl Bits {
-    /// The empty set of numbers below `limit`.
+    /// An empty set of numbers below `limit`.
     pub(crate) fn new(limit: u32) -> Self {
         Self { words: vec![0; limit.div_ceil(64) as usize].into_boxed_slice(), count: 0, from: 0 }
     }
 
-    /// Number of set bits.
+    /// Number of elements.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -35,7 +35,7 @@ impl Bits {
         self.words[(number / 64) as usize] &= !(1 << (number % 64));
     }
 
-    /// The least number of the set.
+    /// Smallest element; `None` if the set is empty.
     pub(crate) fn first(&mut self) -> Option<u32> {
         let skipped = self.words[self.from..].iter().take_while(|&&word| word == 0).count();
         self.from += skipped;
@@ -43,14 +43,14 @@ impl Bits {
         Some(u32::try_from(self.from).ok()? * 64 + word.trailing_zeros())
     }
 
-    /// Takes the least number out.
+    /// Removes the smallest element.
     pub(crate) fn take_first(&mut self) -> Option<u32> {
         let first = self.first()?;
         self.remove(first);
         Some(first)
     }
 
-    /// The least number and how many follow it without a gap, itself included; at most `most`.
+    /// Smallest element and the length of the run of consecutive elements from there, at most `most`.
     pub(crate) fn first_run(&mut self, most: u32) -> Option<(u32, u32)> {
         let first = self.first()?;
         let limit = u32::try_from(self.words.len()).unwrap_or(u32::MAX).saturating_mul(64);

@@ -1,4 +1,4 @@
-//! Blocks of a memory of fragments: who still uses them, which are free, which have no memory.
+//! Blocks of a fragment memory: reference counts, free lists, and blocks without memory.
 
 use crate::bits::Bits;
 use crate::mapping::Memory;
@@ -11,38 +11,38 @@ use crossbeam_utils::CachePadded;
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The size of a unit as a power of two: a line of the cache, so that two fragments never share one.
+/// Size of a unit as a power of two: a cache line, so that fragments never share one.
 pub(crate) const UNIT_SHIFT: u32 = 6;
-/// Units of a single page.
+/// Units per single page.
 pub(crate) const PAGE_UNITS: u32 = 4096 >> UNIT_SHIFT;
-/// Units of a large block (D2), if pages are not larger.
+/// Units per large block (D2), unless pages are larger.
 pub(crate) const LARGE_UNITS: u32 = 32_768 >> UNIT_SHIFT;
 
-/// Counts and reserves of blocks. The large ones come first, then single pages.
+/// Blocks of a fragment memory. Large blocks are numbered first, then single pages.
 pub(crate) struct Blocks {
     large: u32,
     all: u32,
-    /// Units of a large block, as a power of two.
+    /// Units per large block, as a power of two.
     large_shift: u32,
     lines: Lines,
     ready: CachePadded<Head>,
-    /// Large blocks that come after all others; used when blocks are not to be reused soon.
+    /// Stack of blocks that are reused after all others, if early reuse is off.
     last: CachePadded<Head>,
     pages: CachePadded<Head>,
-    /// Levels at which large blocks are brought in and given back, and their counters.
+    /// Thresholds for loading and returning large blocks, and counters.
     reserve: Reserve,
     system: Option<System>,
 }
 
-/// Shared counters and links of the blocks.
+/// Reference counts and stack links of the blocks.
 struct Lines(Box<[CachePadded<Line>]>);
 
-/// Both on one line: who gives up the last reference puts the block on a stack, and who takes it from
-/// there sets the references.
+/// Count and link share a cache line: the thread that releases the last reference pushes the block, and the
+/// thread that pops the block sets the count.
 struct Line {
     /// References to the block: of the worker that holds it, and of fragments.
     count: AtomicU32,
-    /// The block below it, when it is on a stack.
+    /// Next block on the stack.
     link: AtomicU32,
 }
 
@@ -54,11 +54,11 @@ struct System {
     cold: Mutex<Bits>,
 }
 
-/// Blocks that are brought in by one system call.
+/// Number of blocks loaded by one system call.
 const STEP: u32 = 8;
 
 impl Blocks {
-    /// `large` blocks of `large_units` units (a power of two) and `pages` single pages, all of them free.
+    /// `large` blocks of `large_units` units (a power of two) and `pages` single pages, all free.
     pub(crate) fn new(large: u32, large_units: u32, pages: u32) -> Self {
         let marks = Marks { target: large, reload_below: 0, give_back_above: u32::MAX };
         let blocks = Self::empty(large, large_units, pages, marks);
@@ -66,8 +66,7 @@ impl Blocks {
         blocks
     }
 
-    /// The same over `memory`, of whose large blocks as many are free as `policy` says; marks count
-    /// blocks.
+    /// Blocks in `memory`; `policy` sets the number of large blocks that are loaded. Thresholds count blocks.
     pub(crate) fn over(
         (large, large_units, pages): (u32, u32, u32),
         memory: &Arc<Memory>,
@@ -117,12 +116,12 @@ impl Blocks {
         self.all
     }
 
-    /// Units of all blocks.
+    /// Number of units of all blocks.
     pub(crate) fn units(&self) -> u32 {
         self.first_unit(self.count())
     }
 
-    /// The block that a unit belongs to.
+    /// Block of a unit.
     #[inline]
     pub(crate) fn block_of(&self, unit: u32) -> u32 {
         let pages_from = self.large << self.large_shift;
@@ -133,23 +132,23 @@ impl Blocks {
         }
     }
 
-    /// The first unit of a block.
+    /// First unit of a block.
     pub(crate) fn first_unit(&self, block: u32) -> u32 {
         let large = block.min(self.large);
         (large << self.large_shift) + (block - large) * PAGE_UNITS
     }
 
-    /// Units of a block.
+    /// Number of units of a block.
     pub(crate) fn units_of(&self, block: u32) -> u32 {
         if self.is_large(block) { 1 << self.large_shift } else { PAGE_UNITS }
     }
 
-    /// True if it is one of the large blocks.
+    /// True for a large block.
     pub(crate) fn is_large(&self, block: u32) -> bool {
         block < self.large
     }
 
-    /// Takes a free large block.
+    /// Takes a free large block; `None` if there is none.
     pub(crate) fn take_large(&self) -> Option<u32> {
         let block = self.pop(&self.ready);
         self.reserve.look(self.ready.level());
@@ -157,8 +156,8 @@ impl Blocks {
         block.or_else(|| self.take_last(system))
     }
 
-    /// Takes a block when none is ready: first the blocks on `last`, which were held back from early
-    /// reuse; then, without reloading (C2 off), a block whose memory comes when it is touched.
+    /// Takes a block when none is ready: first blocks on `last`; then, if there is no reloader (C2 off), a
+    /// block without memory, which is loaded on first access.
     #[cold]
     fn take_last(&self, system: &System) -> Option<u32> {
         while let Some(block) = self.pop(&self.last) {
@@ -175,12 +174,12 @@ impl Blocks {
         self.pop(&self.ready).or_else(cold)
     }
 
-    /// Takes a free single page (D4).
+    /// Takes a free single page (D4); `None` if there is none.
     pub(crate) fn take_page(&self) -> Option<u32> {
         self.pop(&self.pages)
     }
 
-    /// Puts an unused block to the free ones.
+    /// Frees a block.
     pub(crate) fn put(&self, block: u32) {
         if !self.is_large(block) {
             return self.push(&self.pages, block);
@@ -197,42 +196,42 @@ impl Blocks {
         self.reserve.look_for_surplus(|| self.ready.level());
     }
 
-    /// Takes every free block; how many there were, those without memory included. Unlike a level,
-    /// this counts a block only when whoever freed it has done its last access here.
+    /// Removes all free blocks and returns their number, blocks without memory included. Unlike the level,
+    /// this counts a block only after the freeing thread's last access.
     pub(crate) fn take_all(&self) -> u32 {
         let stacks = [&self.ready, &self.last, &self.pages];
         let free = stacks.into_iter().flat_map(|stack| core::iter::from_fn(|| self.pop(stack))).count();
         self.cold() + u32::try_from(free).unwrap_or(u32::MAX)
     }
 
-    /// Free blocks: large ones, and single pages.
+    /// Number of free large blocks and of free single pages.
     pub(crate) fn free(&self) -> (u32, u32) {
         (self.ready.level() + self.last.level(), self.pages.level())
     }
 
-    /// Large blocks without memory.
+    /// Number of large blocks without memory.
     pub(crate) fn cold(&self) -> u32 {
         self.system.as_ref().map_or(0, |system| system.cold().count())
     }
 
-    /// Bytes of all blocks but `cold` large ones without memory.
+    /// Bytes of all blocks except `cold` large ones without memory.
     pub(crate) fn bytes(&self, cold: u32) -> u64 {
         let units = self.units() - self.first_unit(cold.min(self.large));
         u64::from(units) << UNIT_SHIFT
     }
 
-    /// Events of the reserve.
+    /// Counters of the reserve.
     pub(crate) fn events(&self) -> ReserveCounts {
         self.reserve.counts(self.ready.level())
     }
 
-    /// Gives the memory of blocks that the caller has back to the system, a block at a time.
+    /// Returns the memory of blocks owned by the caller to the system, block by block.
     #[cold]
     fn give_back(&self, blocks: &[u32], meanwhile: &mut dyn FnMut()) {
         let system = self.system();
         for &block in blocks {
             let first = self.first_unit(block);
-            // One that the system does not take stays as it is: with memory, and counted as cold.
+            // A block that the system does not accept keeps its memory, but counts as cold.
             let _ = system.memory.give_back(bytes_of(first..first + self.units_of(block)));
             system.cold().insert(block);
             meanwhile();
@@ -244,26 +243,26 @@ impl Blocks {
         self.system.as_ref().expect("memory is brought in and given back where it can grow")
     }
 
-    /// Sets the references to a block that the caller alone has.
+    /// Sets the reference count of a block that only the caller uses.
     pub(crate) fn set(&self, block: u32, references: u32) {
-        // Relaxed: fragments of the block, through which others reach the count, are made later and
-        // travel by something that synchronises.
+        // Relaxed: fragments of the block, through which other threads reach the count, are made later and
+        // passed on with synchronisation.
         self.lines.0[block as usize].count.store(references, Ordering::Relaxed);
     }
 
     /// Adds references to a block that the caller holds.
     pub(crate) fn add(&self, block: u32, references: u32) {
-        // Relaxed, as for `set`: the caller's own reference keeps the block.
+        // Relaxed, as in `set`: the caller's own reference keeps the block.
         self.lines.0[block as usize].count.fetch_add(references, Ordering::Relaxed);
     }
 
-    /// True if the `references` of the caller are all references to the block.
+    /// True if the caller's `references` are all references to the block.
     pub(crate) fn is_alone(&self, block: u32, references: u32) -> bool {
-        // Acquire pairs with the Release in `give_up`: what the last users did to the bytes is done.
+        // Acquire pairs with the Release in `give_up`: the last users' accesses are done.
         self.lines.0[block as usize].count.load(Ordering::Acquire) == references
     }
 
-    /// Gives references up. The caller that gives up the last ones returns the block to the free list.
+    /// Releases references; frees the block with the last ones.
     #[inline]
     pub(crate) fn release(&self, block: u32, references: u32) {
         if self.give_up(block, references) {
@@ -271,11 +270,11 @@ impl Blocks {
         }
     }
 
-    /// Gives references up; whether they were the last ones, so that the caller has the block alone.
+    /// Releases references; true if they were the last ones, so that the caller owns the block.
     #[inline]
     pub(crate) fn give_up(&self, block: u32, references: u32) -> bool {
-        // Release pairs with the Acquire in `is_alone` and with that of the last one here, so that
-        // every user is done with the bytes before they are carved again.
+        // Release pairs with the Acquire in `is_alone` and with that of the last release here, so that every
+        // user's accesses are done before the block is carved again.
         let before = self.lines.0[block as usize].count.fetch_sub(references, Ordering::AcqRel);
         debug_assert!(before >= references, "block {block} is released more often than taken");
         before == references
@@ -298,13 +297,13 @@ impl Link for Lines {
 }
 
 impl System {
-    /// Nothing is left half done when a thread panics with the lock: bits are changed one by one.
+    /// A thread that panics with the lock leaves consistent sets: bits are changed one by one.
     fn cold(&self) -> MutexGuard<'_, Bits> {
         self.cold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Byte range of `units` in their memory.
+/// Byte range of `units` in the memory.
 fn bytes_of(units: Range<u32>) -> Range<usize> {
     (units.start as usize) << UNIT_SHIFT..(units.end as usize) << UNIT_SHIFT
 }
@@ -325,7 +324,7 @@ impl Reloadable for Blocks {
         let blocks = first..first + count;
         blocks.clone().for_each(|block| cold.remove(block));
         drop(cold);
-        // The blocks are in no set and out of everybody's reach while the system works.
+        // The blocks are in no set, so no other thread uses them during the system call.
         let units = self.first_unit(blocks.start)..self.first_unit(blocks.end);
         if let Err(error) = system.memory.bring_in(bytes_of(units)) {
             let mut cold = system.cold();

@@ -1,46 +1,46 @@
-//! Free slots between the workers: whole magazines, exchanged without a lock and without allocation.
+//! Magazine depot: free slots between workers, exchanged as whole magazines without lock or allocation.
 //!
-//! A magazine is a number and [`MAGAZINE`] words of memory that was made once. It lies on one of two
-//! stacks, of full magazines and of empty ones, or is in the hands of one thread that fills or
-//! empties it. So an exchange is two operations on a head, whatever the number of slots.
+//! A magazine is an index and [`MAGAZINE`] words of preallocated memory. It is on one of two stacks, of full
+//! and of empty magazines, or is owned by the thread that fills or empties it. So an exchange is two stack
+//! operations for any number of slots.
 
 use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::stack::{HEAVIEST, Head, Links};
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// Slots that travel together at most.
+/// Maximum number of slots per magazine.
 pub const MAGAZINE: usize = if cfg!(loom) { 2 } else { 256 };
 const _: () = assert!(MAGAZINE <= HEAVIEST as usize);
-/// Magazines beyond those that the slots can fill: for threads that hold one in the middle of an
-/// exchange, and for those that pools which end leave partly filled.
+/// Additional magazines: for threads in the middle of an exchange, and for partly filled magazines of pools
+/// that end.
 const SPARE: u32 = if cfg!(loom) { 1 } else { 64 };
 
 const _: () = assert!(MAGAZINE.is_multiple_of(2));
-/// Words of a cache line.
+/// Number of words per cache line.
 const LINE: usize = 8;
 
-/// The free slots of one region that no pool has.
+/// Free slots of one region that are in no pool.
 pub(crate) struct MagazineDepot {
-    /// Both heads on one line: an exchange uses both.
+    /// Both heads in one cache line: an exchange uses both.
     heads: CachePadded<Heads>,
     links: Links,
-    /// The slots in each magazine, two in a word. Only who holds a magazine uses them.
+    /// Slots of each magazine, two per word. Only the owner of a magazine accesses them.
     slots: Box<[AtomicU64]>,
     magazine: usize,
-    /// Words of a magazine: two slots each, in whole lines.
+    /// Number of words of a magazine: two slots each, whole cache lines.
     words: usize,
 }
 
 struct Heads {
     full: Head,
     empty: Head,
-    /// Magazines that come after all others; used when slots are not to be reused soon.
+    /// Stack of magazines that are used after all others, if early reuse is off.
     last: Head,
 }
 
 impl MagazineDepot {
-    /// An empty depot with room for `slots`.
+    /// An empty depot with room for `slots` slots.
     pub(crate) fn new(slots: u32) -> Self {
         let magazine = magazine_for(slots);
         let words = usize::from(magazine).div_ceil(2).next_multiple_of(LINE);
@@ -56,30 +56,30 @@ impl MagazineDepot {
         depot
     }
 
-    /// Slots of a full magazine: half of what a pool's cache holds.
+    /// Number of slots of a full magazine: half of a pool's cache.
     pub(crate) fn magazine(&self) -> usize {
         self.magazine
     }
 
-    /// Slots in the depot; exact while nobody exchanges.
+    /// Number of slots in the depot; exact while no thread exchanges.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
         self.heads.full.level() + self.heads.last.level()
     }
 
-    /// Puts in a magazine of the first slots of `slots`, whose numbers `index` tells; how many it took. None
-    /// when `slots` is empty, or when every magazine is in use: too many of them are partly filled.
+    /// Stores the first slots of `slots` as a magazine; `index` returns a slot's number. Returns the number
+    /// of slots stored: 0 if `slots` is empty, or if no magazine is free because too many are partly filled.
     #[inline]
     pub(crate) fn put<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
         self.put_on(&self.heads.full, slots, index)
     }
 
-    /// The same, but the slots come out after all others.
+    /// As `put`, but the slots are reused after all others.
     pub(crate) fn put_last<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
         self.put_on(&self.heads.last, slots, index)
     }
 
-    /// Makes the magazines that came last the next ones.
+    /// Makes the magazines on `last` available.
     pub(crate) fn turn_over(&self) {
         while let Some((magazine, count)) = self.heads.last.pop(&self.links, |_| ()) {
             self.heads.full.push(&self.links, magazine, count);
@@ -100,22 +100,22 @@ impl MagazineDepot {
         let words =
             pairs.iter().map(|[first, second]| u64::from(index(second)) << 32 | u64::from(index(first)));
         let words = words.chain(rest.iter().map(|last| u64::from(index(last))));
-        // Relaxed, as for the load in `get`: the stacks hand the magazine over.
+        // Relaxed, as for the load in `get`: the stacks order the accesses.
         let cells = self.cells(magazine).iter();
         cells.zip(words).for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
         head.push(&self.links, magazine, u16::try_from(count).unwrap_or(HEAVIEST));
         count
     }
 
-    /// Takes a magazine out and puts the results of `make` for its slots at the front of `target`, which has
-    /// room for [`MAGAZINE`]. Returns their number.
+    /// Takes a magazine and stores the results of `make` for its slots at the front of `target`. Returns
+    /// their number.
     #[inline]
     pub(crate) fn get<T>(&self, target: &mut [T; MAGAZINE], make: impl Fn(u32) -> T) -> usize {
         let soon =
             |magazine| self.cells(magazine)[..self.magazine.div_ceil(2)].chunks(LINE).for_each(prefetch);
         let Some((magazine, count)) = self.heads.full.pop(&self.links, soon) else { return 0 };
         let count = usize::from(count).min(MAGAZINE);
-        // After an odd number of slots, the last word ends with a 0 that is not counted.
+        // If the number of slots is odd, the last word has an unused upper half.
         let pairs = target.as_chunks_mut::<2>().0.iter_mut();
         for (pair, cell) in pairs.zip(&self.cells(magazine)[..count.div_ceil(2)]) {
             let word = cell.load(Ordering::Relaxed);
@@ -125,14 +125,14 @@ impl MagazineDepot {
         count
     }
 
-    /// Hints that a magazine is going to be taken soon (`is_next` false), or next: fetches the line of the
-    /// heads first, and what they lead to when that is there.
+    /// Prefetches for a magazine that will be taken soon (`is_next` false: the stack's head) or next (its
+    /// memory).
     #[inline]
     pub(crate) fn expect_get(&self, is_next: bool) {
         self.expect(&self.heads.full, is_next, prefetch);
     }
 
-    /// The same for a magazine that is going to be put in.
+    /// Prefetches for a magazine that will be put.
     #[inline]
     pub(crate) fn expect_put(&self, is_next: bool) {
         self.expect(&self.heads.empty, is_next, prefetch_to_write);
@@ -148,8 +148,8 @@ impl MagazineDepot {
         }
     }
 
-    /// Takes everything out; how many slots there were. Unlike the level, this counts a magazine only
-    /// when whoever put it in has done its last access here.
+    /// Empties the depot and returns the number of slots. Unlike the level, this counts a magazine only after
+    /// the putting thread's last access.
     pub(crate) fn take_all(&self) -> u32 {
         self.turn_over();
         let all = core::iter::from_fn(|| self.heads.full.pop(&self.links, |_| ()));
@@ -169,7 +169,7 @@ fn lower(word: u64) -> u32 {
     word as u32
 }
 
-/// Small regions have small magazines, so that the caches of a few pools do not hold all there is.
+/// Small regions have small magazines, so that the caches of a few pools do not hold all slots.
 fn magazine_for(slots: u32) -> u16 {
     u16::try_from(slots / 32).unwrap_or(u16::MAX).clamp(8.min(MOST), MOST)
 }

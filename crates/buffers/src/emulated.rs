@@ -1,4 +1,4 @@
-//! Detects an emulator that ignores advice on memory, as QEMU's of single processes does; for tests alone.
+//! Detects emulators that ignore `madvise` on memory, such as QEMU user mode; for tests only.
 #![cfg_attr(
     test,
     expect(unsafe_code, reason = "UNSAFETY: a mapping of its own, for advice that changes no byte")
@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io::Write as _;
 
-/// True if the system brings memory in when it is advised to. Otherwise `test` is said to be skipped.
+/// True if `madvise` loads memory. Otherwise reports `test` as skipped.
 pub(crate) fn brings_memory_in(test: &str) -> bool {
     let is_heeded = is_advice_heeded();
     if !is_heeded {
@@ -20,7 +20,7 @@ pub(crate) fn brings_memory_in(test: &str) -> bool {
     is_heeded
 }
 
-/// True unless the system claims to have put a page behind a mapping, and has not.
+/// False if `madvise` succeeds without allocating a page.
 fn is_advice_heeded() -> bool {
     let page = rustix::param::page_size();
     let file = memfd_create("polder-test", MemfdFlags::CLOEXEC).expect("a file for a test");
@@ -34,7 +34,7 @@ fn is_advice_heeded() -> bool {
     let has_page = fstat(&file).expect("the file is open").st_blocks > 0;
     // SAFETY: (1) the page was mapped above, and nobody has a reference into it.
     unsafe { munmap(place, page) }.expect("munmap of a mapping of our own");
-    // An error is no reason to skip: the test is going to meet it, too.
+    // An error is no reason to skip: the test will report it.
     has_page || advised.is_err()
 }
 

@@ -1,13 +1,13 @@
-//! Sleeping without a lost wake-up.
+//! Eventcount: sleeping without a lost wake-up.
 //!
 //! A consumer that is about to sleep sets the flag and polls its queues once more; a producer enqueues and
-//! then reads the flag. A full fence stands on both sides between the store and the load, so at least one of
-//! the two sees the other: either the sleeper finds what was given, or the producer wakes it. While nobody
-//! sleeps a producer pays for the fence and a load.
+//! then reads the flag. Both sides have a full fence between store and load, so at least one sees the other:
+//! the consumer finds the value, or the producer wakes the consumer. While no consumer sleeps, a producer
+//! pays for the fence and a load.
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
-/// True if the consumer sleeps or is about to.
+/// Flag that is set while the consumer sleeps or is about to.
 #[derive(Debug)]
 pub struct EventCount(AtomicBool);
 
@@ -18,32 +18,31 @@ impl Default for EventCount {
 }
 
 impl EventCount {
-    /// State in which the consumer is awake.
+    /// Initial state: the consumer is awake.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Says that the caller is about to sleep. It looks at everything that may be given once more after this.
+    /// Sets the flag before sleeping. The caller must poll its queues once more afterwards.
     pub fn prepare_wait(&self) {
         self.0.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `notify`: either we see what was given, or it sees the flag.
+        // Pairs with the fence in `notify`: either the caller sees the value, or the producer sees the flag.
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the caller is awake.
+    /// Clears the flag after waking up.
     pub fn cancel_wait(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// True if the caller has to wake the sleeper, which one producer is told. To be called after a
-    /// value was enqueued.
+    /// Returns true to one producer if the caller must wake the consumer. Called after enqueueing a value.
     pub fn notify(&self) -> bool {
-        // Pairs with the fence in `begin`.
+        // Pairs with the fence in `prepare_wait`.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 
-    /// True if the consumer sleeps or is about to: a hint.
+    /// True if the consumer sleeps or is about to; a hint.
     pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -72,7 +71,7 @@ mod loom_tests {
     use crate::ring;
     use crate::sync::Arc;
 
-    /// Two give, one falls asleep after it has looked once more: it has what was given, or is woken.
+    /// Two producers enqueue while the consumer goes to sleep: it sees a value in its last poll, or is woken.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {

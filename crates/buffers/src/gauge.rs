@@ -1,4 +1,4 @@
-//! Gauges: counts of frames in places that the manager does not see.
+//! Gauges: numbers of frames in places outside of the buffer manager.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Gauge(pub(crate) Arc<AtomicU64>);
 
 impl Gauge {
-    /// Sets the number.
+    /// Sets the number of frames.
     #[inline]
     pub fn set(&self, frames: u64) {
         self.0.store(frames, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Frames that another process has.
+//! Frames lent to another process.
 //!
-//! A process that was given a class's memory file ([`Region::file`]) reads and writes a frame's bytes there.
-//! As long as it may, the frame lies with a [`Lender`]: nobody here has a name for it, so nobody makes a
-//! reference to bytes that change under it. What the process says it gives back is checked, never
-//! believed. Whoever does not trust it to let go of what it gave back takes a copy.
+//! A process that got a class's memory file ([`Region::file`]) accesses a frame's bytes there. Meanwhile the
+//! frame is stored in a [`Lender`], so that no code here has a reference to bytes that change. Offsets that
+//! the process returns are checked. A caller that does not trust the process to stop using a returned frame
+//! must copy it.
 
 use crate::frame::Frame;
 use crate::frame::table;
@@ -11,34 +11,34 @@ use crate::gauge::Gauge;
 use crate::pool::Pool;
 use crate::region::{CLASSES, Class, Region};
 
-/// Frames of one region that one other process has.
+/// Frames of one region that are lent to one process.
 #[derive(Debug)]
 pub struct Lender {
     region: Region,
-    /// By the number of their slot.
+    /// Lent frames by slot number.
     lent: Box<[Option<Frame>]>,
     count: u64,
     gauge: Gauge,
 }
 
-/// Position of a frame in the memory shared with another process.
+/// Position of a lent frame in the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loan {
-    /// The class whose file it lies in.
+    /// Class whose file contains the frame.
     pub class: Class,
-    /// The place of its first byte in that file.
+    /// Offset of the frame in that file, in bytes.
     pub offset: u64,
-    /// Its bytes.
+    /// Size of the frame in bytes.
     pub bytes: u32,
 }
 
-/// A frame that another process gave back and that was not lent to it.
+/// Another process returned a frame that was not lent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no frame of {class:?} at {offset} is lent: the other process gives back what it does not have")]
 pub struct NotLent {
-    /// The class that it named.
+    /// Class named by the process.
     pub class: Class,
-    /// The place that it named.
+    /// Offset named by the process.
     pub offset: u64,
 }
 
@@ -51,7 +51,7 @@ impl Lender {
     /// Lends a frame.
     ///
     /// # Errors
-    /// The frame itself when it is no slot of this region, or not the only name of its bytes.
+    /// The frame itself if it is no slot of this region, or shared.
     pub fn lend(&mut self, frame: Frame) -> Result<Loan, Frame> {
         if frame.region() != self.region.id() || frame.is_shared() {
             return Err(frame);
@@ -59,17 +59,16 @@ impl Lender {
         let (index, bytes) = (frame.index(), frame.slot_bytes());
         let class = self.region.class_of(index);
         let offset = u64::from(index - self.region.first_in_file(class)) * u64::from(bytes);
-        // A frame is the only name of its slot, so the place is free.
+        // A frame is the only owner of its slot, so the entry is free.
         self.lent[index as usize] = Some(frame);
         self.set_count(self.count + 1);
         Ok(Loan { class, offset, bytes })
     }
 
-    /// Takes a frame back that the other process says it is done with. `offset` may be that of any of the
-    /// frame's bytes.
+    /// Takes back a frame that the process has returned. `offset` may point anywhere into the frame.
     ///
     /// # Errors
-    /// [`NotLent`] when it has no such frame.
+    /// [`NotLent`] if the process has no lent frame at `offset`.
     pub fn take_back(&mut self, class: Class, offset: u64) -> Result<Frame, NotLent> {
         let slot = offset / u64::from(self.region.slot_bytes());
         let index = slot.checked_add(self.region.first_in_file(class).into());
@@ -81,13 +80,13 @@ impl Lender {
         Ok(frame)
     }
 
-    /// Takes back everything, when the other process is gone.
+    /// Takes back all frames after the process has ended.
     pub fn take_all(&mut self, pool: &mut Pool) {
         self.lent.iter_mut().filter_map(Option::take).for_each(|frame| pool.release_frame(frame));
         self.set_count(0);
     }
 
-    /// Frames that the other process has.
+    /// Number of lent frames.
     pub fn lent(&self) -> u64 {
         self.count
     }
@@ -105,13 +104,13 @@ impl Drop for Lender {
 }
 
 impl Region {
-    /// The class of a slot.
+    /// Class of a slot.
     fn class_of(&self, index: u32) -> Class {
         let [control, data] = CLASSES;
         if self.reserve(control).numbers().contains(&index) { control } else { data }
     }
 
-    /// The slot that a class's file begins with.
+    /// First slot in a class's file.
     fn first_in_file(&self, class: Class) -> u32 {
         if self.has_one_file() { 0 } else { self.reserve(class).numbers().start }
     }

@@ -1,9 +1,9 @@
-//! Packet memory: ready before it is needed, owned by exactly one name, released in bulk.
+//! Packet memory: allocated ahead of use, each buffer with exactly one owner, released in bulk.
 //!
-//! A [`Region`] is one mapping that is cut into slots of equal size. A [`Frame`] is the only live
-//! name of one slot: it can be moved, never copied. A [`Packet`] is a chain of frames with the
-//! metadata of a journey; a [`Batch`] is up to [`BATCH`] packets in order. Each worker owns a
-//! [`Pool`], a cache of free slots that exchanges whole magazines with the other workers.
+//! A [`Region`] is one mapping, divided into slots of equal size. A [`Frame`] is the owner of one slot: it
+//! can be moved but not copied. A [`Packet`] is a chain of frames with metadata; a [`Batch`] is up to
+//! [`BATCH`] packets in order. Each worker owns a [`Pool`], a cache of free slots that exchanges whole
+//! magazines with other workers.
 //!
 //! ```
 //! use polder_buffers::{Batch, Packet, Region, RegionOptions};
@@ -23,19 +23,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Small pieces come from a [`FragmentMemory`]: a fragment is a [`Frame`] as well, so packets are
-//! made, chained and released alike, whatever they lie in.
+//! Smaller buffers come from a [`FragmentMemory`]: a fragment is a [`Frame`] too, so packets are made,
+//! chained and released alike with either kind of memory.
 //!
-//! # What an auditor reads
-//! `unsafe` stands in six files: `mapping` (memory from the system), `frame/table` (addresses of frames),
-//! `batch` (packets are written where they stay, and moved from there), `ring` (cells of the hand-off ring), `work_queue` (boxes in
-//! a queue that any thread empties) and `prefetch` (hints). Everything else is safe code over them.
+//! # For auditors
+//! `unsafe` is used in six files: `mapping` (memory from the system), `frame/table` (addresses of frames),
+//! `batch` (packets written in place and moved), `ring` (cells of the hand-over ring), `work_queue` (boxes in
+//! a queue that any thread empties) and `prefetch` (hints). All other code is safe.
 //!
-//! # Ownership in one paragraph
-//! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a
-//! device), in a packet (in the path), in a ring between workers, or asleep without memory. The move of a [`Frame`] is the
-//! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
-//! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
+//! # Ownership
+//! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a device),
+//! in a packet, in a ring between workers, or asleep without memory. Moving a [`Frame`] moves the slot. A
+//! frame may be dropped anywhere: its slot returns over a list to which any thread may push. Such late frees
+//! are counted in [`Region::strays`], because the packet path releases in bulk.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("Polder is for 64-bit machines: filters of system calls are not available for others");

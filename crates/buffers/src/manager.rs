@@ -1,8 +1,7 @@
-//! All buffers of a gateway: two kinds, two classes, one interface.
+//! Buffer manager: all buffers of a gateway, in two kinds and two classes.
 //!
-//! Whole frames and page fragments are handed out by the same [`Pool`], by size; control and data have
-//! pools of their own. What is not ready is brought in by [`Reloader`]s, whose threads the gateway runs.
-//! Source: C1 to C4.
+//! A [`Pool`] allocates whole frames and fragments, by size; control and data have separate pools.
+//! [`Reloader`]s load further memory on threads that the gateway runs. Source: C1 to C4.
 
 use crate::fragment::{FragmentMemory, FragmentOptions, SharedFragments};
 use crate::gauge::Gauge;
@@ -17,36 +16,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The buffers of one class.
+/// Buffer options of one class.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassBuffers {
     /// Whole frames.
     pub frames: ClassOptions,
-    /// Fragments; `None` for a class that takes a whole frame for every packet.
+    /// Fragments; `None` for a class that uses a whole frame for every packet.
     pub fragments: Option<FragmentOptions>,
 }
 
-/// Memory and policies of a manager.
+/// Memory and policies of a buffer manager.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferOptions {
-    /// Bytes of a frame.
+    /// Size of a frame in bytes.
     pub slot_bytes: u32,
-    /// Bytes of memory that are brought in and given back together: a power of two from the system's page size to 64 KiB.
+    /// Unit in bytes in which memory is loaded and returned: a power of two from the system's page size to 64
+    /// KiB.
     pub page_bytes: usize,
-    /// Control traffic.
+    /// Buffers for control traffic.
     pub control: ClassBuffers,
-    /// Data traffic.
+    /// Buffers for data traffic.
     pub data: ClassBuffers,
-    /// One reloader for each class; off, one for both, first come, first served (C3).
+    /// True if each class has a reloader; false if one reloader serves both in order of request (C3).
     pub splits_reload: bool,
-    /// Time for which memory has to be superfluous before it is given back; `None` for never (C4 off).
+    /// Time for which memory must be unused before it is returned; `None` for never (C4 off).
     pub patience: Option<Duration>,
-    /// Each worker has its own end of the fragments; off, all share one behind a lock (D5).
+    /// True if each worker has its own fragment allocator; false if all share one under a lock (D5).
     pub owns_fragments: bool,
 }
 
 impl BufferOptions {
-    /// Frames that are all there from the start and stay, for memory that devices hold, and no fragments.
+    /// Options for frames that are all allocated at the start and stay, for memory that devices hold; no
+    /// fragments.
     pub fn fixed(slot_bytes: u32, control_slots: u32, data_slots: u32) -> Self {
         let class = |slots| ClassBuffers { frames: ClassOptions::fixed(slots), fragments: None };
         Self {
@@ -65,7 +66,7 @@ impl BufferOptions {
 #[derive(Debug)]
 pub struct BufferManager {
     region: Region,
-    /// By class, in the order of [`CLASSES`].
+    /// Fragment memories by class, in the order of [`CLASSES`].
     fragments: [Option<FragmentMemory>; 2],
     shared: [Option<Arc<SharedFragments>>; 2],
     options: BufferOptions,
@@ -76,7 +77,7 @@ impl BufferManager {
     /// Maps the memory of both classes.
     ///
     /// # Errors
-    /// [`RegionError`] says what was asked for and what to change.
+    /// [`RegionError`] with the parameters and a remedy.
     pub fn new(options: BufferOptions) -> Result<Self, RegionError> {
         let BufferOptions { slot_bytes, page_bytes, control, data, .. } = options;
         let region = Region::with_classes(slot_bytes, control.frames, data.frames, page_bytes)?;
@@ -92,17 +93,17 @@ impl BufferManager {
         Ok(Self { region, fragments, shared, options, gauges: Mutex::default() })
     }
 
-    /// The region of whole frames, which devices may hold.
+    /// Region of whole frames, which devices may hold.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The fragments of a class.
+    /// Fragment memory of a class; `None` without fragments.
     pub fn fragments(&self, class: Class) -> Option<&FragmentMemory> {
         self.fragments[class.place()].as_ref()
     }
 
-    /// One worker's pool of a class, for both kinds.
+    /// Creates one worker's pool of a class, for frames and fragments.
     pub fn pool(&self, class: Class) -> Pool {
         let pool = self.region.pool_of(class);
         match (&self.shared[class.place()], self.fragments(class)) {
@@ -112,8 +113,8 @@ impl BufferManager {
         }
     }
 
-    /// Reloaders that have to run, each on a thread of its own, the first one at a higher priority,
-    /// for all memory that grows. Called once.
+    /// Reloaders for all memory that grows; each must run on a thread of its own, the first one with higher
+    /// priority. Called once.
     pub fn reloaders(&self) -> Vec<Reloader> {
         let buffers = CLASSES.map(|class| self.buffers(class));
         let groups = if self.options.splits_reload {
@@ -150,22 +151,22 @@ impl BufferManager {
         }
     }
 
-    /// Gauge of the frames in a place, set by their owner.
+    /// Creates a gauge of the frames in a place; the caller sets it.
     pub fn gauge(&self, place: Whereabouts) -> Gauge {
         let count = Arc::new(AtomicU64::new(0));
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
-        // A gauge whose owner is gone counts nothing.
+        // A gauge whose owner is gone is removed.
         gauges.retain(|(_, count)| Arc::strong_count(count) > 1);
         gauges.push((place, Arc::clone(&count)));
         Gauge(count)
     }
 
-    /// Keeps the frames that one other process has, and counts them as [`Whereabouts::Lent`].
+    /// Creates a lender of frames to one process; lent frames count as [`Whereabouts::Lent`].
     pub fn lender(&self) -> Lender {
         Lender::new(self.region.clone(), self.gauge(Whereabouts::Lent))
     }
 
-    /// Frames that the gauges of a place count.
+    /// Number of frames in a place, summed over its gauges.
     pub fn counted(&self, place: Whereabouts) -> u64 {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let live = gauges.iter().filter(|(of, count)| *of == place && Arc::strong_count(count) > 1);
@@ -232,16 +233,16 @@ impl Class {
     }
 }
 
-/// State of a frame that is not free.
+/// Place of a frame in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whereabouts {
     /// In a ring of a device.
     Posted,
-    /// In a packet on its way, or between two workers.
+    /// In a packet being processed, or between two workers.
     Path,
-    /// In a queue, or waiting for the rest of its datagram.
+    /// In a queue, or waiting for reassembly.
     Held,
-    /// With another process.
+    /// Lent to another process.
     Lent,
 }
 
@@ -258,14 +259,14 @@ pub enum Kind {
     Blocks,
 }
 
-/// Techniques of the reserve that act on the buffers of one class and kind.
+/// Techniques of the reserve that are active for one class and kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acting {
-    /// Buffers are ready before they are needed (C1).
+    /// Buffers are allocated ahead of use (C1).
     pub ready_ahead: bool,
-    /// A reloader brings more in when few are left (C2).
+    /// A reloader loads more when few are left (C2).
     pub is_reloaded: bool,
-    /// Buffers that stay unused go back to the system (C4).
+    /// Unused buffers are returned to the system (C4).
     pub gives_back: bool,
 }
 
@@ -289,35 +290,35 @@ pub struct Account {
     pub class: Class,
     /// Frames, or blocks of fragments.
     pub kind: Kind,
-    /// All of them.
+    /// Total number of buffers.
     pub total: u32,
-    /// Without memory behind them.
+    /// Number of buffers without memory.
     pub cold: u32,
-    /// Bytes of the memory behind the others.
+    /// Size in bytes of the buffers that have memory.
     pub bytes: u64,
-    /// Ready for any worker.
+    /// Number of buffers available to any worker.
     pub reserve: u32,
-    /// Ready in a worker's own cache (frames), or held to be carved (blocks), as last published.
+    /// Number of buffers in workers' caches (frames) or held by workers (blocks), as last published.
     pub cached: u64,
-    /// Frames or fragments taken so far, as last published.
+    /// Number of frames or fragments allocated so far, as last published.
     pub taken: u64,
     /// Number of times that no buffer was free, as last published.
     pub exhausted: u64,
-    /// Techniques that act on them.
+    /// Active techniques.
     pub acting: Acting,
-    /// Events of the reserve.
+    /// Counters of the reserve.
     pub events: ReserveCounts,
-    /// Frames or fragments that were dropped instead of released; frames of both classes.
+    /// Number of late frees (frames: of both classes).
     pub strays: u64,
 }
 
 impl Account {
-    /// Buffers that are ready, for any worker or in a worker's own cache.
+    /// Number of free buffers: available to any worker, or in workers' caches.
     pub fn free(&self) -> u64 {
         u64::from(self.reserve) + self.cached
     }
 
-    /// Frames or blocks in use: posted, on their way, held or lent. Exact while no worker runs.
+    /// Number of frames or blocks in use: posted, in packets, held or lent. Exact while no worker runs.
     pub fn out(&self) -> u64 {
         u64::from(self.total - self.cold - self.reserve).saturating_sub(self.cached)
     }

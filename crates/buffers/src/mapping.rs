@@ -1,4 +1,4 @@
-//! Memory from the system: mapped, brought in ahead of its use, given back.
+//! Memory from the system: mapped, loaded ahead of use, returned.
 
 use core::ops::Range;
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -7,19 +7,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// The size of a large page; mappings are rounded up to it when large pages are used.
+/// Size of a large page in bytes; mappings are rounded up to it if large pages are used.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// An empty vector with room for `count` elements; on large pages, if it fills some and the system gives
-/// them: a table that is read all over costs more in translated addresses than in its own lines otherwise.
+/// Creates an empty vector with room for `count` elements, on large pages if it fills some and the system
+/// provides them: random accesses to a large table otherwise cost more in TLB misses than in cache misses.
 ///
-/// Cost: that of memory from the system. Large pages are brought in whole, at the first write to each.
+/// Cost: an allocation from the system. A large page is allocated whole, at the first write to it.
 #[expect(unsafe_code, reason = "UNSAFETY: advice on memory that nobody has used yet")]
 pub fn large_vec<T>(count: usize) -> Vec<T> {
     let mut vector = Vec::<T>::with_capacity(count);
     let room = vector.spare_capacity_mut();
     let (start, bytes) = (room.as_mut_ptr().cast::<u8>(), size_of_val(room));
-    // The pages that lie in it whole; what surrounds it belongs to others.
+    // Only whole pages inside the vector; the rest of a page belongs to other allocations.
     let before = start.addr().next_multiple_of(LARGE_PAGE) - start.addr();
     let inside = bytes.saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
     if inside > 0 {
@@ -28,29 +28,29 @@ pub fn large_vec<T>(count: usize) -> Vec<T> {
         // SAFETY: (1) the pages lie within the vector's capacity; (2) the advice changes neither what they
         // hold nor what may be done with them (madvise(2)), only how the system backs them.
         let advised = unsafe { rustix::mm::madvise(first.cast(), inside, Advice::LinuxHugepage) };
-        // A system without large pages is slower, no more.
+        // Without large pages the table is merely slower.
         let (Ok(()) | Err(_)) = advised;
     }
     vector
 }
 
-/// A mapping of memory files side by side, unmapped when it is dropped.
+/// A mapping of consecutive memory files, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: AtomicPtr<u8>,
     bytes: usize,
-    /// Bytes that are brought in and given back together.
+    /// Unit in bytes in which memory is loaded and returned.
     page_bytes: usize,
     large_pages: bool,
-    /// The files in their order, each with its first byte.
+    /// Files in order, each with the offset of its first byte.
     files: Vec<(usize, OwnedFd)>,
-    /// True if bringing in fails, as it does on a system without memory.
+    /// True if loading must fail, to simulate a system without memory.
     is_short: AtomicBool,
 }
 
 impl Memory {
-    /// Maps at least `bytes`; on 2 MiB pages when the system has them to spare. `page_bytes`, here and below, is a
-    /// multiple of the system's page size.
+    /// Maps at least `bytes` bytes; on 2 MiB pages if the system has free ones. `page_bytes`, here and below,
+    /// is a multiple of the system's page size.
     pub(crate) fn map(bytes: usize, page_bytes: usize) -> Result<Self, Errno> {
         let large = bytes.next_multiple_of(LARGE_PAGE);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -63,7 +63,7 @@ impl Memory {
         Self::map_pages(bytes, page_bytes)
     }
 
-    /// Maps at least `bytes` on ordinary pages, so that each of them can be brought in and given back.
+    /// Maps at least `bytes` bytes on ordinary pages, so that each can be loaded and returned.
     pub(crate) fn map_pages(bytes: usize, page_bytes: usize) -> Result<Self, Errno> {
         Self::map_file(bytes.next_multiple_of(page_bytes), page_bytes, MemfdFlags::CLOEXEC)
     }
@@ -87,9 +87,9 @@ impl Memory {
         Ok(Self { base, bytes, page_bytes, large_pages: false, files, is_short: AtomicBool::new(false) })
     }
 
-    /// Maps parts of these sizes, rounded up to whole pages, side by side on ordinary pages. Each is a file
-    /// of its own: the system locks a file while it takes pages of it back, and who brings pages of another
-    /// one in does not wait for that.
+    /// Maps consecutive parts of these sizes, rounded up to whole pages, on ordinary pages. Each part is a
+    /// file of its own: the system locks a file while pages are returned, and loading pages of another file
+    /// does not wait for that.
     #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
     pub(crate) fn map_parts(parts: [usize; 2], page_bytes: usize) -> Result<Self, Errno> {
         let parts = parts.map(|bytes| bytes.next_multiple_of(page_bytes));
@@ -102,7 +102,7 @@ impl Memory {
         let base = AtomicPtr::new(base.cast());
         let files = Vec::with_capacity(parts.len());
         let is_short = AtomicBool::new(false);
-        // From here on it is unmapped whatever fails.
+        // From here on a failure unmaps the reservation.
         let mut memory = Self { base, bytes, page_bytes, large_pages: false, files, is_short };
         let mut start = 0;
         for bytes in parts.into_iter().filter(|&bytes| bytes > 0) {
@@ -120,60 +120,60 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The first byte. Whoever makes references from it holds this value as long as they live.
+    /// Address of the first byte. A caller that makes references from it must keep this value alive.
     pub(crate) fn base(&self) -> *mut u8 {
         // Relaxed: written once, before the value was shared.
         self.base.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the mapping.
+    /// Size of the mapping in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of a page: what is brought in and given back begins and ends at multiples of it.
+    /// Unit in bytes in which memory is loaded and returned.
     pub(crate) fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// True if it is on 2 MiB pages.
+    /// True if the mapping is on 2 MiB pages.
     pub(crate) fn on_large_pages(&self) -> bool {
         self.large_pages
     }
 
-    /// The file behind the byte at `place`.
+    /// File of the byte at offset `place`.
     ///
     /// # Panics
-    /// When there are no bytes at all.
+    /// If the mapping is empty.
     pub(crate) fn file(&self, place: usize) -> BorrowedFd<'_> {
         self.file_at(place).1
     }
 
-    /// True if one file is behind all bytes.
+    /// True if one file backs the whole mapping.
     pub(crate) fn has_one_file(&self) -> bool {
         self.files.len() < 2
     }
 
-    /// The file behind the byte at `place`, and where it begins.
+    /// File of the byte at offset `place`, and the file's start offset.
     fn file_at(&self, place: usize) -> (usize, BorrowedFd<'_>) {
         let at = self.files.iter().rev().find(|&&(start, _)| start <= place);
         let (start, file) = at.expect("the first file begins at the first byte");
         (*start, file.as_fd())
     }
 
-    /// Makes bringing in fail from here on, or work again.
+    /// Makes loading fail or work again.
     pub(crate) fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }
 
-    /// Puts pages behind `range`, so that its first user does not fault. Their bytes are not changed;
-    /// those of a page that is new are zeros. The last page need not be whole.
+    /// Loads pages for `range`, so that its first user does not fault. Contents are not changed; new pages
+    /// are zero. The last page may be partial.
     ///
     /// # Errors
-    /// `INVAL` if the range does not begin at a page, as the system answers.
+    /// `INVAL` if the range does not begin at a page, as the system returns.
     ///
     /// # Panics
-    /// When the range does not lie within the mapping.
+    /// If the range exceeds the mapping.
     #[expect(unsafe_code, reason = "UNSAFETY: advice on memory that may be in use")]
     pub(crate) fn bring_in(&self, range: Range<usize>) -> Result<(), Errno> {
         assert!(range.start <= range.end && range.end <= self.bytes, "a range of the mapping");
@@ -190,11 +190,11 @@ impl Memory {
         unsafe { rustix::mm::madvise(start.cast(), range.len(), Advice::LinuxPopulateWrite) }
     }
 
-    /// Gives the pages behind `range` back to the system. Its bytes read as zeros from then on, so the
-    /// caller owns every slot in it. It lies within one file.
+    /// Returns the pages of `range` to the system. Its bytes read as zero afterwards, so the caller must own
+    /// every slot in it. The range must be within one file.
     ///
     /// # Errors
-    /// `INVAL` if a page lies in it by a part: the system would fill that part with zeros and keep the page.
+    /// `INVAL` if the range has a partial page: the system would only zero that part and keep the page.
     pub(crate) fn give_back(&self, range: Range<usize>) -> Result<(), Errno> {
         if [range.start, range.end].iter().any(|place| !place.is_multiple_of(self.page_bytes)) {
             return Err(Errno::INVAL);
@@ -215,7 +215,7 @@ impl Drop for Memory {
     }
 }
 
-/// A memory file of `bytes`.
+/// Creates a memory file of `bytes` bytes.
 fn file_of(bytes: usize, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
     let file = rustix::fs::memfd_create("polder-region", flags)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;

@@ -1,19 +1,19 @@
-//! Supply of buffers: the policy of a class, and the parameters of its reserve.
+//! Allocation policy of a class, and options of its reserve.
 
 use crate::reserve::{Marks, Reserve};
 use rustix::io::Errno;
 
-/// Supply of the slots of one class.
+/// Allocation policy of one class's buffers.
 #[derive(Clone, Copy, Debug)]
 pub enum AllocationPolicy {
-    /// All of them are there from the start and stay: for memory that a device holds.
+    /// All buffers are allocated at the start and stay: for memory that a device holds.
     Fixed,
-    /// As many as the marks say are ready; the others are brought in when they are needed.
+    /// The reserve keeps the number of ready buffers at its thresholds; more are loaded on demand.
     Growing(Marks),
 }
 
 impl AllocationPolicy {
-    /// The same for buffers that are smaller by `factor`.
+    /// The same policy for buffers that are smaller by `factor`.
     pub(crate) fn times(self, factor: u32) -> Self {
         match self {
             Self::Fixed => Self::Fixed,
@@ -21,7 +21,7 @@ impl AllocationPolicy {
         }
     }
 
-    /// The same for buffers that are larger by `factor`.
+    /// The same policy for buffers that are larger by `factor`.
     pub(crate) fn over(self, factor: u32) -> Self {
         match self {
             Self::Fixed => Self::Fixed,
@@ -30,14 +30,14 @@ impl AllocationPolicy {
     }
 }
 
-/// Techniques of the reserve of one class. Where memory does not grow, only the last one counts.
+/// Techniques of one class's reserve. With a fixed policy only the last one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveOptions {
-    /// Slots that are released are kept for the next user; off, each goes back to the system (C1).
+    /// True if released buffers are kept for reuse; false to return each to the system (C1).
     pub is_pooled: bool,
-    /// Memory is brought in by a reloader; off, by who takes a slot when none is ready (C2).
+    /// True if a reloader loads memory; false if allocation does so when none is ready (C2).
     pub is_reloaded: bool,
-    /// A slot that was released is taken again soon; off, after all others (the reviewer of C).
+    /// True if a released buffer is reused soon; false if it is reused after all others (review of C).
     pub is_reused: bool,
 }
 
@@ -47,17 +47,17 @@ impl Default for ReserveOptions {
     }
 }
 
-/// Buffers that a reloader fills and empties.
+/// Buffers that a reloader loads and returns.
 pub(crate) trait Reloadable: Send + Sync {
     fn reserve(&self) -> &Reserve;
 
-    /// Buffers that are ready.
+    /// Number of ready buffers.
     fn level(&self) -> u32;
 
-    /// Brings in some of `wanted` buffers, at least one if there are any; how many.
+    /// Loads some of `wanted` buffers, at least one if there are any; returns their number.
     fn load(&self, wanted: u32) -> Result<u32, Errno>;
 
-    /// Gives memory of up to `surplus` ready buffers back to the system; how many. Between its system calls
-    /// it does what else is to be done `meanwhile`.
+    /// Returns the memory of up to `surplus` ready buffers to the system, and returns their number. Calls
+    /// `meanwhile` between system calls.
     fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32;
 }

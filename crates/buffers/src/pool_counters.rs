@@ -1,10 +1,10 @@
-//! Counters that workers publish of their pools, and totals of pools that have ended.
+//! Published counters of pools, and totals of pools that have ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Published counters of one worker, with one writer and any number of readers. They have cache lines of
-/// their own: their neighbour in memory is another worker's.
+/// Published counters of one worker, with one writer and any number of readers; aligned to avoid false
+/// sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PoolCounters {
@@ -15,19 +15,19 @@ pub(crate) struct PoolCounters {
 
 impl PoolCounters {
     pub(crate) fn write(&self, counts: PoolCounts) {
-        // Relaxed: numbers that are read one by one.
+        // Relaxed: the numbers are independent.
         self.cached.store(counts.cached, Ordering::Relaxed);
         self.taken.store(counts.taken, Ordering::Relaxed);
         self.exhausted.store(counts.exhausted, Ordering::Relaxed);
     }
 }
 
-/// Buffers and counters of the workers.
+/// Counters of pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolCounts {
-    /// Buffers in their own caches.
+    /// Number of buffers in caches.
     pub(crate) cached: u64,
-    /// Buffers taken.
+    /// Number of buffers allocated.
     pub(crate) taken: u64,
     /// Number of times that no buffer was free.
     pub(crate) exhausted: u64,
@@ -41,7 +41,7 @@ impl PoolCounts {
     }
 }
 
-/// The counters of all workers.
+/// Counters of all pools.
 #[derive(Debug, Default)]
 pub(crate) struct PoolCounterSet(Mutex<Shelf>);
 
@@ -52,21 +52,21 @@ struct Shelf {
 }
 
 impl PoolCounterSet {
-    /// The counters of a new worker.
+    /// Creates the counters of a new pool.
     pub(crate) fn open(&self) -> Arc<PoolCounters> {
         let counters = Arc::default();
         self.shelf().open.push(Arc::clone(&counters));
         counters
     }
 
-    /// Keeps the counts of a worker that ends.
+    /// Keeps the counts of a pool that ends.
     pub(crate) fn close(&self, counters: &Arc<PoolCounters>) {
         let mut shelf = self.shelf();
         shelf.open.retain(|open| !Arc::ptr_eq(open, counters));
         shelf.closed.add(counters);
     }
 
-    /// The sum over all counters.
+    /// Sum of all counters.
     pub(crate) fn counts(&self) -> PoolCounts {
         let shelf = self.shelf();
         let mut counts = shelf.closed;
@@ -74,7 +74,7 @@ impl PoolCounterSet {
         counts
     }
 
-    /// A set of counters that was added twice or not at all by a thread that panicked is a number, not a fault.
+    /// After a panic with the lock, a set of counters may be missing or counted twice, which is harmless.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

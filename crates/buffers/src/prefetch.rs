@@ -1,8 +1,8 @@
-//! Safe names for the processor's prefetch hints.
+//! Safe functions for the processor's prefetch instructions.
 
-/// Hints that the first cache line of `place` is going to be read soon.
+/// Prefetches the first cache line of `place` for reading.
 ///
-/// Cost: one instruction; a hint never faults.
+/// Cost: one instruction, which never faults.
 #[inline(always)]
 #[cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -29,9 +29,9 @@ pub fn prefetch<T: ?Sized>(place: &T) {
     let _ = address;
 }
 
-/// Hints that the first cache line of `place` is going to be written soon: no other core keeps it.
+/// Prefetches the first cache line of `place` for writing, exclusively for this core.
 ///
-/// Cost: one instruction; a hint never faults.
+/// Cost: one instruction, which never faults.
 #[inline(always)]
 #[cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),

@@ -1,10 +1,10 @@
-//! Rate of allocations: the difference between two readings.
+//! Rate of allocations between two readings of the accounts.
 
 use crate::manager::{Account, Kind};
 use crate::region::Class;
 use std::time::Duration;
 
-/// Allocations at the last reading of the accounts.
+/// Allocations at the last reading.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     at: Duration,
@@ -12,8 +12,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Buffers taken a second since the last look, in the order of `accounts`; `None` for those that
-    /// are looked at for the first time. `now` is the time of any clock that does not go back.
+    /// Buffers allocated per second since the last call, in the order of `accounts`; `None` for accounts seen
+    /// for the first time. `now` is the time of any monotonic clock.
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no 52 bits")]
     pub fn look(&mut self, now: Duration, accounts: &[Account]) -> Vec<Option<f64>> {
         let passed = now.saturating_sub(self.at).as_secs_f64();

@@ -1,6 +1,7 @@
-//! One mapping, cut into slots of equal size.
+//! Region: one mapping, divided into slots of equal size.
 //!
-//! A region is unmapped only when all its slots are home; as long as a frame lives, its bytes do too.
+//! A region is unmapped only when all its slots are free; the bytes of a frame stay mapped as long as the
+//! frame lives.
 
 use crate::frame::table::{self, Keeper};
 use crate::mapping::Memory;
@@ -18,43 +19,44 @@ use std::sync::Arc;
 pub struct RegionOptions {
     /// Number of slots, 1 to 2²⁴.
     pub slots: u32,
-    /// Bytes a slot, headroom included: a power of two, 512 to 32 768. AF_XDP takes 2048 or 4096.
+    /// Size of a slot in bytes, headroom included: a power of two, 512 to 32 768. AF_XDP requires 2048 or
+    /// 4096.
     pub slot_bytes: u32,
 }
 
-/// Use of buffers: each class has its own, and one cannot use up the other's. Source: C3.
+/// Class of buffers: each class has its own, so that neither can use up all memory. Source: C3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Packets that keep the gateway working: neighbours, errors to senders, keep-alives.
+    /// Packets that keep the gateway working: neighbour resolution, ICMP errors, keepalives.
     Control,
-    /// Everything that is forwarded.
+    /// Forwarded packets.
     Data,
 }
 
-/// Both classes, in the order in which they are served.
+/// Both classes, in order of precedence.
 pub const CLASSES: [Class; 2] = [Class::Control, Class::Data];
 
-/// The slots of one class.
+/// Options of one class's slots.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOptions {
     /// Number of slots, rounded up to whole pages for the control class.
     pub slots: u32,
-    /// Supply of the slots.
+    /// Allocation policy of the slots.
     pub policy: AllocationPolicy,
-    /// Techniques of their reserve.
+    /// Techniques of the slots' reserve.
     pub reserve_options: ReserveOptions,
 }
 
 impl ClassOptions {
-    /// Slots that are all there from the start and stay.
+    /// Slots that are all allocated at the start and stay.
     pub fn fixed(slots: u32) -> Self {
         Self { slots, policy: AllocationPolicy::Fixed, reserve_options: ReserveOptions::default() }
     }
 }
 
-/// One mapping of shared memory, cut into slots of equal size.
+/// One mapping of shared memory, divided into slots of equal size.
 ///
-/// Cloning is cheap and names the same region.
+/// Cloning is cheap; clones share the region.
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -65,28 +67,28 @@ struct Inner {
     slots: u32,
     slot_bytes: u32,
     memory: Arc<Memory>,
-    /// By class, in the order of [`CLASSES`].
+    /// Slot reserves by class, in the order of [`CLASSES`].
     reserves: [Arc<SlotReserve>; 2],
 }
 
 impl Region {
-    /// Maps memory for `options.slots` slots of data, on 2 MiB pages when the system has them to spare.
+    /// Maps memory for `options.slots` data slots, on 2 MiB pages if the system has free ones.
     ///
     /// # Errors
-    /// [`RegionError`] says what was asked for and what to change.
+    /// [`RegionError`] with the parameters and a remedy.
     ///
-    /// Cost: a few system calls; the pages themselves are faulted in by their first user.
+    /// Cost: a few system calls; pages are faulted in by their first user.
     pub fn new(options: RegionOptions) -> Result<Self, RegionError> {
         let RegionOptions { slots, slot_bytes } = options;
         let [none, all] = [0, slots].map(ClassOptions::fixed);
         Self::with_classes(slot_bytes, none, all, rustix::param::page_size())
     }
 
-    /// Maps memory for slots of both classes. Large pages are used when both are fixed. Memory is brought in and
-    /// given back by `page_bytes`.
+    /// Maps memory for slots of both classes. Large pages are used if both are fixed. Memory is loaded and
+    /// returned in units of `page_bytes`.
     ///
     /// # Errors
-    /// [`RegionError`] says what was asked for and what to change.
+    /// [`RegionError`] with the parameters and a remedy.
     pub fn with_classes(
         slot_bytes: u32,
         control: ClassOptions,
@@ -97,7 +99,7 @@ impl Region {
         if !slot_bytes.is_power_of_two() || !(512..=32_768).contains(&slot_bytes) {
             return Err(RegionError::SlotBytes(slot_bytes));
         }
-        // The classes share no page, so that each can give back its own.
+        // The classes share no page, so that each can return its own.
         let page_slots = (page_bytes / slot_bytes as usize).max(1);
         let whole_pages = (control.slots as usize).next_multiple_of(page_slots);
         let slots = whole_pages + data.slots as usize;
@@ -123,7 +125,7 @@ impl Region {
         Ok(Self { inner: Arc::new(Inner { id, slots, slot_bytes, memory, reserves }) })
     }
 
-    /// The identity that frames of this region carry.
+    /// Identity of the region in its frames.
     pub fn id(&self) -> NonZeroU16 {
         self.inner.id
     }
@@ -133,12 +135,12 @@ impl Region {
         self.inner.slots
     }
 
-    /// Bytes a slot.
+    /// Size of a slot in bytes.
     pub fn slot_bytes(&self) -> u32 {
         self.inner.slot_bytes
     }
 
-    /// Bytes of the mapping; at least slots × bytes a slot.
+    /// Size of the mapping in bytes; at least slots × slot size.
     pub fn mapped_bytes(&self) -> usize {
         self.inner.memory.bytes()
     }
@@ -148,49 +150,50 @@ impl Region {
         self.inner.memory.on_large_pages()
     }
 
-    /// The address of the first byte, for registering the region with a device.
+    /// Address of the first byte, for registering the region with a device.
     ///
-    /// The mapping stays until every frame is home and every clone of this region is gone.
+    /// The mapping lives until every frame is free and every clone of the region is dropped.
     pub fn base_address(&self) -> *mut u8 {
         self.inner.memory.base()
     }
 
-    /// The memory file behind the slots of a class, for sharing them with another process. Memory that a
-    /// device may hold is one file.
+    /// Memory file of a class's slots, for sharing them with another process. Memory that a device may hold
+    /// is one file.
     pub fn file(&self, class: Class) -> BorrowedFd<'_> {
         let first = self.reserve(class).numbers().start.min(self.slots() - 1);
         self.inner.memory.file(first as usize * self.slot_bytes() as usize)
     }
 
-    /// True if both classes lie in one file.
+    /// True if one file backs both classes.
     pub(crate) fn has_one_file(&self) -> bool {
         self.inner.memory.has_one_file()
     }
 
-    /// Slots that are free: in magazines, on the way home, asleep, or in a pool's cache as last published.
+    /// Number of free slots: in magazines, on the remote-free list, asleep, or in a pool's cache as last
+    /// published.
     ///
-    /// Equal to [`Region::slots`] when no frame lives. Exact while no worker runs.
+    /// Equal to [`Region::slots`] if no frame exists. Exact while no worker runs.
     pub fn home(&self) -> u32 {
         self.collect_strays();
         self.inner.reserves.iter().map(|reserve| reserve.home()).sum()
     }
 
-    /// Slots that several packets share, wherever those are.
+    /// Number of slots that several packets share.
     pub fn shared(&self) -> u32 {
         table::shared(self.inner.id)
     }
 
-    /// Number of frames that have been dropped instead of released; 0 on a steady path.
+    /// Number of frames that were dropped instead of released (late frees); 0 in normal operation.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
     }
 
-    /// Makes bringing memory in fail from here on, or work again: a system without memory, to be tried.
+    /// Makes loading of memory fail or work again, to simulate a system without memory.
     pub fn simulate_shortage(&self, is_short: bool) {
         self.inner.memory.set_short(is_short);
     }
 
-    /// The slots of one class.
+    /// Slot reserve of one class.
     pub(crate) fn reserve(&self, class: Class) -> &Arc<SlotReserve> {
         let [control, data] = &self.inner.reserves;
         match class {
@@ -199,39 +202,38 @@ impl Region {
         }
     }
 
-    /// Frames that are out, with where they were taken: what was lost, when nobody is left who could
-    /// have one. Known in debug builds alone.
+    /// Allocated frames with their allocation sites: leaks, if no code is left that could own them. Only in
+    /// debug builds.
     pub fn out(&self) -> Vec<(u32, &'static Location<'static>)> {
         table::traces(self.inner.id).out()
     }
 
-    /// Allocation site of the last frame that was dropped instead of released; known in debug
-    /// builds alone.
+    /// Allocation site of the last late free; only in debug builds.
     pub fn last_stray(&self) -> Option<&'static Location<'static>> {
         table::traces(self.inner.id).last_stray()
     }
 
-    /// Puts a free slot on the list home, which has no magazine.
+    /// Puts a free slot without magazine on the remote-free list.
     pub(crate) fn bring_home(&self, slot: u32) {
         table::remote_free_list(self.inner.id).push(slot);
     }
 
-    /// Brings the slots of dropped frames back into circulation.
+    /// Moves the slots of the remote-free list to the reserves.
     pub(crate) fn collect_strays(&self) {
         self.inner.collect();
     }
 }
 
-/// Refuses pages that are not whole pages of the system.
+/// Refuses page sizes that are not multiples of the system's.
 pub(crate) fn check_page(page_bytes: usize) -> Result<(), RegionError> {
     let is_possible = page_bytes.is_power_of_two() && page_bytes >= rustix::param::page_size();
     if is_possible && page_bytes <= LARGEST_PAGE { Ok(()) } else { Err(RegionError::PageBytes(page_bytes)) }
 }
 
-/// The largest page of a system that Linux runs on: 64 KiB, on ARM (Documentation/arch/arm64/memory.rst).
+/// Largest page size that Linux supports: 64 KiB, on ARM (Documentation/arch/arm64/memory.rst).
 pub(crate) const LARGEST_PAGE: usize = 65_536;
 
-/// Sizes of pages that a region takes on this system.
+/// Page sizes that a region accepts on this system.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn page_sizes() -> impl Iterator<Item = usize> {
     [4096, 16_384, LARGEST_PAGE].into_iter().filter(|&page| check_page(page).is_ok())
@@ -267,6 +269,6 @@ impl Drop for Inner {
         if self.reserves.iter().map(|reserve| reserve.take_all()).sum::<u32>() == self.slots {
             table::close(self.id);
         }
-        // Otherwise frames live on without their region; their bytes stay mapped for good.
+        // Otherwise frames outlive their region, whose bytes then stay mapped for ever.
     }
 }

@@ -1,24 +1,24 @@
-//! Errors of making a region.
+//! Errors of creating a region.
 
-/// Regions that one process may have at a time. Identity 0 is never used.
+/// Maximum number of regions per process, plus one: identity 0 is never used.
 pub(crate) const REGIONS: usize = 256;
 
-/// Error of making a region.
+/// Error of creating a region.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// A slot size that is not a power of two from 512 to 32 768.
+    /// The slot size is not a power of two from 512 to 32 768.
     #[error("slots of {0} bytes: the size has to be a power of two from 512 to 32768")]
     SlotBytes(u32),
-    /// No slots, or more than 2²⁴.
+    /// The number of slots is 0 or exceeds 2²⁴.
     #[error("{0} slots: a region has 1 to 16777216")]
     Slots(u32),
-    /// Pages that the system does not have, or that are larger than any system's.
+    /// The page size is not supported by the system, or exceeds 64 KiB.
     #[error("pages of {0} bytes: the size has to be a power of two from the system's page size to 65536")]
     PageBytes(usize),
-    /// The system has no memory for it.
+    /// The system has too little memory.
     #[error("cannot map {bytes} bytes of packet memory: {source}; lower the memory setting or free memory")]
     Map {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: usize,
         /// Error of the system.
         source: rustix::io::Errno,
@@ -26,13 +26,13 @@ pub enum RegionError {
     /// The process has too many regions.
     #[error("a process has at most {} regions at a time", REGIONS - 1)]
     TooMany,
-    /// No blocks for fragments, or more than 2¹⁹.
+    /// The number of blocks is 0 or exceeds 2¹⁹.
     #[error("{0} blocks for fragments: a memory has 1 to 524288")]
     Blocks(u32),
-    /// More blocks for one worker than it can look through.
+    /// The number of blocks held by a worker is out of range.
     #[error("{0} blocks held by a worker: 1 to 64")]
     HeldBlocks(u8),
-    /// A limit that fragments cannot keep.
+    /// The boundary of fragments is out of range.
     #[error("fragments that never cross {0}: it has to be a power of two from 64 to 32768")]
     NeverCross(u32),
 }

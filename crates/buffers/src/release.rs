@@ -1,4 +1,4 @@
-//! Releasing packets and batches into a worker's cache.
+//! Release of packets and batches to a pool.
 
 use crate::batch::Batch;
 use crate::packet::Packet;
@@ -7,11 +7,11 @@ use crate::pool::Pool;
 impl Pool {
     /// Releases all packets of `batch` with all their frames.
     ///
-    /// Cost: about a nanosecond a packet of one frame.
+    /// Cost: about a nanosecond per packet of one frame.
     pub fn release(&mut self, batch: &mut Batch) {
         if batch.iter().all(|packet| packet.is_contiguous() && self.is_slot(packet.head())) {
             self.put_slots(batch, |packet| packet.head().place());
-            // The slots are in the cache; the packets name them no more.
+            // The slots are in the cache and no longer owned by the packets.
             return batch.forget();
         }
         for packet in batch.drain() {

@@ -1,8 +1,8 @@
-//! Workers that bring memory in before it is needed, and give unused memory back.
+//! Reloaders: load memory ahead of use, and return unused memory.
 //!
-//! A [`Reloader`] serves buffers in the order in which they have asked. Control and data have one each,
-//! on threads of different priority, so that a reload of much data does not delay control (C3). The
-//! threads belong to the gateway; here is what they do.
+//! A [`Reloader`] serves reserves in the order of their requests. Control and data have one each, on threads
+//! of different priority, so that a large reload of data memory does not delay control (C3). The gateway runs
+//! the threads; this module has their work.
 
 use crate::policy::Reloadable;
 use crate::region::Region;
@@ -10,28 +10,28 @@ use crate::reserve::ReloadRequest;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After a reload that failed, how long the system is left alone.
+/// Pause after a failed reload.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Serves the buffers of one class, or of all.
+/// Reloader of one class's reserves, or of all.
 pub struct Reloader {
     request: Arc<ReloadRequest>,
     region: Region,
     buffers: Vec<Arc<dyn Reloadable>>,
-    /// Time for which buffers have to be superfluous; `None` for giving nothing back (C4 off).
+    /// Time for which buffers must be unused before they are returned; `None` for never (C4 off).
     patience: Option<Duration>,
-    /// Time at which buffers were looked at that may be superfluous, in the clock of [`Reloader::turn`].
+    /// Time of the last check for unused buffers, on the clock of [`Reloader::turn`].
     looked: Duration,
     /// Time of the next attempt after a failure.
     retry: Option<Duration>,
 }
 
-/// Ends the wait of a [`Reloader`] from another thread.
+/// Wakes a [`Reloader`] from another thread.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<ReloadRequest>);
 
 impl Waker {
-    /// Ends the wait, or the next one if there is none.
+    /// Ends the current wait, or the next one if the reloader is not waiting.
     pub fn wake(&self) {
         self.0.ring();
     }
@@ -44,16 +44,16 @@ impl Reloader {
         Self { request, region, buffers, patience, looked: Duration::ZERO, retry: None }
     }
 
-    /// Handle that ends a wait.
+    /// Handle that wakes the reloader.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.request))
     }
 
-    /// Waits until there is work; always on the same thread. Without anything that may be given
-    /// back, that costs nothing.
+    /// Waits until there is work; always called on the same thread. Costs nothing while no buffers may be
+    /// returned.
     pub fn wait(&self) {
         self.request.answer_here();
-        // All are looked at: each then rings when it has too much, or is waited for.
+        // All reserves are checked: each then wakes the reloader once it has a surplus.
         let has_surplus = |buffers: &Arc<dyn Reloadable>| buffers.reserve().has_surplus(|| buffers.level());
         let superfluous = self.buffers.iter().fold(false, |any, buffers| any | has_surplus(buffers));
         let patience = self.patience.filter(|_| superfluous);
@@ -61,11 +61,11 @@ impl Reloader {
         self.request.wait(patience.into_iter().chain(retry).min());
     }
 
-    /// Does the work that is due; `now` is the time of any clock that does not go back.
+    /// Does the work that is due; `now` is the time of any monotonic clock.
     ///
-    /// Cost: system calls that bring memory in, a few microseconds for 64 pages.
+    /// Cost: system calls that load memory, a few microseconds for 64 pages.
     pub fn turn(&mut self, now: Duration) {
-        // What is on its way home need not be brought in.
+        // Slots on the remote-free list need not be loaded.
         self.region.collect_strays();
         if self.retry.is_some_and(|at| now >= at) {
             self.retry = None;
@@ -77,13 +77,13 @@ impl Reloader {
             && now.saturating_sub(self.looked) >= patience
         {
             self.looked = now;
-            // Requests for memory are served in between, so they do not wait for pools that give back.
+            // Requests are served in between, so they do not wait for the return of memory.
             buffers.iter().for_each(|buffers| give_back(&**buffers, &mut serve));
         }
     }
 }
 
-/// Reloads the reserves that have asked, in the order of asking.
+/// Reloads the reserves with requests, in the order of the requests.
 fn serve(buffers: &[Arc<dyn Reloadable>], retry: &mut Option<Duration>, now: Duration) {
     while retry.is_none()
         && let Some(buffers) = first(buffers)
@@ -94,14 +94,13 @@ fn serve(buffers: &[Arc<dyn Reloadable>], retry: &mut Option<Duration>, now: Dur
     }
 }
 
-/// The buffers that have asked first.
+/// Reserve with the earliest request; `None` without requests.
 fn first(buffers: &[Arc<dyn Reloadable>]) -> Option<&dyn Reloadable> {
     let asked = buffers.iter().filter_map(|buffers| Some((buffers.reserve().asked()?, buffers)));
     asked.min_by_key(|&(ticket, _)| ticket).map(|(_, buffers)| &**buffers)
 }
 
-/// Brings in memory until the target is reached; whether the system had enough. What has failed stays
-/// asked for.
+/// Loads memory up to the target; false if the system had too little. A failed request stays pending.
 fn reload(buffers: &dyn Reloadable) -> bool {
     let (reserve, target) = (buffers.reserve(), buffers.reserve().marks().target);
     let mut loaded = 0;
@@ -124,7 +123,7 @@ fn reload(buffers: &dyn Reloadable) -> bool {
     ended.is_ok()
 }
 
-/// Gives memory back that was not needed since the last look, in steps with `meanwhile` between them.
+/// Returns memory that was unused since the last check, calling `meanwhile` between steps.
 fn give_back(buffers: &dyn Reloadable, meanwhile: &mut dyn FnMut()) {
     let marks = buffers.reserve().marks();
     let low_water = buffers.reserve().low_water(buffers.level());
@@ -152,7 +151,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Buffers that record the calls on them; while one gives back, another one is used up.
+    /// Buffers that record the calls on them; while they return memory, other buffers are used up.
     struct Told {
         reserve: Reserve,
         level: AtomicU32,
@@ -197,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Control's need came while its reloader was giving memory back, and found it busy for milliseconds.
+    /// A reloader that is returning memory loads buffers between two system calls if a reserve needs them.
     #[test]
     fn who_needs_memory_does_not_wait_for_what_is_given_back() {
         let done = Arc::new(Mutex::new(Vec::new()));

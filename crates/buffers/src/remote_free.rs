@@ -1,14 +1,14 @@
-//! Remote-free list, by which slots go home that were not released in bulk.
+//! Remote-free list: slots that were not released in bulk.
 //!
-//! Any thread pushes, one at a time takes everything. Taking the whole list at once means that a
-//! node is never unlinked while another thread looks at it, so there is no ABA problem.
+//! Any thread pushes; one thread at a time takes the whole list. Since no single node is unlinked while
+//! another thread reads it, there is no ABA problem.
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// The end of the list.
 const NIL: u32 = u32::MAX;
 
-/// A stack of slot numbers, linked through one word a slot.
+/// Stack of slot numbers, linked through one word per slot.
 pub(crate) struct RemoteFreeList {
     head: AtomicU32,
     next: Box<[AtomicU32]>,
@@ -19,14 +19,14 @@ impl RemoteFreeList {
         Self { head: AtomicU32::new(NIL), next: (0..slots).map(|_| AtomicU32::new(NIL)).collect() }
     }
 
-    /// Puts `index` on the list. The caller owns that slot and gives it up.
+    /// Pushes slot `index`. The caller owns the slot and gives it up.
     pub(crate) fn push(&self, index: u32) {
         let link = &self.next[index as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.store(head, Ordering::Relaxed);
-            // Release pairs with the Acquire of `take_all`: who takes the list sees its links and
-            // whatever the last owner wrote into the slot.
+            // Release pairs with the Acquire of `take_all`: a thread that takes the list sees its links and
+            // the last owner's writes to the slot.
             match self.head.compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(current) => head = current,

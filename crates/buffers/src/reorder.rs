@@ -1,23 +1,23 @@
-//! Values leave in the order of their tickets, however late each comes.
+//! Reorder buffer: values are released in the order of their tickets, however late each arrives.
 //!
-//! One thread owns the [`TicketCounter`]: it draws tickets. One thread owns the [`ReorderBuffer`]: it lines up
-//! what is redeemed and lets go of what is next. Both share a [`ReorderCursor`], one word that says how far
-//! the line has got. In between, values may be with any thread.
+//! One thread owns the [`TicketCounter`] and draws tickets. One thread owns the [`ReorderBuffer`], which
+//! stores redeemed values and releases the next ones. Both share a [`ReorderCursor`], one word with the next
+//! ticket to be released. In between, any thread may hold a value.
 //!
-//! A ticket is (generation, number). Numbers of a generation start at 0 and wrap; at most as many
-//! are out as the window holds. A line is opened anew, with the next generation, only when all
-//! tickets of the one before have passed.
+//! A ticket is (generation, number). Numbers of a generation start at 0 and wrap; the number of outstanding
+//! tickets is limited by the window. A new generation begins only when all tickets of the previous one have
+//! passed.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// A place in a line.
+/// Position in an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Generation of the line: number of times that it was opened.
+    /// Generation: number of times that the counter was opened.
     pub generation: u32,
-    /// Position in the line since then.
+    /// Position in the generation.
     pub number: u32,
 }
 
@@ -32,46 +32,46 @@ impl Ticket {
     }
 }
 
-/// Position of a line: the next ticket to pass.
+/// The next ticket to be released, shared by both ends.
 #[derive(Debug, Default)]
 pub struct ReorderCursor(CachePadded<AtomicU64>);
 
 impl ReorderCursor {
-    /// Cursor of a line that no ticket has passed.
+    /// Cursor before any ticket has passed.
     pub fn new() -> Self {
         Self(CachePadded::new(AtomicU64::new(0)))
     }
 }
 
-/// The end that draws tickets.
+/// End that draws tickets.
 #[derive(Debug)]
 pub struct TicketCounter {
     next: Ticket,
-    /// The number that was next to pass when the gate was last looked at.
+    /// Next ticket to be released when the cursor was last read.
     passed: u32,
     window: u32,
     gate: Arc<ReorderCursor>,
 }
 
 impl TicketCounter {
-    /// A line that is not open: no tickets can be drawn before [`open`](Self::open).
+    /// A closed counter: no ticket can be drawn before [`open`](Self::open).
     pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
         Self { next: Ticket::default(), passed: 0, window, gate }
     }
 
-    /// Opens the line, whose tickets must all have passed.
+    /// Starts a new generation; all tickets must have passed.
     ///
     /// # Panics
-    /// In debug builds, when they have not.
+    /// In debug builds, if tickets are outstanding.
     pub fn open(&mut self) {
         debug_assert!(self.is_drained(), "a line is opened only when it is drained");
         self.next = Ticket { generation: self.next.generation.wrapping_add(1), number: 0 };
         self.passed = 0;
     }
 
-    /// Draws a ticket; `None` when as many are out as the window holds.
+    /// Draws a ticket; `None` if the window is full.
     ///
-    /// Cost: an addition; a look at the gate once a window.
+    /// Cost: an addition; a read of the cursor once per window.
     #[inline]
     pub fn draw(&mut self) -> Option<Ticket> {
         if self.next.number.wrapping_sub(self.passed) >= self.window {
@@ -85,15 +85,15 @@ impl TicketCounter {
         Some(ticket)
     }
 
-    /// True if every ticket that was drawn has passed. What passed has also been dealt with.
+    /// True if every drawn ticket has passed and its value has been processed.
     pub fn is_drained(&mut self) -> bool {
         self.look();
         self.next.number == self.passed
     }
 
-    /// Tickets that are out.
+    /// Number of outstanding tickets.
     ///
-    /// Cost: a look at the gate.
+    /// Cost: a read of the cursor.
     #[inline]
     pub fn outstanding(&mut self) -> u32 {
         self.look();
@@ -103,7 +103,7 @@ impl TicketCounter {
     fn look(&mut self) {
         // Acquire pairs with the Release of `ReorderBuffer::publish`.
         let word = self.gate.0.load(Ordering::Acquire);
-        // The gate stands in an older generation until the first ticket of this one has passed.
+        // The cursor has an older generation until the first ticket of this one has passed.
         let gate = Ticket::from_word(word);
         if gate.generation == self.next.generation {
             self.passed = gate.number;
@@ -111,29 +111,29 @@ impl TicketCounter {
     }
 }
 
-/// The end that lets go.
+/// End that releases values.
 #[derive(Debug)]
 pub struct ReorderBuffer<T> {
     window: Box<[Option<T>]>,
     next: Ticket,
     waiting: u32,
-    /// Since when the next one is missing while others wait, in the caller's time.
+    /// Time since which the next value is missing while others wait, on the caller's clock.
     missing_since: Option<u64>,
     gate: Arc<ReorderCursor>,
 }
 
 impl<T> ReorderBuffer<T> {
-    /// A reorder buffer with room for `window` values, rounded up to a power of two.
+    /// A reorder buffer for `window` values, rounded up to a power of two.
     pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
         let cells = window.max(1).next_power_of_two();
         let window = (0..cells).map(|_| None).collect();
         Self { window, next: Ticket::default(), waiting: 0, missing_since: None, gate }
     }
 
-    /// Lines up the value of `ticket`, at the time `now`.
+    /// Stores the value of `ticket` at time `now`.
     ///
     /// # Errors
-    /// The value itself when its turn is over: the line moved on without it, or was opened anew.
+    /// The value itself if its ticket was skipped or belongs to an older generation.
     #[inline]
     pub fn redeem(&mut self, ticket: Ticket, value: T, now: u64) -> Result<(), T> {
         if ticket.generation != self.next.generation {
@@ -159,15 +159,15 @@ impl<T> ReorderBuffer<T> {
         Ok(())
     }
 
-    /// The value whose turn it is, if it is there.
+    /// The next value; `None` if it is missing.
     #[inline]
     pub fn front(&self) -> Option<&T> {
         self.window[self.next.number as usize & (self.window.len() - 1)].as_ref()
     }
 
-    /// Lets go of the value whose turn it is, if it is there, at the time `now`.
+    /// Releases the next value at time `now`; `None` if it is missing.
     ///
-    /// The line's other end learns of it by [`publish`](Self::publish).
+    /// [`publish`](Self::publish) informs the ticket counter.
     #[inline]
     pub fn pass(&mut self, now: u64) -> Option<T> {
         let mask = self.window.len() - 1;
@@ -180,23 +180,22 @@ impl<T> ReorderBuffer<T> {
         Some(value)
     }
 
-    /// Tells the line's other end how far it has got; to be called when what has passed has been
-    /// dealt with.
+    /// Publishes the cursor to the ticket counter; called after released values have been processed.
     #[inline]
     pub fn publish(&self) {
         // Release pairs with the Acquire of `TicketCounter::look`.
         self.gate.0.store(self.next.to_word(), Ordering::Release);
     }
 
-    /// Since when the next value is missing while others wait behind it.
+    /// Time since which the next value is missing while others wait; `None` if none is.
     #[inline]
     pub fn missing_since(&self) -> Option<u64> {
         self.missing_since
     }
 
-    /// Moves on to the first value that is there; returns how many tickets were given up.
+    /// Skips to the first value that is present; returns the number of skipped tickets.
     ///
-    /// A worker that redeems one of those later is told so.
+    /// A worker that redeems a skipped ticket later gets an error.
     #[cold]
     pub fn give_up(&mut self) -> u32 {
         let mut given_up = 0;
@@ -208,12 +207,12 @@ impl<T> ReorderBuffer<T> {
         given_up
     }
 
-    /// Values that wait.
+    /// Number of waiting values.
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// Takes out all values that wait, in order, for a thread that ends.
+    /// Releases all waiting values in order, for a thread that ends.
     pub fn clear(&mut self) -> impl Iterator<Item = T> + '_ {
         core::iter::from_fn(move || {
             self.give_up();
@@ -221,10 +220,10 @@ impl<T> ReorderBuffer<T> {
         })
     }
 
-    /// The cell of the ticket that is `ahead` of the next; `None` when it is out of the window.
+    /// Cell of the ticket that is `ahead` of the next; `None` if it is outside of the window.
     #[inline]
     fn cell(&self, ahead: u32) -> Option<usize> {
-        // What is behind the next one counts, wrapped, as far ahead.
+        // A ticket before the next one wraps to a large distance.
         let place = self.next.number.wrapping_add(ahead) as usize & (self.window.len() - 1);
         ((ahead as usize) < self.window.len()).then_some(place)
     }
@@ -344,8 +343,8 @@ mod loom_tests {
     /// Redeemed ticket with its number.
     type Redeemed = (Ticket, u32);
 
-    /// One thread draws and offers, and works itself; another works and lets go. The cell stands
-    /// for what the second one deals with: the first may touch it once the line is drained.
+    /// One thread draws tickets, offers values and processes some; another processes some and releases all in
+    /// order. The first may access the cell, which the second writes, once all tickets have passed.
     #[test]
     fn the_line_keeps_its_order_and_says_so_when_it_is_done() {
         loom::model(|| {

@@ -1,26 +1,26 @@
-//! Reloading a reserve of buffers, and giving memory back.
+//! Reserve of buffers: requests for reloading, and surplus to be returned.
 //!
-//! A taker compares the remaining level with a mark, and below it asks for a reload. It never waits, and
-//! asks once a reload: the request is answered by a [`Reloader`](crate::Reloader), elsewhere.
+//! An allocation compares the level with a threshold and requests a reload below it. It never waits, and
+//! requests once per reload; a [`Reloader`](crate::Reloader) answers on another thread.
 
 use crate::sync::{self, fence};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Levels of ready buffers at which a reload or a give-back begins. Source: C2, C4.
+/// Thresholds of a reserve, in ready buffers. Source: C2, C4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Number of ready buffers up to which a reload brings buffers in.
+    /// Level up to which a reload loads buffers.
     pub target: u32,
-    /// Fewer ask for a reload.
+    /// Level below which a reload is requested.
     pub reload_below: u32,
-    /// More, for as long as the reloader's patience, go back to the system down to the target.
+    /// Level above which, after the reloader's patience, buffers are returned down to the target.
     pub give_back_above: u32,
 }
 
 impl Marks {
-    /// A reserve of `target` that is reloaded below two thirds, and gives back above four thirds.
+    /// Thresholds for a target: reload below two thirds, return above four thirds.
     pub const fn for_target(target: u32) -> Self {
         let third = target / 3;
         Self { target, reload_below: target - third, give_back_above: target.saturating_add(third) }
@@ -28,7 +28,7 @@ impl Marks {
 }
 
 impl Marks {
-    /// The same for buffers that are smaller by `factor`.
+    /// The same thresholds for buffers that are smaller by `factor`.
     pub(crate) fn times(self, factor: u32) -> Self {
         let Self { target, reload_below, give_back_above } = self;
         let times = |mark: u32| mark.saturating_mul(factor);
@@ -39,7 +39,7 @@ impl Marks {
         }
     }
 
-    /// The same for buffers that are larger by `factor`.
+    /// The same thresholds for buffers that are larger by `factor`.
     pub(crate) fn over(self, factor: u32) -> Self {
         let Self { target, reload_below, give_back_above } = self;
         let over = |mark: u32| mark.div_ceil(factor);
@@ -54,34 +54,34 @@ impl Marks {
 /// Counters of a reserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveCounts {
-    /// Reloads that were done.
+    /// Number of reloads.
     pub reloads: u64,
-    /// Buffers that they brought in.
+    /// Number of buffers loaded.
     pub loaded: u64,
-    /// Reloads that the system had no memory for.
+    /// Number of reloads that failed for lack of memory.
     pub failures: u64,
-    /// Buffers whose memory went back to the system.
+    /// Number of buffers returned to the system.
     pub given_back: u64,
-    /// Buffers that were taken from the system by the packet path itself: 0 with reloads.
+    /// Number of buffers loaded by the packet path itself: 0 with a reloader.
     pub on_demand: u64,
-    /// The fewest that were ready at the end of an exchange.
+    /// Lowest level after an exchange.
     pub lowest: u32,
 }
 
-/// Value while no buffers are left to bring in, until some were given back.
+/// Value of `asked` while no buffers are left to load, until some were returned.
 const DRY: u64 = u64::MAX;
 
-/// The state of one reserve.
+/// State of one reserve.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     marks: Marks,
-    /// Request to send, when a reloader answers it.
+    /// Wake-up of the reloader, if there is one.
     request: OnceLock<Arc<ReloadRequest>>,
-    /// The ticket of a reload that is asked for; 0 for none, [`DRY`] when asking is of no use.
+    /// Ticket of the pending request; 0 for none, [`DRY`] if requests are useless.
     asked: AtomicU64,
-    /// True if the reloader knows that more are ready than are to be kept.
+    /// True if the reloader knows of a surplus.
     knows_surplus: sync::AtomicBool,
-    /// The fewest ready since the reloader looked last, and ever.
+    /// Lowest level since the reloader's last check, and ever.
     low_water: AtomicU32,
     lowest: AtomicU32,
     reloads: AtomicU64,
@@ -112,15 +112,14 @@ impl Reserve {
         self.marks
     }
 
-    /// Sets the reloader that answers; only the first one does.
+    /// Sets the wake-up of the reloader; only the first call has an effect.
     pub(crate) fn connect(&self, request: &Arc<ReloadRequest>) {
         let _ = self.request.set(Arc::clone(request));
     }
 
-    /// Checks the level after buffers were taken; asks for a reload below the mark.
+    /// Checks the level after an allocation; requests a reload below the threshold.
     pub(crate) fn look(&self, level: u32) {
-        // Relaxed throughout: numbers for decisions that nothing else hangs on. A minimum that is
-        // lost to another thread's is a little too high, once.
+        // Relaxed throughout: the numbers order nothing. A minimum lost to a race is slightly too high, once.
         if level < self.low_water.load(Ordering::Relaxed) {
             self.low_water.store(level, Ordering::Relaxed);
             if level < self.lowest.load(Ordering::Relaxed) {
@@ -136,10 +135,10 @@ impl Reserve {
         }
     }
 
-    /// Checks the level after buffers were put in; wakes the reloader above the mark, so that it checks
-    /// again when the surplus has lasted.
+    /// Checks the level after a release; wakes the reloader above the threshold, so that it checks again when
+    /// the surplus has lasted.
     ///
-    /// Cost: a comparison, unless there is a surplus that the reloader does not know of.
+    /// Cost: a comparison, unless there is a new surplus.
     #[inline]
     pub(crate) fn look_for_surplus(&self, level: impl Fn() -> u32) {
         if level() > self.marks.give_back_above {
@@ -150,14 +149,14 @@ impl Reserve {
     #[cold]
     fn tell_surplus(&self) {
         let Some(request) = self.request.get() else { return };
-        // With `has_surplus`: either this finds the flag down, or the level that led here is seen there.
+        // With `has_surplus`: either this finds the flag clear, or the level is seen there.
         fence(Ordering::SeqCst);
         if !self.knows_surplus.load(Ordering::Relaxed) && !self.knows_surplus.swap(true, Ordering::Relaxed) {
             request.ring();
         }
     }
 
-    /// True if more are ready than are to be kept. While there are not, the next one who finds that rings.
+    /// True if there is a surplus. If not, the next release that causes one wakes the reloader.
     pub(crate) fn has_surplus(&self, level: impl Fn() -> u32) -> bool {
         if level() > self.marks.give_back_above {
             return true;
@@ -167,18 +166,17 @@ impl Reserve {
         level() > self.marks.give_back_above
     }
 
-    /// The ticket of the reload that is asked for.
+    /// Ticket of the pending request; `None` without one.
     pub(crate) fn asked(&self) -> Option<u64> {
         Some(self.asked.load(Ordering::Relaxed)).filter(|&ticket| ticket != 0 && ticket != DRY)
     }
 
-    /// The reload is done; `is_dry` when everything there is has been brought in, so that nobody needs
-    /// to ask.
+    /// Ends a request; `is_dry`: all buffers are loaded, so requests are useless.
     pub(crate) fn answer(&self, is_dry: bool) {
         self.asked.store(if is_dry { DRY } else { 0 }, Ordering::Relaxed);
     }
 
-    /// The fewest that were ready since this was called last; `level` when nothing was taken.
+    /// Lowest level since the last call; `level` if nothing was allocated.
     pub(crate) fn low_water(&self, level: u32) -> u32 {
         self.low_water.swap(u32::MAX, Ordering::Relaxed).min(level)
     }
@@ -194,7 +192,7 @@ impl Reserve {
 
     pub(crate) fn count_given_back(&self, buffers: u32) {
         self.given_back.fetch_add(u64::from(buffers), Ordering::Relaxed);
-        // A request that comes in between stays: only "dry" is taken back.
+        // A request made in between stays: only `DRY` is replaced.
         let _ = self.asked.compare_exchange(DRY, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -202,7 +200,7 @@ impl Reserve {
         self.on_demand.fetch_add(u64::from(buffers), Ordering::Relaxed);
     }
 
-    /// Counters; `level` is the number of ready buffers.
+    /// Counters of the reserve; `level` is the number of ready buffers.
     pub(crate) fn counts(&self, level: u32) -> ReserveCounts {
         ReserveCounts {
             reloads: self.reloads.load(Ordering::Relaxed),
@@ -215,7 +213,7 @@ impl Reserve {
     }
 }
 
-/// Wake-up of a reloader. Any thread requests, one thread answers.
+/// Wake-up of a reloader: any thread requests, one thread answers.
 #[derive(Debug, Default)]
 pub(crate) struct ReloadRequest {
     tickets: AtomicU64,
@@ -224,31 +222,31 @@ pub(crate) struct ReloadRequest {
 }
 
 impl ReloadRequest {
-    /// Number greater than all before, for the order of requests.
+    /// Next ticket, greater than all before, for the order of requests.
     fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Wakes the answering thread.
     ///
-    /// Cost: an atomic operation; a system call when nobody has rung since the last answer.
+    /// Cost: an atomic operation; a system call for the first request since the last answer.
     pub(crate) fn ring(&self) {
-        // Release pairs with the Acquire in `wait`: whoever takes the request sees what was asked. Acquire
-        // pairs with the Release there: who rings after a look that heard nothing knows the thread.
+        // Release pairs with the Acquire in `wait`: the thread that takes the request sees its cause. Acquire
+        // pairs with the Release there: a thread that rings after the check knows the waiting thread.
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.answering.wake();
         }
     }
 
-    /// Makes the calling thread the one that answers, if none is.
+    /// Registers the calling thread as the answering one, if there is none.
     pub(crate) fn answer_here(&self) {
         self.answering.is_here();
     }
 
-    /// Waits until a request comes or the time is over; no time is for ever. By the one thread that
-    /// answers.
+    /// Waits until a request comes or the time has passed; `None` waits for ever. Called only by the
+    /// answering thread.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
-        // A ring that comes after the look leaves the thread a token, so that the park ends at once.
+        // A ring after the check leaves the thread a token, so that the park returns at once.
         if !self.rung.swap(false, Ordering::AcqRel) {
             sync::park(patience);
             self.rung.swap(false, Ordering::AcqRel);
@@ -261,7 +259,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// A level that rises while the reloader goes to sleep wakes it, or was seen before.
+    /// A level that rises while the reloader goes to sleep wakes the reloader, or was seen before.
     #[test]
     fn no_surplus_is_slept_over() {
         loom::model(|| {
@@ -282,7 +280,7 @@ mod loom_tests {
         });
     }
 
-    /// The waiting thread sees each request; after a lost one it would sleep for ever.
+    /// The waiting thread sees each request; after a lost request it would sleep for ever.
     #[test]
     fn no_ring_is_lost() {
         loom::model(|| {

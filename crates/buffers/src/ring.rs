@@ -1,8 +1,8 @@
-//! A bounded single-producer single-consumer ring: packets between workers, frames going home.
+//! Bounded single-producer single-consumer ring.
 //!
-//! Each end caches the other end's cursor and looks again only when the cached value says "full" or
-//! "empty", so a batch costs one shared load and one shared store. Cursors count up without bounds
-//! and are reduced to a cell by a mask; they stand on cache lines of their own.
+//! Each end caches the other end's cursor and reads it again only if the cached value says "full" or "empty",
+//! so a batch costs one shared load and one shared store. Cursors count up without bound and are masked to a
+//! cell; each is in a cache line of its own.
 
 use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
@@ -11,9 +11,9 @@ use crossbeam_utils::CachePadded;
 
 struct Shared<T> {
     cells: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// Cells written so far; stored by the producer.
+    /// Number of cells written so far; stored by the producer.
     written: CachePadded<AtomicUsize>,
-    /// Cells read so far; stored by the consumer.
+    /// Number of cells read so far; stored by the consumer.
     read: CachePadded<AtomicUsize>,
 }
 
@@ -27,21 +27,21 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as for `Sync`; whoever drops the ring last owns what is left in it.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-/// The end that puts in.
+/// Producer end of a ring.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     written: usize,
     read: usize,
 }
 
-/// The end that takes out.
+/// Consumer end of a ring.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     read: usize,
     written: usize,
 }
 
-/// A ring of `capacity` cells, rounded up to a power of two.
+/// Creates a ring of `capacity` cells, rounded up to a power of two.
 pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.max(1).next_power_of_two();
     let shared = Arc::new(Shared {
@@ -53,8 +53,8 @@ pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T: Send> Producer<T> {
-    /// Cells that are free as far as is known without, and if those are too few for `wanted`, with
-    /// a look at the consumer's cursor.
+    /// Number of free cells, by the cached cursor; if these are fewer than `wanted`, the consumer's cursor is
+    /// read again.
     #[inline]
     pub fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.shared.cells.len();
@@ -62,13 +62,13 @@ impl<T: Send> Producer<T> {
         if room >= wanted {
             return room;
         }
-        // Acquire pairs with the consumer's Release store in `publish`: its reads of the cells
-        // happen before we write them again.
+        // Acquire pairs with the consumer's Release store in `publish`: its reads of the cells happen before
+        // they are written again.
         self.read = self.shared.read.load(Ordering::Acquire);
         capacity - self.written.wrapping_sub(self.read)
     }
 
-    /// Puts in values from the front of `values` while there is room; returns how many.
+    /// Enqueues up to `wanted` values while there is room; returns their number.
     ///
     /// The consumer sees all of them at once.
     #[inline]
@@ -88,13 +88,13 @@ impl<T: Send> Producer<T> {
             count += 1;
         }
         self.written = self.written.wrapping_add(count);
-        // Release pairs with the consumer's Acquire load in `available`: it sees the cells.
+        // Release pairs with the consumer's Acquire load in `available`: the consumer sees the cells.
         self.shared.written.store(self.written, Ordering::Release);
         self.fetch_next(count);
         count
     }
 
-    /// Has the cells fetched that the next values will probably go into: the consumer's core has them.
+    /// Prefetches the cells of the next values, which are in the consumer's cache.
     #[inline]
     fn fetch_next(&self, count: usize) {
         if size_of::<T>() < 64 {
@@ -106,10 +106,10 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Puts in one value.
+    /// Enqueues one value.
     ///
     /// # Errors
-    /// The value itself when the ring is full.
+    /// The value itself if the ring is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         if self.room(1) > 0 {
@@ -118,14 +118,14 @@ impl<T: Send> Producer<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// True if the consumer is gone.
+    /// True if the consumer was dropped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 }
 
 impl<T: Send> Consumer<T> {
-    /// Values that can be taken.
+    /// Number of values that can be dequeued, by the cached cursor if that is not 0.
     #[inline]
     pub fn available(&mut self) -> usize {
         let known = self.written.wrapping_sub(self.read);
@@ -137,14 +137,14 @@ impl<T: Send> Consumer<T> {
         self.written.wrapping_sub(self.read)
     }
 
-    /// Number of values that can be taken, those included that have come since the last pop.
+    /// Number of values that can be dequeued; always reads the producer's cursor.
     pub fn refresh(&mut self) -> usize {
         // Acquire pairs with the producer's Release store in `push_all`.
         self.written = self.shared.written.load(Ordering::Acquire);
         self.written.wrapping_sub(self.read)
     }
 
-    /// Takes up to `limit` values, in order; returns how many.
+    /// Dequeues up to `limit` values in order; returns their number.
     #[inline]
     #[expect(unsafe_code, reason = "UNSAFETY: reads cells that the producer does not touch")]
     pub fn pop_all(&mut self, limit: usize, mut take: impl FnMut(T)) -> usize {
@@ -160,7 +160,7 @@ impl<T: Send> Consumer<T> {
             // SAFETY: (1) the cell is between `read` and `written`, so the producer wrote it before
             // its Release store and does not touch it; (2) `&mut self` excludes another consumer.
             let value = cell.with(|cell| unsafe { cell.cast::<T>().read() });
-            // The cursor moves before `take` runs, so that a panic there cannot read a cell twice.
+            // The cursor moves before `take` runs, so that a panic in it cannot lead to reading a cell twice.
             self.read = self.read.wrapping_add(1);
             take(value);
         }
@@ -168,7 +168,7 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Takes one value.
+    /// Dequeues one value; `None` if the ring is empty.
     pub fn pop(&mut self) -> Option<T> {
         let mut value = None;
         self.pop_all(1, |taken| value = Some(taken));
@@ -184,7 +184,7 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // What `take` of `pop_all` has got before it panicked is not the ring's to drop.
+        // Values that `pop_all` passed to `take` before a panic must not be dropped again.
         self.shared.read.store(self.read, Ordering::Release);
     }
 }
@@ -193,7 +193,7 @@ impl<T> Drop for Shared<T> {
     #[expect(unsafe_code, reason = "UNSAFETY: drops what nobody took out")]
     fn drop(&mut self) {
         let mask = self.cells.len() - 1;
-        // Acquire is not needed: the last `Arc` to go has synchronised with the other.
+        // Relaxed: dropping the last `Arc` has synchronised with the other end.
         let written = self.written.load(Ordering::Relaxed);
         let mut read = self.read.load(Ordering::Relaxed);
         while read != written {

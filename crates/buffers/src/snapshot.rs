@@ -1,8 +1,8 @@
-//! Read-mostly tables that are replaced whole while readers run.
+//! Snapshot: read-mostly table that is replaced whole while readers run.
 //!
-//! A reader looks once a batch at one counter that is written at a replacement alone; as long as it
-//! stands still the table it holds is the latest, and reading costs nothing else. A replaced table
-//! is freed by the last reader that has moved on.
+//! Once per batch a reader loads a version counter that only replacements write; while it is unchanged, the
+//! reader's table is the latest, and reading costs nothing else. The last reader that moves on frees a
+//! replaced table.
 
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 
@@ -11,12 +11,12 @@ struct Shared<T> {
     version: AtomicU64,
 }
 
-/// The writing end; there may be several.
+/// Writer's end; there may be several.
 pub struct Snapshot<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// One reader, kept by one worker.
+/// One reader, owned by one worker.
 pub struct Reader<T> {
     shared: Arc<Shared<T>>,
     held: Arc<T>,
@@ -33,28 +33,28 @@ impl<T> Snapshot<T> {
     /// Replaces the table. Readers see it whole, at their next [`Reader::refresh`].
     ///
     /// # Panics
-    /// Never: no code runs under the lock that could panic.
+    /// Never: no code under the lock can panic.
     pub fn replace(&self, value: T) {
         let value = Arc::new(value);
         let mut latest = self.shared.latest.lock().expect("nothing panics under this lock");
         let old = core::mem::replace(&mut *latest, value);
-        // Release pairs with the Acquire in `refresh`: who sees the new version sees, under the
+        // Release pairs with the Acquire in `refresh`: a reader that sees the new version sees, under the
         // lock, the new table or a later one.
         self.shared.version.fetch_add(1, Ordering::Release);
         drop(latest);
-        // Freed outside the lock: a big table takes its time.
+        // Freed outside the lock, since freeing a large table takes long.
         drop(old);
     }
 
-    /// The latest table.
+    /// Returns the latest table.
     ///
     /// # Panics
-    /// Never: no code runs under the lock that could panic.
+    /// Never: no code under the lock can panic.
     pub fn latest(&self) -> Arc<T> {
         Arc::clone(&self.shared.latest.lock().expect("nothing panics under this lock"))
     }
 
-    /// A new reader, which holds the latest table.
+    /// Creates a reader of the latest table.
     pub fn reader(&self) -> Reader<T> {
         let version = self.shared.version.load(Ordering::Acquire);
         Reader { held: self.latest(), shared: Arc::clone(&self.shared), version }
@@ -62,9 +62,9 @@ impl<T> Snapshot<T> {
 }
 
 impl<T> Reader<T> {
-    /// Moves on to the latest table; says whether it is another one.
+    /// Switches to the latest table; returns true if it changed.
     ///
-    /// Cost: one load of a line that nobody writes, except after a replacement.
+    /// Cost: one load of a cache line that only replacements write.
     #[inline]
     pub fn refresh(&mut self) -> bool {
         // Acquire pairs with the Release in `replace`.
@@ -76,7 +76,7 @@ impl<T> Reader<T> {
         true
     }
 
-    /// The table held, as of the last refresh.
+    /// Table as of the last refresh.
     #[inline]
     pub fn get(&self) -> &T {
         &self.held

@@ -1,40 +1,40 @@
-//! A lock-free stack of numbers: of magazines, of blocks. Any thread pushes and pops.
+//! Lock-free stack of numbers (magazines, blocks). Any thread pushes and pops.
 //!
-//! The numbers are linked through one word each, so nothing is allocated. The head carries a count
-//! of its changes: a number that was popped and pushed again while another thread slept between
-//! its load and its exchange makes that exchange fail, although the number is the same.
+//! Numbers are linked through one word each, so nothing is allocated. The head contains a change counter: if
+//! a number was popped and pushed again between another thread's load and its compare-and-swap, the swap
+//! fails although the number is the same (ABA).
 
 use crate::prefetch::prefetch_to_write;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// Bits of a number; those above it in a link are its weight.
+/// Bits of a number; the higher bits of a link are its weight.
 const BITS: u32 = 23;
-/// The end of the list, and the mask of a number.
+/// End of the list, and mask of a number.
 const NIL: u32 = (1 << BITS) - 1;
-/// One change of the head, in the bits above the number: 2⁴¹ of them before one comes again.
+/// Increment of the change counter, above the number: it wraps after 2⁴¹ changes.
 const CHANGE: u64 = 1 << BITS;
-/// The greatest weight.
+/// Maximum weight.
 pub(crate) const HEAVIEST: u16 = (1 << (32 - BITS)) - 1;
 
-/// The top of a stack of numbers below 2²³ − 1, each with a weight of at most [`HEAVIEST`].
+/// Head of a stack of numbers below 2²³ − 1, each with a weight of at most [`HEAVIEST`].
 pub(crate) struct Head {
     top: AtomicU64,
-    /// Sum of the weights; raised before a number is put in, lowered after it was taken.
+    /// Sum of the weights; raised before a push, lowered after a pop.
     level: AtomicU32,
 }
 
-/// Lookup of the link of each number: the number below it, and its own weight. Stacks may share links
-/// when no number is on two of them.
+/// Link of each number: the number below it, and its own weight. Stacks may share links if no number is on
+/// two of them.
 pub(crate) trait Link {
-    /// The link of a number.
+    /// Link of a number.
     fn of(&self, number: u32) -> &AtomicU32;
 }
 
-/// The number below each (lower 23 bits) and its own weight, [`APART`] words apart.
+/// Links (lower 23 bits: the number below in the stack; upper bits: own weight), [`APART`] words apart.
 pub(crate) struct Links<const WORDS: usize = APART>(Box<[AtomicU32]>);
 
-/// Words from link to link, so that none shares a line with another one.
+/// Distance of links in words, so that no two share a cache line.
 const APART: usize = 32;
 
 impl<const WORDS: usize> Links<WORDS> {
@@ -53,15 +53,15 @@ impl<const WORDS: usize> Link for Links<WORDS> {
 }
 
 impl Head {
-    /// A stack's numbers are below it.
+    /// Limit of a stack's numbers.
     pub(crate) const NUMBERS: u32 = NIL;
 
-    /// The head of an empty stack.
+    /// Head of an empty stack.
     pub(crate) fn new() -> Self {
         Self { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) }
     }
 
-    /// Puts `number` on top. The caller owns what it stands for and gives it up.
+    /// Pushes `number`. The caller owns the object with that number, and gives it up.
     #[inline]
     pub(crate) fn push(&self, links: &impl Link, number: u32, weight: u16) {
         let below = links.of(number);
@@ -69,8 +69,8 @@ impl Head {
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             below.store(u32::from(weight) << BITS | number_in(top), Ordering::Relaxed);
-            // Release pairs with the Acquire of `pop`. The head is changed by read-modify-writes
-            // alone, so whoever reads any later value synchronises with this push as well.
+            // Release pairs with the Acquire of `pop`. Only read-modify-writes change the head, so a thread
+            // that reads any later value synchronises with this push too.
             let new = changed(top, number);
             match self.top.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -79,11 +79,11 @@ impl Head {
         }
     }
 
-    /// Takes the number on top with its weight. The caller owns what it stands for. `hint` is told
-    /// early which number it may be.
+    /// Pops a number with its weight; the caller then owns the object with that number. `hint` gets the
+    /// likely number early.
     #[inline]
     pub(crate) fn pop(&self, links: &impl Link, hint: impl Fn(u32)) -> Option<(u32, u16)> {
-        // The line is going to be written: fetched for that, it is fetched once.
+        // The cache line will be written, so it is fetched exclusively at once.
         prefetch_to_write(&self.top);
         // Acquire pairs with the Release of `push`, here and below.
         let mut top = self.top.load(Ordering::Acquire);
@@ -94,8 +94,8 @@ impl Head {
             }
             prefetch_to_write(links.of(number));
             hint(number);
-            // Another thread may have popped the number and changed its link meanwhile; then the
-            // head has changed too, and what was read here is not used.
+            // If another thread has popped the number and changed its link meanwhile, the head has changed
+            // too, and the value read here is discarded.
             let link = links.of(number).load(Ordering::Relaxed);
             let new = changed(top, link & NIL);
             match self.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
@@ -109,7 +109,7 @@ impl Head {
         }
     }
 
-    /// Number on top at this moment, which another worker may take; its link is fetched.
+    /// Number on top at this moment, which another thread may pop; prefetches its link.
     #[inline]
     pub(crate) fn likely_next(&self, links: &impl Link) -> Option<u32> {
         // Relaxed: a hint. Nothing is read through it.
@@ -121,14 +121,14 @@ impl Head {
         Some(number)
     }
 
-    /// Sum of the weights of the numbers on the stack; exact while no thread pushes or pops.
+    /// Sum of the weights on the stack; exact while no thread pushes or pops.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
         self.level.load(Ordering::Relaxed)
     }
 }
 
-/// A stack of many numbers that are seldom used, with its links side by side.
+/// Stack of many rarely used numbers, with adjacent links.
 pub(crate) struct Stack {
     head: CachePadded<Head>,
     links: Links<1>,
@@ -140,12 +140,12 @@ impl Stack {
         Self { head: CachePadded::new(Head::new()), links: Links::new(numbers) }
     }
 
-    /// Puts `number` on top. The caller owns what it stands for and gives it up.
+    /// Pushes `number`. The caller owns the object with that number, and gives it up.
     pub(crate) fn push(&self, number: u32) {
         self.head.push(&self.links, number, 1);
     }
 
-    /// Takes the number on top. The caller owns what it stands for.
+    /// Pops a number; the caller then owns the object with that number.
     pub(crate) fn pop(&self) -> Option<u32> {
         self.head.pop(&self.links, |_| ()).map(|(number, _)| number)
     }
@@ -186,7 +186,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// The case for the count of changes: one thread pops and pushes back while the other one pops.
+    /// One thread pops and pushes back while another pops: the change counter prevents the ABA problem.
     #[test]
     fn a_number_has_one_owner() {
         loom::model(|| {

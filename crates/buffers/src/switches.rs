@@ -1,44 +1,44 @@
-//! Every technique of the buffers, to be turned off by itself: to be measured, or done without.
+//! Switches for each technique of the buffers, for measurements or for operation without them.
 
 use crate::fragment::FragmentOptions;
 use crate::manager::{BufferOptions, ClassBuffers};
 use crate::policy::ReserveOptions;
 
-/// Techniques of the buffers. By default all are on; the meaning of "off" stands at each.
+/// Techniques of the buffers. All are on by default; each field describes "off".
 ///
-/// They are chosen when buffers are made: the packet path does not ask. C1, C2, C4 and reuse of frames
-/// concern memory that grows ([`AllocationPolicy::Growing`](crate::AllocationPolicy)); what a device holds stays as it is.
+/// They are chosen when buffers are created, so the packet path does not test them. C1, C2, C4 and reuse of
+/// frames concern memory that grows ([`AllocationPolicy::Growing`](crate::AllocationPolicy)); memory that a
+/// device holds does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
-    /// C1: frames that are released are kept ready; off, each goes back to the system, and the next one
-    /// comes from there.
+    /// C1: released frames are kept for reuse; off, each is returned to the system and allocated anew.
     pub pools_frames: bool,
-    /// C1: the same for blocks of fragments.
+    /// C1: released blocks of fragments are kept for reuse.
     pub pools_fragments: bool,
-    /// C2: reserves are filled by reloaders; off, once at the start, and then by who takes a buffer.
+    /// C2: reloaders fill reserves; off, they are filled once at the start, and then by allocations.
     pub reloads: bool,
-    /// C3: control and data have a reloader each; off, one for both, first come, first served.
+    /// C3: control and data have a reloader each; off, one for both, in order of request.
     pub splits_reload: bool,
-    /// C4: what stays unused goes back to the system; off, never.
+    /// C4: unused memory is returned to the system; off, never.
     pub gives_back: bool,
-    /// C5: a receive ring is refilled when fewer than so many percent of it are posted; 100, after every
-    /// poll, is off.
+    /// C5: a receive ring is refilled once fewer than this percentage of its frames are posted; 100 (off)
+    /// refills after every poll.
     pub refill_below_percent: u8,
-    /// A buffer that was released is taken again soon; off, after all others.
+    /// A released buffer is reused soon; off, after all others.
     pub reuses: bool,
-    /// D1: a block of fragments starts again as soon as nobody uses it; off, when it is used up.
+    /// D1: a block of fragments restarts as soon as it has no fragments; off, when it is used up.
     pub resets_when_alone: bool,
     /// D2: blocks of 32 KiB; off, of 4 KiB.
     pub large_blocks: bool,
-    /// D3: the shared count is touched once a block; off, by each fragment.
+    /// D3: the shared count is updated once per block; off, for each fragment.
     pub biased_count: bool,
-    /// D4: single pages stand in when there is no block; off, nothing does.
+    /// D4: single pages are used when no block is free; off, allocation fails.
     pub single_pages: bool,
-    /// D5: each worker carves blocks of its own; off, all of them one block behind a lock.
+    /// D5: each worker has its own fragment allocator; off, all share one behind a lock.
     pub owns_fragments: bool,
-    /// D6: blocks that a worker holds at a time; off is 1.
+    /// D6: maximum number of blocks that a worker holds; off is 1.
     pub held_blocks: u8,
-    /// E7: addresses whose multiples no fragment crosses; 32 768 is off.
+    /// E7: bytes whose multiples no fragment crosses; off is 32 768.
     pub never_cross: u32,
 }
 
@@ -64,7 +64,7 @@ impl Default for Switches {
 }
 
 impl Switches {
-    /// Everything off.
+    /// All techniques off.
     pub const OFF: Self = Self {
         pools_frames: false,
         pools_fragments: false,
@@ -88,8 +88,8 @@ impl Switches {
 }
 
 impl BufferOptions {
-    /// The same buffers with the techniques of `switches`, in both classes. Numbers and marks stay as
-    /// they are.
+    /// The same options with the techniques of `switches` in both classes. Sizes and thresholds do not
+    /// change.
     #[must_use]
     pub fn with_switches(self, switches: &Switches) -> Self {
         let class = |class: ClassBuffers| ClassBuffers {
@@ -111,7 +111,7 @@ impl BufferOptions {
 }
 
 impl FragmentOptions {
-    /// The same memory with the techniques of `switches`.
+    /// The same options with the techniques of `switches`.
     #[must_use]
     pub fn with_switches(self, switches: &Switches) -> Self {
         Self {

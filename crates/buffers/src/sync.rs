@@ -1,4 +1,4 @@
-//! The atomics of the lock-free parts: the real ones, or those of the model checker.
+//! Atomics of the lock-free parts: the standard ones, or those of the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -15,7 +15,7 @@ pub(crate) use std::{
     thread::{Thread, current},
 };
 
-/// Stops the thread until it is woken or the time is over. The model checker knows no time.
+/// Blocks the thread until it is woken or the time has passed. The model checker ignores the time.
 pub(crate) fn park(patience: Option<core::time::Duration>) {
     #[cfg(loom)]
     {
@@ -29,19 +29,19 @@ pub(crate) fn park(patience: Option<core::time::Duration>) {
     }
 }
 
-/// Thread that is made known once, and that any thread may wake.
+/// Thread that registers once and that any thread may wake.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(std::sync::OnceLock<Thread>);
 
 #[cfg(not(loom))]
 impl Sleeper {
-    /// Makes the calling thread known, if none is.
+    /// Registers the calling thread, if none is registered.
     pub(crate) fn is_here(&self) {
         self.0.get_or_init(current);
     }
 
-    /// Wakes the thread that is known, or lets its next [`park`] end at once.
+    /// Wakes the registered thread, or makes its next [`park`] return at once.
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.0.get() {
             thread.unpark();
@@ -49,7 +49,7 @@ impl Sleeper {
     }
 }
 
-/// The same for the model checker, which has no cell that is written once.
+/// Variant for the model checker, which has no write-once cell.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(Mutex<Option<Thread>>);
@@ -68,7 +68,7 @@ impl Sleeper {
     }
 }
 
-/// The standard cell behind the closure interface of the model checker's.
+/// The standard cell behind the model checker's closure interface.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -1,16 +1,16 @@
-//! Allocation sites of frames that are out: known in debug builds, so that a lost or doubled frame can
-//! be traced to its source.
+//! Allocation sites of allocated frames, in debug builds, so that a leak or double free can be traced to its
+//! source.
 
 /// Allocation sites of the frames of one region.
 #[cfg(debug_assertions)]
 pub(crate) struct Traces {
-    /// By the frame's first unit; null for what is free.
+    /// Allocation site by the frame's first unit; null if it is free.
     taken: Box<[std::sync::atomic::AtomicPtr<Site>]>,
-    /// Allocation site of the last frame that was dropped instead of released.
+    /// Allocation site of the last late free.
     late_free: std::sync::atomic::AtomicPtr<Site>,
 }
 
-/// A place in the source.
+/// Source location.
 pub(crate) type Site = core::panic::Location<'static>;
 
 #[cfg(debug_assertions)]
@@ -25,12 +25,12 @@ mod debug {
             Self { taken, late_free: AtomicPtr::new(null_mut()) }
         }
 
-        /// A frame was made.
+        /// Records an allocation.
         ///
         /// # Panics
-        /// When there is one already.
+        /// If the frame is allocated already.
         pub(crate) fn take(&self, index: u32, site: &'static Site) {
-            // Relaxed, here and below: what hands the frame over orders this as well.
+            // Relaxed, here and below: the transfer of the frame orders this as well.
             let before =
                 self.taken[index as usize].swap(core::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
             if let Some(before) = Self::site(before) {
@@ -38,28 +38,28 @@ mod debug {
             }
         }
 
-        /// A frame was ended.
+        /// Records a release.
         ///
         /// # Panics
-        /// When there is none.
+        /// If the frame is not allocated.
         pub(crate) fn release(&self, index: u32) {
             let before = self.taken[index as usize].swap(null_mut(), Ordering::Relaxed);
             assert!(!before.is_null(), "frame {index} is released, and was released before");
         }
 
-        /// A frame was dropped that ought to have been released.
+        /// Records that a frame was dropped instead of released.
         pub(crate) fn late_free(&self, index: u32) {
             let taken =
                 self.taken.get(index as usize).map_or(null_mut(), |site| site.load(Ordering::Relaxed));
             self.late_free.store(taken, Ordering::Relaxed);
         }
 
-        /// Allocation site of the last frame that was dropped.
+        /// Allocation site of the last late free.
         pub(crate) fn last_stray(&self) -> Option<&'static Site> {
             Self::site(self.late_free.load(Ordering::Relaxed))
         }
 
-        /// Indices of frames that are out, and their allocation sites.
+        /// Indices and allocation sites of allocated frames.
         pub(crate) fn out(&self) -> Vec<(u32, &'static Site)> {
             let sites = self.taken.iter().map(|site| Self::site(site.load(Ordering::Relaxed)));
             (0..).zip(sites).filter_map(|(index, site)| Some((index, site?))).collect()
@@ -73,7 +73,7 @@ mod debug {
     }
 }
 
-/// The same in release builds: nothing.
+/// Does nothing in release builds.
 #[cfg(not(debug_assertions))]
 pub(crate) struct Traces;
 

@@ -1,8 +1,8 @@
-//! A bounded queue that one thread fills and any thread empties: work for idle workers.
+//! Work queue: a bounded queue with one producer and any number of consumers.
 //!
-//! Cells are pointers, taken by moving one shared cursor with a compare-and-swap. A consumer reads the
-//! cell first and owns it only once its swap succeeded, so a thread that stops anywhere holds at
-//! most what it has taken, and nobody waits for it.
+//! Cells are pointers; consumers advance one shared cursor by compare-and-swap. A consumer reads the cell
+//! first and owns the value only if its swap succeeds, so a thread that stops anywhere holds only values that
+//! it has taken, and no other thread waits for it.
 
 use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering};
 use core::marker::PhantomData;
@@ -10,13 +10,13 @@ use crossbeam_utils::CachePadded;
 
 struct Shared<T> {
     cells: Box<[AtomicPtr<T>]>,
-    /// Values put in so far; stored by the producer.
+    /// Number of values put in so far; stored by the producer.
     given: CachePadded<AtomicUsize>,
-    /// Values taken out so far; moved by consumers.
+    /// Number of values taken so far; advanced by consumers.
     taken: CachePadded<AtomicUsize>,
-    /// The queue owns values behind pointers.
+    /// The queue owns the values behind its pointers.
     owned: PhantomData<T>,
-    /// For the model checker: what is read and written with each cell, where one consumer alone reads.
+    /// For the model checker: tracks accesses to each cell if there is a single consumer.
     #[cfg(loom)]
     watched: Option<Box<[crate::sync::UnsafeCell<()>]>>,
 }
@@ -37,19 +37,19 @@ impl<T> Shared<T> {
     }
 }
 
-/// The end that puts in.
+/// Producer end of a queue.
 pub struct WorkProducer<T> {
     shared: Arc<Shared<T>>,
     given: usize,
     taken: usize,
 }
 
-/// An end that takes out; there may be any number of them.
+/// Consumer end of a queue; it can be cloned.
 pub struct WorkConsumer<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A queue of `capacity` cells, rounded up to a power of two.
+/// Creates a queue of `capacity` cells, rounded up to a power of two.
 pub fn channel<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
     let capacity = capacity.max(1).next_power_of_two();
     let shared = Arc::new(Shared {
@@ -64,18 +64,18 @@ pub fn channel<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
 }
 
 impl<T: Send> WorkProducer<T> {
-    /// Puts a value in.
+    /// Enqueues a value.
     ///
     /// # Errors
-    /// The value itself when the queue is full.
+    /// The value itself if the queue is full.
     ///
-    /// Cost: two stores; a look at the consumers' cursor when the queue seems full.
+    /// Cost: two stores; a read of the consumers' cursor if the queue seems full.
     #[inline]
     pub fn give(&mut self, value: Box<T>) -> Result<(), Box<T>> {
         let capacity = self.shared.cells.len();
         if self.given.wrapping_sub(self.taken) >= capacity {
-            // Acquire pairs with the Release of `take`: the consumer has read the cell before we
-            // write it again.
+            // Acquire pairs with the Release of `take`: the consumer has read the cell before it is written
+            // again.
             self.taken = self.shared.taken.load(Ordering::Acquire);
             if self.given.wrapping_sub(self.taken) >= capacity {
                 return Err(value);
@@ -83,12 +83,12 @@ impl<T: Send> WorkProducer<T> {
         }
         self.shared.write(self.given & (capacity - 1), Box::into_raw(value));
         self.given = self.given.wrapping_add(1);
-        // Release pairs with the Acquire of `take`: the cell, and what it points to.
+        // Release pairs with the Acquire of `take`: consumers see the cell and its value.
         self.shared.given.store(self.given, Ordering::Release);
         Ok(())
     }
 
-    /// Number of values that no consumer has taken yet; fewer by the time of the answer.
+    /// Number of values that no consumer has taken; may be outdated at once.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.given.wrapping_sub(self.shared.taken.load(Ordering::Relaxed))
@@ -96,10 +96,10 @@ impl<T: Send> WorkProducer<T> {
 }
 
 impl<T: Send> WorkConsumer<T> {
-    /// Takes the value that was put in first.
+    /// Dequeues the oldest value; `None` if the queue is empty.
     ///
-    /// Cost: two loads when the queue is empty; else a compare-and-swap for each consumer that is
-    /// faster.
+    /// Cost: two loads if the queue is empty; otherwise one compare-and-swap, and one more for each consumer
+    /// that is faster.
     #[inline]
     pub fn take(&self) -> Option<Box<T>> {
         let mask = self.shared.cells.len() - 1;
@@ -107,7 +107,7 @@ impl<T: Send> WorkConsumer<T> {
         loop {
             // Acquire pairs with the Release of `give`.
             let given = self.shared.given.load(Ordering::Acquire);
-            // A cursor that is behind may be further back than the queue is long.
+            // A stale cursor may lag by more than the queue's length.
             if given.wrapping_sub(taken).cast_signed() <= 0 {
                 return None;
             }
@@ -121,11 +121,11 @@ impl<T: Send> WorkConsumer<T> {
         }
     }
 
-    /// True if nothing is there to be taken.
+    /// True if the queue is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let taken = self.shared.taken.load(Ordering::Relaxed);
-        // Relaxed: a hint. Whoever is about to sleep has executed a fence before it asks.
+        // Relaxed: a hint. A thread that is about to sleep has executed a fence before.
         self.shared.given.load(Ordering::Relaxed).wrapping_sub(taken).cast_signed() <= 0
     }
 
@@ -149,7 +149,7 @@ impl<T> Clone for WorkConsumer<T> {
 impl<T> Drop for Shared<T> {
     #[expect(unsafe_code, reason = "UNSAFETY: drops what nobody took out")]
     fn drop(&mut self) {
-        // Relaxed: the last `Arc` to go has synchronised with the others.
+        // Relaxed: dropping the last `Arc` has synchronised with the other ends.
         let given = self.given.load(Ordering::Relaxed);
         let mut taken = self.taken.load(Ordering::Relaxed);
         while taken != given {
@@ -242,9 +242,9 @@ mod loom_tests {
     use super::*;
     use crate::sync::UnsafeCell;
 
-    /// A queue whose cells the model checker watches as if they were plain memory: reading one late, or
-    /// writing one early, is a race then. With one consumer, because one that is too slow reads a cell that
-    /// is written again, and throws away what it read.
+    /// A queue whose cells the model checker treats as plain memory, so that a late read or an early write is
+    /// a race. For one consumer only: with several, a slow consumer may read a cell that is being written,
+    /// and discards the value.
     fn watched<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
         let (mut producer, consumer) = channel(capacity);
         drop(consumer);
@@ -254,9 +254,9 @@ mod loom_tests {
         (producer, consumer)
     }
 
-    /// The Release of a consumer's swap with the Acquire of the producer's look: a cell was read before it is
-    /// written again. The Release of the producer's count with the Acquire of the consumer's look: the cell, and
-    /// what it points to, were written before they are read.
+    /// A cell is read before it is written again: Release of the consumer's swap, Acquire of the producer's
+    /// load. The cell and its target are written before they are read: Release of the producer's count,
+    /// Acquire of the consumer's load.
     #[test]
     fn a_cell_is_read_between_its_writes() {
         loom::model(|| {

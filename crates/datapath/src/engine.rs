@@ -1,8 +1,7 @@
-//! The stages, put together: what one worker does with a batch.
+//! Engine: the stages of one worker, applied to a batch in order.
 //!
-//! The engine owns what the stages keep between batches and the counters of one worker; tables are
-//! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
-//! argument, and [`Egress`] takes what leaves.
+//! The engine owns one worker's stage states and counters; tables are shared and replaced whole. It uses
+//! neither devices nor clocks: batches and the time are arguments, and [`Egress`] takes sent packets.
 
 mod batches;
 mod cut;
@@ -33,7 +32,7 @@ pub use stages::{ExtraStage, Tables};
 pub use state::{Engine, EngineCounters};
 
 impl Engine {
-    /// Begins a turn of one queue; says whether this turn is timed, stage by stage.
+    /// Begins a turn of one queue; returns true if this turn is timed, stage by stage.
     pub fn begin_turn(&mut self) -> bool {
         if self.tables.refresh() {
             self.adopt();
@@ -41,7 +40,7 @@ impl Engine {
         self.timer.fires()
     }
 
-    /// Counts the packets that a queue delivered, and the time of that if it was measured.
+    /// Counts packets that a queue delivered, and their receive time if it was measured.
     pub fn received(&self, packets: usize, elapsed: Option<Nanos>) {
         let stage = self.counters.stage(Stage::Receive);
         stage.packets.add(packets as u64);
@@ -54,7 +53,7 @@ impl Engine {
 
     /// Takes a received batch through all stages; it is empty afterwards.
     ///
-    /// All its packets came in by `ingress`. `clock` is read only when the turn is timed.
+    /// All its packets must have ingress `ingress`. `clock` is read only in a timed turn.
     pub fn process(
         &mut self,
         batch: &mut Batch,
@@ -90,27 +89,27 @@ impl Engine {
 /// Context of a turn.
 #[derive(Debug)]
 pub struct TurnContext<'a> {
-    /// The time.
+    /// Current time.
     pub now: Nanos,
-    /// The worker's free frames.
+    /// The worker's pool of free frames.
     pub pool: &'a mut Pool,
-    /// True if stages are timed.
+    /// True if the stages of this turn are timed.
     pub timed: bool,
 }
 
-/// The stages of one turn, with all that they need.
+/// Stages of one turn with their context.
 struct Journey<'a, E, C> {
     tables: &'a Tables,
     stages: &'a mut Stages,
     egress: &'a mut E,
-    /// Work batch that collects packets before reordering, if they are reordered.
+    /// Work batch that collects packets before reordering; `None` if they are sent directly.
     collect: Option<&'a mut WorkBatch>,
     meter: Meter<'a, C>,
     context: Context<'a>,
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// From the parser on.
+    /// Processes a received batch, from `parse` on.
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
         let left = parse(batch, self.tables.longest_frame, &self.context);
@@ -120,7 +119,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.forward(batch, left);
     }
 
-    /// Asks the outbound rules. Not in line, so that the path without rules is as short as if there were no stage.
+    /// Applies outbound rules. Not inlined, to keep the path without rules short.
     #[inline(never)]
     fn filter_outbound(&mut self, batch: &mut Batch) {
         let count = alive(batch);
@@ -130,7 +129,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.egress.passed(Stage::Filter, batch);
     }
 
-    /// From the router or the bridge on, with `count` packets that are still on their way.
+    /// Processes a batch from `route` or `bridge` on; `count` packets are not dropped.
     fn forward(&mut self, batch: &mut Batch, mut count: usize) {
         if let Extra(Some(stage)) = &mut self.stages.extra {
             stage(batch);
@@ -143,12 +142,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
-    /// The same with all packets of a batch that are still on their way.
+    /// As `forward`, counting the packets that are not dropped.
     fn forward_all(&mut self, batch: &mut Batch) {
         self.forward(batch, alive(batch));
     }
 
-    /// From the bridge on.
+    /// Processes a batch from `bridge` on.
     fn bridge_stage(&mut self, batch: &mut Batch, count: usize) {
         let Tables { bridges, fast_paths, .. } = self.tables;
         let flooded = &mut self.stages.scratch.flooded.packets;
@@ -161,7 +160,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.go_on_grown(Stage::Bridge, |scratch| &mut scratch.flooded, Self::enter_tunnels);
     }
 
-    /// Goes on behind a stage that has made more packets of a batch than it has room for, a batch at a time.
+    /// Continues after a stage that made more packets than a batch holds, a batch at a time.
     #[cold]
     fn go_on_grown(
         &mut self,
@@ -175,7 +174,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         *grown(&mut self.stages.scratch) = Grown { packets, part };
     }
 
-    /// Journey from the outbound rules on.
+    /// Processes a batch from the outbound rules on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
         if self.tables.filters.looks(Direction::Out) {
             self.filter_outbound(batch);
@@ -183,13 +182,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.encapsulate_stage(batch);
     }
 
-    /// From encapsulation on.
+    /// Processes a batch from `encapsulate` on.
     fn encapsulate_stage(&mut self, batch: &mut Batch) {
         let summary = BatchSummary::of(batch);
         self.encapsulate_summarised(batch, summary);
     }
 
-    /// From encapsulation on, of a batch that was looked at.
+    /// Processes a summarised batch from `encapsulate` on.
     fn encapsulate_summarised(&mut self, batch: &mut Batch, summary: BatchSummary) {
         if !summary.has_partial && summary.is_below(self.tables.tunnels.lowest()) {
             return self.leave_summarised(batch, summary);
@@ -219,8 +218,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         );
     }
 
-    /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
-    /// local sender left to the device is done here when the port's device cannot.
+    /// Returns the number of packets for tunnels, and true if some must be segmented first. Completes
+    /// offloads that the egress device does not support.
     fn prepare(&mut self, batch: &mut Batch) -> (usize, bool) {
         let (mut count, mut last, mut has_uncut) = (0, (NO_PORT, None), false);
         for packet in batch.iter_mut() {
@@ -228,7 +227,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
                 last = (packet.egress, self.tables.tunnels.get(packet.egress));
             }
             count += usize::from(last.1.is_some());
-            // What is to be cut has a partial checksum, too.
+            // Super-packets have a partial checksum too.
             if packet.checksum == ChecksumState::Partial && !is_dropped(packet) {
                 has_uncut |= !goes_on(packet, last.1, self.tables, &mut self.context);
             }
@@ -236,13 +235,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         (count, has_uncut)
     }
 
-    /// From reordering on.
+    /// Processes a batch from `reorder` on.
     fn leave(&mut self, batch: &mut Batch) {
         let summary = BatchSummary::of(batch);
         self.leave_summarised(batch, summary);
     }
 
-    /// From reordering on, of a batch that was looked at.
+    /// Processes a summarised batch from `reorder` on.
     fn leave_summarised(&mut self, batch: &mut Batch, summary: BatchSummary) {
         if let Some(work) = &mut self.collect {
             if let Some(captures) = &mut self.stages.captures {
@@ -275,8 +274,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 }
 
 impl Engine {
-    /// Takes a batch through all stages, as [`Engine::process`] does; `turn` is called before messages of the
-    /// gateway's own leave.
+    /// Takes a batch through all stages, like [`Engine::process`]; `turn` is called before the gateway's own
+    /// messages are sent.
     pub(crate) fn walk<E: Egress>(
         &mut self,
         batch: &mut Batch,
@@ -294,10 +293,10 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
-    /// so this ends.
+    /// Sends the messages of stages to senders. Messages never cause further messages (RFC 1122, 3.2.2), so
+    /// the loop ends.
     fn answer(&mut self) {
-        // Those of rules and router leave by ports that are known already.
+        // Messages of filter and router have their egress already.
         if !self.stages.filter.replies.is_empty() {
             self.send_replies(|stages| &mut stages.filter.replies, Self::encapsulate_stage);
         }

@@ -1,18 +1,17 @@
-//! Decisions that a device carries out by itself, so that their packets never come to user space.
+//! Fast path: decisions that a device's BPF program applies, so that packets do not enter user space.
 //!
-//! A bridge that has found out where the frames of a pair of stations go publishes that as an entry of the ingress
-//! device's [`FastPath`]. An entry holds as long as nothing changes on which the decision rests: it bears the
-//! [`Validity`] under which it was made, which the device compares with the present one. So one store ends all entries, or
-//! those that lead from one port to another.
+//! A bridge publishes the egress of a station pair as an entry of the ingress device's [`FastPath`]. An entry
+//! has the [`Validity`] under which it was made, which the program compares with the current one. So one
+//! store invalidates all entries, or all entries between two ports.
 //!
-//! A tunnel's fast path is that of its underlay. A frame that goes into it gets the outer headers of an
-//! [`OuterTemplate`]; a frame that comes out of it is known by its [`OuterKey`] besides its stations.
+//! A tunnel's fast path is that of its underlay. A frame into the tunnel gets the outer headers of an
+//! [`OuterTemplate`]; a frame out of it is identified by its [`OuterKey`] in addition to its stations.
 //!
-//! A router decides about pairs of IP addresses, and gives their packets other link-layer addresses.
+//! A router publishes decisions about pairs of IP addresses, and its packets get new link-layer addresses.
 //!
-//! Cost: a frame of a pair that was published lately costs a comparison in a table of 256 pairs; a bridge whose ports
-//! have no fast path, one branch for each run of frames. Publishing is a system call, for the second frame of a pair and
-//! once in 100 ms from then on.
+//! Cost: for a pair that was published recently, a comparison in a table of 256 pairs; without fast paths,
+//! one branch per run of frames. Publishing is a system call, for the second frame of a pair and then at most
+//! every 100 ms.
 
 use crate::tunnel::{OuterKey, OuterTemplate, Tunnel, Tunnels};
 use crate::units::Nanos;
@@ -21,16 +20,16 @@ use polder_buffers::PortId;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Packets that a decision is about.
+/// Flow that a decision is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowKey {
-    /// Frames of a bridge.
+    /// Frames at a bridge.
     Stations(StationPair),
-    /// IP packets of a router.
+    /// IP packets at a router.
     Addresses(AddressPair),
 }
 
-/// IP packets from one address to another that come in by one port of a router.
+/// IP packets from one address to another, received on one router port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressPair {
     /// Source address.
@@ -39,11 +38,11 @@ pub struct AddressPair {
     pub destination: IpAddr,
     /// VLAN of the frames' 802.1Q tag; `None` for frames without one.
     pub tag: Option<u16>,
-    /// Link-layer address that they come to: the router's.
+    /// Destination MAC address: the router's.
     pub station: MacAddress,
 }
 
-/// Frames from one station to another that come in by one port.
+/// Frames from one station to another, received on one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StationPair {
     /// Source address.
@@ -52,83 +51,83 @@ pub struct StationPair {
     pub destination: MacAddress,
     /// VLAN of the frames' 802.1Q tag; `None` for frames without one.
     pub tag: Option<u16>,
-    /// Outer headers that they come in; `None` for frames that come in by a device.
+    /// Outer headers of received packets; `None` for frames from a device.
     pub outer: Option<OuterKey>,
 }
 
 /// Change of a frame's 802.1Q tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagChange {
-    /// The frame leaves as it came.
+    /// The tag stays unchanged.
     Keep,
-    /// It leaves without its tag.
+    /// The tag is removed.
     Pop,
-    /// It leaves with a tag of this VLAN.
+    /// A tag of this VLAN is added.
     Push(u16),
-    /// It leaves with a tag of this VLAN, without priority, for its own.
+    /// The tag is replaced by one of this VLAN without priority.
     Replace(u16),
 }
 
-/// Link-layer addresses that routed packets leave with.
+/// MAC addresses that routed packets get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkAddresses {
-    /// The next hop's.
+    /// Address of the next hop.
     pub destination: MacAddress,
-    /// The router's.
+    /// Address of the router.
     pub source: MacAddress,
 }
 
 /// Decision about the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarding {
-    /// Port that they come in by: the device's, or a tunnel.
+    /// Ingress: the device's port, or a tunnel.
     pub from: PortId,
-    /// Port that they leave by.
+    /// Egress port.
     pub port: PortId,
-    /// Number of the interface that sends them.
+    /// Interface index of the egress.
     pub interface: u32,
-    /// Longest frame that it sends uncut, in bytes, without tag and outer headers.
+    /// Maximum frame length in bytes that the egress sends uncut, without tag and outer headers.
     pub longest: u32,
     /// Change of the tag.
     pub tag: TagChange,
-    /// Their VLAN in the forwarding database; 0 on a bridge without VLANs.
+    /// VLAN in the forwarding database; 0 on a bridge without VLANs.
     pub vlan: u16,
-    /// Outer headers that they are given; `None` for frames that leave by a device.
+    /// Outer headers to be added; `None` for frames that leave by a device directly.
     pub outer: Option<OuterTemplate>,
-    /// Link-layer addresses that routed packets are given, with one hop less to go; `None` for frames of a bridge.
+    /// MAC addresses to be set, with decremented TTL; `None` for bridged frames.
     pub link: Option<LinkAddresses>,
 }
 
-/// State of what decisions rest on.
+/// Version of the state that a decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// Version of the tables; see [`FastPaths::version`].
     pub version: u64,
-    /// Number of moves of stations to other ports, and of changes of routes and neighbours.
+    /// Number of changes of stations' ports, routes and neighbours.
     pub moves: u64,
 }
 
-/// Table of decisions that a device carries out for the packets that it receives.
+/// Table of decisions for packets that a device receives.
 pub trait FastPath: Send + Sync + core::fmt::Debug {
-    /// Number of moves so far: part of the validity of decisions that are made from now on.
+    /// Current number of changes: part of the validity of new decisions.
     fn moves(&self) -> u64;
 
-    /// Ends all entries, because a station has moved or routes have changed.
+    /// Invalidates all entries, because a station has moved or routes have changed.
     fn count_move(&self);
 
-    /// Publishes a decision, unless one of the same validity is there. What cannot be entered, because the table is full,
-    /// is forwarded by user space, as before.
+    /// Publishes a decision, unless one with the same validity exists. If the table is full, user space
+    /// continues to forward the flow.
     fn publish(&self, flow: &FlowKey, forwarding: &Forwarding, validity: Validity);
 }
 
 /// A port with a fast path.
 #[derive(Clone, Debug)]
 pub struct FastPathPort {
-    /// Decisions about what it receives.
+    /// Decisions about received packets.
     pub table: Arc<dyn FastPath>,
-    /// Its interface's number.
+    /// Interface index.
     pub interface: u32,
-    /// Longest frame that it sends uncut, in bytes, without tag.
+    /// Maximum frame length in bytes that the port sends uncut, without tag.
     pub longest: u32,
 }
 
@@ -142,17 +141,17 @@ pub struct FastPaths {
     tunnel_port: u16,
 }
 
-/// Fast path of a device's port, or of a tunnel, whose packets the underlay carries.
+/// Fast path of a device's port, or of a tunnel by its underlay.
 #[derive(Debug)]
 struct Port {
     device: FastPathPort,
     tunnel: Option<Box<Tunnel>>,
-    /// True if each received packet is to be looked at: programs carry only what leaves by the port.
+    /// True if every received packet must enter user space: programs only send by the port.
     is_guarded: bool,
 }
 
 impl FastPaths {
-    /// The fast paths of `ports`, by port, beside tables of that version.
+    /// Fast paths of `ports`, by port, for tables of this version.
     pub fn new(version: u64, ports: Vec<Option<FastPathPort>>) -> Self {
         let port = |device: Option<FastPathPort>| {
             device.map(|device| Port { device, tunnel: None, is_guarded: false })
@@ -162,7 +161,7 @@ impl FastPaths {
         Self { version, ports: if has_any { ports } else { Vec::new() }, tunnel_port: 0 }
     }
 
-    /// The same with those tunnels that `includes` names, as far as programs can carry what is in them.
+    /// Adds the tunnels for which `includes` returns true, if programs can carry their packets.
     #[must_use]
     pub fn with_tunnels(mut self, tunnels: &Tunnels, includes: impl Fn(PortId) -> bool) -> Self {
         self.tunnel_port = tunnels.ports().0;
@@ -181,7 +180,7 @@ impl FastPaths {
         self
     }
 
-    /// The same without decisions about what these ports receive: entries do not say from which IP address it may come.
+    /// Disables decisions about packets that these ports receive: entries do not check the source IP address.
     #[must_use]
     pub fn guarding(mut self, guarded: impl Fn(PortId) -> bool) -> Self {
         for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
@@ -190,7 +189,7 @@ impl FastPaths {
         self
     }
 
-    /// Version of the tables that decisions are made by: a number that never comes again.
+    /// Version of the tables; never reused.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -207,19 +206,19 @@ impl FastPaths {
         ids.zip(&self.ports).filter_map(|(id, port)| port.is_some().then_some(id))
     }
 
-    /// The fast path of a port for what it receives.
+    /// Fast path for packets that a port receives; `None` without one.
     #[inline]
     pub(crate) fn ingress(&self, port: PortId) -> Option<&FastPathPort> {
         self.entry(port).filter(|port| !port.is_guarded).map(|port| &port.device)
     }
 
-    /// The fast path of a port.
+    /// Fast path of a port or tunnel; `None` without one.
     #[inline]
     pub fn port(&self, port: PortId) -> Option<&FastPathPort> {
         self.entry(port).map(|port| &port.device)
     }
 
-    /// The fast path of a device's port.
+    /// Fast path of a device's port; `None` for a tunnel or without one.
     #[inline]
     pub(crate) fn device(&self, port: PortId) -> Option<&FastPathPort> {
         self.entry(port).filter(|port| port.tunnel.is_none()).map(|port| &port.device)
@@ -230,13 +229,13 @@ impl FastPaths {
         self.ports.get(usize::from(port.0))?.as_ref()
     }
 
-    /// Outer headers that packets of a port come in, if it is a tunnel.
+    /// Outer headers of received packets if the port is a tunnel; `None` otherwise.
     pub(crate) fn outer_key(&self, port: PortId) -> Option<OuterKey> {
         self.entry(port)?.tunnel.as_ref()?.outer_key()
     }
 
-    /// The decision that frames of `pair`, which came in by `from`, leave by `to` with that change of their tag and that
-    /// VLAN in the database. `None` when no program carries them there.
+    /// Decision that frames of `pair` from `from` leave by `to` with this tag change and VLAN. `None` if no
+    /// program can carry them.
     pub(crate) fn forwarding(
         &self,
         (from, pair): (PortId, &StationPair),
@@ -247,7 +246,7 @@ impl FastPaths {
         let &FastPathPort { interface, longest, .. } = device;
         let forwarding =
             Forwarding { from, port: to, interface, longest, tag, vlan, outer: None, link: None };
-        // A tag inside a tunnel stands in the frame, where programs do not change it.
+        // A tag inside a tunnel is in the inner frame, where programs do not change it.
         let (comes_tagged, leaves_tagged) = match tag {
             TagChange::Keep => (pair.tag.is_some(), pair.tag.is_some()),
             TagChange::Pop => (true, false),
@@ -264,7 +263,7 @@ impl FastPaths {
         Some(Forwarding { longest, outer: Some(outer), ..forwarding })
     }
 
-    /// Ends all entries of all ports, because a station has moved.
+    /// Invalidates all entries of all ports, because a station has moved.
     #[cold]
     pub(crate) fn count_move(&self) {
         let devices = self.ports.iter().flatten().filter(|port| port.tunnel.is_none());
@@ -272,15 +271,15 @@ impl FastPaths {
     }
 }
 
-/// Pairs of stations or addresses that one worker has seen lately, so that each is published once, and none of which only one frame
-/// came: a flood of addresses costs no system calls.
+/// Pairs of stations or addresses that one worker has seen recently. A pair is published at its second frame,
+/// and not again for 100 ms; so a flood of addresses costs no system calls.
 #[derive(Debug)]
 pub(crate) struct SeenPairs(Box<[SeenPair; PAIRS]>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenPair {
     hash: u64,
-    /// Time of the last publication; 0 for none.
+    /// Time of the last publication; 0 for never.
     published: Nanos,
 }
 
@@ -289,7 +288,7 @@ impl SeenPairs {
         Self(Box::new([SeenPair::default(); PAIRS]))
     }
 
-    /// True if a pair, by a hash of it that is not 0, is to be published now.
+    /// True if a pair, given by a non-zero hash, must be published now.
     #[inline]
     pub(crate) fn is_due(&mut self, hash: u64, now: Nanos) -> bool {
         let pair = &mut self.0[place(hash)];
@@ -304,7 +303,7 @@ impl SeenPairs {
         true
     }
 
-    /// The pair that was due was not published: its next frame is due.
+    /// Marks a due pair as not published: its next frame is due again.
     pub(crate) fn retry(&mut self, hash: u64) {
         let pair = &mut self.0[place(hash)];
         if pair.hash == hash {
@@ -313,16 +312,16 @@ impl SeenPairs {
     }
 }
 
-/// Place of a pair, by its hash.
+/// Index of a pair by its hash.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "less than 256")]
 const fn place(hash: u64) -> usize {
     (hash % PAIRS as u64) as usize
 }
 
-/// Pairs that a worker remembers.
+/// Number of pairs that a worker remembers.
 const PAIRS: usize = 256;
-/// Time after which a pair whose frames still come to user space is published again.
+/// Time after which a pair that still enters user space is published again.
 const AGAIN: Nanos = Nanos::from_millis(100);
 
 #[cfg(test)]

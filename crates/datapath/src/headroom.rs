@@ -1,11 +1,11 @@
-//! Room in front of a packet that has none left: the packet is copied to where there is.
+//! Makes headroom for a packet that lacks it, by copying the packet.
 //!
-//! Ports leave as much room as the configuration can use (E4), so this is for what was made elsewhere, and
-//! for comparing.
+//! Ports leave as much headroom as the configuration can use (E4), so this is needed only for packets made
+//! elsewhere, and in comparisons.
 
 use polder_buffers::{Packet, Pool};
 
-/// Moves the packet into frames with room in front; whether there were any.
+/// Moves the packet into frames with headroom; false if the pool is empty.
 ///
 /// Cost: a copy of the packet.
 #[cold]

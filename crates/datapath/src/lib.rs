@@ -1,4 +1,4 @@
-//! The journey of a packet, from receive to transmit: pure, bounded decisions over batches.
+//! Packet processing from receive to transmit: one module for each stage, each working on a batch at a time.
 //!
 //! ```text
 //! device rx ─▶ receive ─▶ parse ─▶ decapsulate ─▶ filter ─▶ route ─▶ bridge ─▶ segment
@@ -19,12 +19,12 @@
 //! transmit     a batch handed to a device
 //! ```
 //!
-//! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
-//! devices are arguments. A stage takes a [`Batch`](polder_buffers::Batch) and works on it in place;
-//! a packet that ends its journey is marked with [`drops::Context::discard`], counted by reason,
-//! skipped by the later stages and released in bulk at the end of the turn.
+//! No function here reads a clock, blocks, allocates memory per packet or makes a system call: time, memory
+//! and devices are arguments. A stage modifies a [`Batch`](polder_buffers::Batch) in place. A dropped packet
+//! is marked by [`drops::Context::discard`], counted by reason, skipped by the later stages and released in
+//! bulk at the end of the turn.
 //!
-//! Modules stand in the order in which a packet meets them; instruments come last.
+//! Modules are declared in the order in which a packet meets them; counters and tracing come last.
 #![forbid(unsafe_code)]
 
 pub mod port;

@@ -1,13 +1,12 @@
-//! The station to which frames of a tunnel or of a route go next, as its control thread knows it.
+//! Next hop of a tunnel or route, as resolved by the control thread.
 
 use crate::wire::MacAddress;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The link-layer address of the next hop and the path's MTU: written by a control thread, read by
-/// workers once a batch.
+/// Link-layer address of the next hop and the path MTU: written by the control thread, read by workers once
+/// per batch.
 ///
-/// One word: bit 63 says that the address is known, bits 48 to 62 hold the MTU, bits 0 to 47 the
-/// address.
+/// One word: bit 63 is set if the address is known, bits 48 to 62 hold the MTU, bits 0 to 47 the address.
 #[derive(Debug, Default)]
 pub struct NextHop(AtomicU64);
 
@@ -17,44 +16,43 @@ const MTU_SHIFT: u32 = 48;
 const MTU: u64 = 0x7fff << MTU_SHIFT;
 
 impl NextHop {
-    /// The address, if it is known.
+    /// Link-layer address; `None` while it is unresolved.
     #[inline]
     pub fn address(&self) -> Option<MacAddress> {
-        // Relaxed: the word is complete in itself and orders nothing.
+        // Relaxed: the word is self-contained and orders nothing.
         let word = self.0.load(Ordering::Relaxed);
         (word & KNOWN != 0).then(|| MacAddress::from_u64(word & ADDRESS))
     }
 
-    /// The largest IP packet that the path to the other end is known to carry; `None` when nothing
-    /// but the underlay's MTU is known.
+    /// Path MTU to the remote endpoint in bytes; `None` if only the underlay's MTU is known.
     #[inline]
     pub fn path_mtu(&self) -> Option<u16> {
         let mtu = (self.0.load(Ordering::Relaxed) & MTU) >> MTU_SHIFT;
         u16::try_from(mtu).ok().filter(|&mtu| mtu > 0)
     }
 
-    /// Sets the address; `None` when it is not known any more.
+    /// Sets the address; `None` if it is unresolved.
     pub fn set_address(&self, address: Option<MacAddress>) {
         let bits = address.map_or(0, |address| KNOWN | address.to_u64());
         self.update(|word| word & MTU | bits);
     }
 
-    /// Sets the path's MTU. What is below 552 bytes counts as 552, so that a forged message cannot
-    /// choke the tunnel (Linux does the same, `min_pmtu`); above 32 767 it counts as no limit.
+    /// Sets the path MTU in bytes. Values below 552 are raised to 552, so that a forged message cannot
+    /// throttle the tunnel (as Linux's `min_pmtu`); values above 32 767 mean no limit.
     pub fn set_path_mtu(&self, mtu: Option<u16>) {
         let mtu = mtu.filter(|&mtu| mtu <= 0x7fff).map_or(0, |mtu| mtu.max(Self::LEAST_PATH_MTU));
         self.update(|word| word & !MTU | u64::from(mtu) << MTU_SHIFT);
     }
 
-    /// The smallest path MTU that is believed.
+    /// Minimum path MTU in bytes that is accepted.
     pub const LEAST_PATH_MTU: u16 = 552;
 
-    /// All of it, for another process or another copy.
+    /// The whole word, to be copied to another process.
     pub(crate) fn word(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes over the state of another one, which [`word`](Self::word) returned.
+    /// Replaces the state by a word that [`word`](Self::word) returned.
     pub(crate) fn set_word(&self, word: u64) {
         self.0.store(word, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Offloads: work that a sender left to the device, and packets that a device takes uncut.
+//! Offloads: checksums and segmentation that a sender leaves to the device.
 //!
-//! A local sender behind a TAP or a virtual machine's port leaves only the sum of the pseudo-header in
-//! a TCP or UDP checksum, and whole payloads of which links carry parts. An [`Outlet`] says what a port
-//! takes of that; [`complete_checksum`] and [`segment`](crate::segment) do what it does not. What enters a tunnel leaves by
-//! the tunnel's underlay, so that port's abilities count.
+//! A local sender behind a TAP or a virtual machine's port stores only the pseudo-header sum in a TCP or UDP
+//! checksum field, and sends super-packets. An [`Outlet`] lists the offloads that a port supports;
+//! [`complete_checksum`] and [`segment`](crate::segment) do the rest in software. Packets into a tunnel leave
+//! by its underlay, so the underlay's offloads count.
 
 mod recognise;
 
@@ -15,23 +15,23 @@ use crate::wire::{Checksum, Udp};
 use polder_buffers::{ChecksumState, Packet, PortId, Segmentation, SegmentationKind};
 use std::sync::Arc;
 
-/// Packets that a port takes beyond complete packets that fit its link.
+/// Offloads that a port supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Takes {
     /// Packets whose transport checksum is partial.
     pub partial_checksums: bool,
-    /// TCP packets that have to be cut.
+    /// TCP super-packets.
     pub segments: bool,
-    /// Of those, the ones over IPv4 alone.
+    /// TCP super-packets over IPv4 only.
     pub only_ipv4_segments: bool,
-    /// UDP packets that have to be cut.
+    /// UDP super-packets.
     pub udp_segments: bool,
-    /// Such packets in a tunnel over UDP, whose headers every segment gets.
+    /// Super-packets in a tunnel over UDP, whose outer headers each segment gets.
     pub tunnel_segments: bool,
 }
 
 impl Takes {
-    /// True if it takes a packet that has to be cut so.
+    /// True if the port takes packets with this segmentation.
     #[inline]
     pub fn takes(self, segmentation: Segmentation) -> bool {
         let takes_kind = match segmentation.kind {
@@ -44,48 +44,48 @@ impl Takes {
     }
 }
 
-/// Offloads and counters of packets that leave by a port.
+/// Offloads and counters of an egress port.
 #[derive(Clone, Debug)]
 pub struct Outlet {
-    /// Packets that it takes beyond complete ones.
+    /// Offloads that the port supports.
     pub takes: Takes,
-    /// True if segments are merged for it.
+    /// True if segments are coalesced for the port.
     pub coalesce: bool,
-    /// State that outlives the configuration.
+    /// State that survives a reload.
     pub state: Arc<OutletState>,
 }
 
 impl Outlet {
-    /// A port that takes complete packets alone.
+    /// A port without offloads.
     pub fn plain() -> Self {
         Self { takes: Takes::default(), coalesce: false, state: Arc::new(OutletState::new(1)) }
     }
 
-    /// The same that counts for itself.
+    /// A copy with separate counters.
     pub(crate) fn image(&self) -> Self {
         Self { state: Arc::new(OutletState::new(1)), ..*self }
     }
 }
 
-/// Counts of packets merged and cut for a port, one block a worker.
+/// Counters of packets coalesced and segmented for a port, one block per worker.
 #[derive(Debug)]
 pub struct OutletState {
-    /// By worker.
+    /// Counters by worker.
     pub counters: Box<[OutletCounters]>,
 }
 
-/// Counts of one worker's packets merged and cut for a port.
+/// One worker's counters of packets coalesced and segmented for a port.
 #[derive(Debug, Default)]
 #[cfg_attr(target_arch = "aarch64", repr(align(128)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
 pub struct OutletCounters {
-    /// Packets that were made by merging.
+    /// Super-packets made by coalescing.
     pub merged_into: Counter,
-    /// Packets that became part of those, the first of each included.
+    /// Packets that were coalesced, the first of each super-packet included.
     pub merged: Counter,
-    /// Packets that were cut.
+    /// Super-packets that were segmented.
     pub cut: Counter,
-    /// Segments that were made of those.
+    /// Segments made of super-packets.
     pub segments: Counter,
 }
 
@@ -94,44 +94,44 @@ totals! {
 }
 
 impl OutletState {
-    /// State of a port that no packet has left by, for `workers` workers.
+    /// Initial state for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { counters: (0..workers.max(1)).map(|_| OutletCounters::default()).collect() }
     }
 
-    /// The block of one worker; that of the last one for numbers beyond.
+    /// Counter block of one worker; of the last worker if `worker` is out of range.
     #[inline]
     pub fn worker(&self, worker: usize) -> &OutletCounters {
         &self.counters[worker.min(self.counters.len() - 1)]
     }
 
-    /// The sum of one counter over all workers.
+    /// Sum of one counter over all workers.
     pub fn total(&self, counter: impl Fn(&OutletCounters) -> &Counter) -> u64 {
         self.counters.iter().map(|block| counter(block).get()).sum()
     }
 }
 
 impl OutletCounters {
-    /// Counts `joined` packets that joined `into` others.
+    /// Counts `joined` packets that were appended to `into` others.
     pub(crate) fn merged(&self, joined: u64, into: u64) {
         self.merged_into.add(into);
         self.merged.add(joined + into);
     }
 
-    /// Counts a packet that is cut into `segments` segments.
+    /// Counts a super-packet that is cut into `segments` segments.
     pub(crate) fn cut(&self, segments: u64) {
         self.cut.add(1);
         self.segments.add(segments);
     }
 }
 
-/// Packets that a port takes beyond complete ones.
+/// Offloads that a port supports; none for an unknown port.
 #[inline]
 pub fn takes_of(port: PortId, outlets: &[Outlet]) -> Takes {
     outlets.get(usize::from(port.0)).map_or(Takes::default(), |outlet| outlet.takes)
 }
 
-/// Completes the checksum of a packet for a port that takes none that is partial.
+/// Completes the checksum of a packet for a port without checksum offload.
 ///
 /// Exits: `DeviceError`.
 #[inline(never)]
@@ -141,17 +141,17 @@ pub fn complete(packet: &mut Packet, takes: Takes, context: &Context<'_>) {
     }
 }
 
-/// A packet whose metadata say that a checksum is to be computed where there is no packet.
+/// The metadata of a packet place its checksum outside the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checksum is to be written outside the packet")]
 pub struct OutsidePacket;
 
-/// Computes a partial checksum; does nothing to a packet that has none.
+/// Completes a partial checksum; does nothing to a packet without one.
 ///
 /// # Errors
-/// [`OutsidePacket`] when the metadata, which a local sender chose, do not fit the packet.
+/// [`OutsidePacket`] if the metadata, which a local sender chose, contradict the packet.
 ///
-/// Cost: reads the packet from where the checksum starts, a nanosecond for some 20 bytes.
+/// Cost: reads the packet from the checksum's start on, about 20 bytes per nanosecond.
 #[cold]
 pub fn complete_checksum(packet: &mut Packet) -> Result<(), OutsidePacket> {
     if packet.checksum != ChecksumState::Partial {
@@ -163,7 +163,7 @@ pub fn complete_checksum(packet: &mut Packet) -> Result<(), OutsidePacket> {
         return Err(OutsidePacket);
     }
     let sum = sum_onto(Checksum::new(), packet, start, usize::MAX);
-    // The field holds the sum of the pseudo-header and is summed along. Zero would mean "none" to UDP.
+    // The field has the pseudo-header sum, which is included. In UDP, zero would mean "none".
     let is_udp = packet.checksum_offset == Udp::CHECKSUM_OFFSET;
     let checksum = if is_udp { sum.finish_nonzero() } else { sum.finish() };
     packet.bytes_mut()[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
@@ -171,13 +171,13 @@ pub fn complete_checksum(packet: &mut Packet) -> Result<(), OutsidePacket> {
     Ok(())
 }
 
-/// The sum over the `length` bytes of the packet from `start` on, added to `first`, as it is once a partial checksum among
-/// them is complete (local checksum offload).
+/// Adds to `first` the sum over `length` bytes of the packet from `start` on, as if a partial checksum in
+/// that range were complete (local checksum offload).
 ///
-/// A message with a complete checksum and its pseudo-header add up to zero; so the message alone adds up to the complement
-/// of the pseudo-header's sum, which is in the field while the checksum is partial.
+/// A message with complete checksum and its pseudo-header sum up to zero; so the message alone sums up to the
+/// complement of the pseudo-header sum, which the field of a partial checksum contains.
 ///
-/// Cost: reads the bytes in front of what a partial checksum covers; all of them without one.
+/// Cost: reads the bytes before the range of a partial checksum; all bytes without one.
 pub(crate) fn sum_as_completed(first: Checksum, packet: &Packet, start: usize, length: usize) -> Checksum {
     let covered = usize::from(packet.checksum_start);
     let field = covered + usize::from(packet.checksum_offset);
@@ -193,7 +193,7 @@ pub(crate) fn sum_as_completed(first: Checksum, packet: &Packet, start: usize, l
     sum_onto(first, packet, start, length)
 }
 
-/// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in, added to `sum`.
+/// Adds to `sum` the sum over `length` bytes of the packet from `offset` on, across frames.
 pub(crate) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length: usize) -> Checksum {
     let (mut skip, mut left) = (offset, length);
     for segment in packet.segments() {

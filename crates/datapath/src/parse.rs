@@ -1,24 +1,25 @@
-//! Link headers, and what a packet's headers are.
+//! Link header check, and the summary of a packet's headers.
 //!
-//! In: received frames. Out: frames of at least an Ethernet header.
-//! Exits: `EthernetTruncated`, `FrameTooLong`. Cost: less than a nanosecond a packet; no byte of it is read.
+//! In: received frames. Out: frames of at least an Ethernet header. Exits: `EthernetTruncated`,
+//! `FrameTooLong`. Cost: less than a nanosecond per packet; no byte of the packet is read.
 //!
-//! A bridge forwards what it does not understand, so the stage reads nothing above the link header. The first stage that
-//! asks has the headers read into a [`HeaderSummary`], one word that stays with the packet and that later stages share.
-//! Every method that changes the packet's start, end or bytes [forgets it](Packet::header_summary), so headers inside a
-//! tunnel are never taken for outer ones. Addresses, ports and fields that routers change are not in it.
+//! A bridge forwards unknown protocols, so the stage reads nothing above the link header. The first stage
+//! that needs headers parses them into a [`HeaderSummary`], one word that stays with the packet and is shared
+//! with later stages. Every method that changes the packet's start, end or bytes [clears the
+//! summary](Packet::header_summary), so inner headers are never taken for outer ones. Addresses, ports and
+//! fields that routers change are not in the summary.
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 7 | protocol behind the IP header and its extension headers |
-//! | 8 to 20 | length of those in words of four bytes |
+//! | 0 to 7 | protocol after the IP header and its extension headers |
+//! | 8 to 20 | length of IP header and extension headers in words of four bytes |
 //! | 21, 22 | number of VLAN tags; 3 without a link header |
-//! | 23, 24 | [`Network`]; 0 when nothing is known |
+//! | 23, 24 | [`Network`]; 0 when no summary is stored |
 //! | 25, 26 | [`Part`] |
 //! | 27, 28 | [`Extent`] |
 //!
-//! Cost: 20 instructions for a whole IPv4 packet without tags and options. Source: `skb_flow_dissect` of Linux and
-//! `packet_type` of DPDK's mbufs have the same fields.
+//! Cost: 20 instructions for an unfragmented IPv4 packet without tags and options. Source: `skb_flow_dissect`
+//! of Linux and `packet_type` of DPDK's mbufs have the same fields.
 
 mod bytes;
 mod closely;
@@ -34,8 +35,8 @@ use polder_buffers::{Batch, Packet};
 /// Length of an Ethernet header without tags, in bytes.
 const ETHERNET: u16 = 14;
 
-/// Marks packets that are too short to have addresses or longer than `longest` bytes; returns the number
-/// of packets that are still on their way.
+/// Drops packets without a complete Ethernet header or longer than `longest` bytes; returns the number of
+/// packets that are not dropped.
 pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) -> usize {
     let mut alive = 0;
     for packet in batch.iter_mut() {
@@ -53,11 +54,11 @@ pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) -> usize 
     alive
 }
 
-/// Reason why the frame cannot go on, if it cannot.
+/// Drop reason of a frame; `None` if it is accepted.
 #[inline]
 fn decide(packet: &Packet, longest: usize) -> Option<DropReason> {
     if packet.head_len() < usize::from(ETHERNET) {
-        // Devices fill the head frame first, so a short head is a short frame.
+        // Devices fill the first frame of a chain first, so a short head means a short packet.
         return Some(DropReason::EthernetTruncated);
     }
     (packet.len() > longest).then_some(DropReason::FrameTooLong)
@@ -67,11 +68,11 @@ fn decide(packet: &Packet, longest: usize) -> Option<DropReason> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Network {
-    /// Neither version of IP, or a header of IP that is not there or of another version.
+    /// Not IP, or a truncated IP header, or one of another version.
     Other = 1,
-    /// The fixed header is there and of version 4.
+    /// IPv4 with a complete fixed header.
     Ipv4 = 2,
-    /// The fixed header is there and of version 6.
+    /// IPv6 with a complete fixed header.
     Ipv6 = 3,
 }
 
@@ -79,17 +80,18 @@ pub enum Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
-    /// All of it.
+    /// A whole datagram.
     Whole = 0,
-    /// First fragment, which has the transport header; also the only one of an atomic fragment (RFC 6946).
+    /// First fragment, which has the transport header; also the only fragment of an atomic fragment (RFC
+    /// 6946).
     First = 1,
-    /// Fragment that starts eight bytes behind the first, within a transport header (RFC 3128).
+    /// Fragment at offset 8, inside a transport header (RFC 3128).
     Second = 2,
     /// Any later fragment.
     Later = 3,
 }
 
-/// Kinds and lengths of a packet's headers.
+/// Types and lengths of a packet's headers, as one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderSummary(u32);
 
@@ -99,28 +101,28 @@ const LINK_AT: u32 = 21;
 const NETWORK_AT: u32 = 23;
 const PART_AT: u32 = 25;
 const EXTENT_AT: u32 = 27;
-/// In the place of a number of tags: the packet starts with its network header.
+/// Value of the tag field: the packet starts with its network header.
 const NO_LINK: u32 = 3;
-/// Bytes of link headers with 0, 1 and 2 tags, and without an Ethernet header; the first is lowest.
+/// Length in bytes of link headers with 0, 1 and 2 tags, and of none; lowest byte first.
 const LINK_BYTES: u32 = u32::from_le_bytes([14, 18, 22, 0]);
-/// Bytes of the headers of a plain IPv4 packet.
+/// Length in bytes of the headers of a plain IPv4 packet.
 const PLAIN: usize = Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES;
-/// Words of the fixed header of IPv6.
+/// Length of the fixed IPv6 header in words.
 const WORDS_V6: usize = Ipv6::HEADER_BYTES / 4;
 
 impl HeaderSummary {
-    /// A whole IPv4 packet without tags and options, but for its protocol.
+    /// Summary of an unfragmented IPv4 packet without tags and options, except for its protocol.
     const PLAIN_V4: u32 = (Network::Ipv4 as u32) << NETWORK_AT | 5 << WORDS_AT;
-    /// The same of IPv6, without extension headers.
+    /// Summary of an unfragmented IPv6 packet without tags and extension headers, except for its protocol.
     const PLAIN_V6: u32 = (Network::Ipv6 as u32) << NETWORK_AT | 10 << WORDS_AT;
 
-    /// Summary of a packet, kept with it.
+    /// Returns the summary of a packet and stores it with the packet.
     #[inline(always)]
     pub fn of(packet: &mut Packet) -> Self {
         Self::with_bytes(packet).0
     }
 
-    /// Summary of a packet, kept with it, and the bytes in the packet's head frame.
+    /// Returns the summary of a packet, stored with the packet, and the bytes in its head frame.
     #[inline(always)]
     pub fn with_bytes(packet: &mut Packet) -> (Self, &[u8]) {
         let length = packet.len();
@@ -139,7 +141,7 @@ impl HeaderSummary {
         Self(known)
     }
 
-    /// Summary of a frame of `length` bytes, of which `bytes` is the first part.
+    /// Parses a frame of `length` bytes that starts with `bytes`.
     #[inline(always)]
     pub fn parse(bytes: &[u8], length: usize) -> Self {
         match Self::parse_plain(bytes, length) {
@@ -148,7 +150,7 @@ impl HeaderSummary {
         }
     }
 
-    /// Summary of a [plain](Self::is_plain_v4) packet; `None` for any other.
+    /// Parses a [plain](Self::is_plain_v4) packet; `None` for any other.
     #[inline(always)]
     fn parse_plain(bytes: &[u8], length: usize) -> Option<Self> {
         let head = bytes.first_chunk::<PLAIN>()?;
@@ -164,7 +166,7 @@ impl HeaderSummary {
         Some(Self(Self::PLAIN_V4 | padded | u32::from(head[23])))
     }
 
-    /// The word that is kept with a packet.
+    /// The word that is stored with a packet.
     #[inline(always)]
     pub(crate) const fn word(self) -> u32 {
         self.0
@@ -180,32 +182,32 @@ impl HeaderSummary {
         }
     }
 
-    /// Bytes before the network header: Ethernet header and at most two tags.
+    /// Length of the link header in bytes: Ethernet header and at most two tags.
     #[inline(always)]
     pub const fn network_offset(self) -> usize {
         (LINK_BYTES >> ((self.0 >> LINK_AT & 3) * 8) & 0xff) as usize
     }
 
-    /// Bytes of the IP header with its options or extension headers; 0 for [`Network::Other`].
+    /// Length in bytes of the IP header with options or extension headers; 0 for [`Network::Other`].
     #[inline(always)]
     pub const fn network_bytes(self) -> usize {
         ((self.0 >> WORDS_AT & WORDS) * 4) as usize
     }
 
-    /// Bytes before the payload of the IP packet.
+    /// Offset in bytes of the IP packet's payload.
     #[inline(always)]
     pub const fn transport_offset(self) -> usize {
         self.network_offset() + self.network_bytes()
     }
 
-    /// Protocol that the IP packet carries, of a later fragment as well. Where extension headers cannot be read it is
-    /// the first of them; behind the header of a later fragment it may be one.
+    /// Protocol of the IP packet's payload, also in later fragments. It is an extension header if extension
+    /// headers are unreadable, and may be one in a later fragment.
     #[inline(always)]
     pub const fn protocol(self) -> IpProtocol {
         IpProtocol(self.0.to_le_bytes()[0])
     }
 
-    /// Part of an IP datagram that the packet carries.
+    /// Part of an IP datagram in this packet.
     #[inline(always)]
     pub const fn part(self) -> Part {
         match self.0 >> PART_AT & 3 {
@@ -216,31 +218,31 @@ impl HeaderSummary {
         }
     }
 
-    /// True if the packet carries a part of an IP datagram.
+    /// True if the packet is a fragment.
     #[inline(always)]
     pub const fn is_fragment(self) -> bool {
         self.0 >> PART_AT & 3 != 0
     }
 
-    /// True if a transport header follows the IP header, as far as the packet reaches.
+    /// True if a transport header follows the IP header; it may be truncated.
     #[inline(always)]
     pub const fn has_transport(self) -> bool {
         matches!(self.part(), Part::Whole | Part::First) && self.is_readable()
     }
 
-    /// True if all headers up to the transport header could be read.
+    /// True if all headers before the transport header could be parsed.
     #[inline(always)]
     pub const fn is_readable(self) -> bool {
         self.0 >> (EXTENT_AT + 1) & 1 == 0
     }
 
-    /// True for a whole IPv4 packet without tags and options, padded or not.
+    /// True for an unfragmented IPv4 packet without tags and options, padded or not.
     #[inline(always)]
     pub const fn is_plain_v4(self) -> bool {
         self.0 & !(0xff | 1 << EXTENT_AT) == Self::PLAIN_V4
     }
 
-    /// True for a whole IPv6 packet without tags and extension headers, padded or not.
+    /// True for an unfragmented IPv6 packet without tags and extension headers, padded or not.
     #[inline(always)]
     pub const fn is_plain_v6(self) -> bool {
         self.0 & !(0xff | 1 << EXTENT_AT) == Self::PLAIN_V6

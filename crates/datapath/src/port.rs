@@ -1,13 +1,13 @@
-//! The seam between datapath and devices: one indirect call a batch, none a packet.
+//! Interface between datapath and devices: one dynamic call per batch, none per packet.
 //!
-//! A device gives one [`RxQueue`] and one [`TxQueue`] for each of its queues; a worker owns those
-//! that it polls and sends on. The contract of a poll:
+//! A device has one [`RxQueue`] and one [`TxQueue`] for each of its queues; the worker that polls a queue
+//! owns it. The contract of a poll:
 //!
-//! 1. `receive` moves at most the budget into the batch and refills the ring. [`Turn::OutOfBudget`]
-//!    means "poll again, do not sleep"; [`Turn::Drained`] means "nothing was left when I looked".
-//! 2. `arm` asks for an event and then looks once more. [`Armed::Raced`] means that something came
-//!    in between: poll again. Only after [`Armed::Waiting`] may the worker sleep.
-//! 3. A device that is gone answers [`Turn::Closed`] from then on, and never panics.
+//! 1. `receive` moves at most the budget into the batch and refills the ring. [`Turn::OutOfBudget`] means
+//!    "poll again, do not sleep"; [`Turn::Drained`] means "the ring was empty when last read".
+//! 2. `arm` enables the event and then reads the ring again. [`Armed::Raced`] means that a packet arrived in
+//!    between: poll again. The worker may sleep only after [`Armed::Waiting`].
+//! 3. A device that was removed returns [`Turn::Closed`] from then on, and never panics.
 
 mod control;
 
@@ -19,7 +19,7 @@ use polder_buffers::{Batch, Pool};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Number of packets that may still be received in this turn.
+/// Number of packets that a queue may still receive in this turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(u32);
 
@@ -34,7 +34,7 @@ impl Budget {
         self.0
     }
 
-    /// Takes `packets` off.
+    /// Subtracts `packets`; stops at 0.
     pub const fn spend(&mut self, packets: u32) {
         self.0 = self.0.saturating_sub(packets);
     }
@@ -44,11 +44,11 @@ impl Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "out of budget means that the queue has to be polled again"]
 pub enum Turn {
-    /// Nothing was left.
+    /// The ring is empty.
     Drained,
-    /// The budget, the batch or the memory ended first: poll again before sleeping.
+    /// The budget, the batch or the pool ran out first: poll again before sleeping.
     OutOfBudget,
-    /// The device is gone. It stays so until its port is opened again.
+    /// The device was removed. Every later turn returns the same until its port is opened again.
     Closed,
 }
 
@@ -56,39 +56,39 @@ pub enum Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "after `Raced` the worker must not sleep"]
 pub enum Armed {
-    /// An event will come; the worker may sleep.
+    /// The event is enabled; the worker may sleep.
     Waiting,
-    /// Packets are there already: poll again.
+    /// A packet arrived before the event was enabled: poll again.
     Raced,
 }
 
-/// The receiving end of one queue of a device.
+/// The receive side of one device queue.
 pub trait RxQueue: Send {
-    /// Moves received packets to the end of `batch`, at most as many as `budget` and the batch allow,
-    /// takes them off the budget, and refills the ring from `pool`.
+    /// Moves received packets to the end of `batch`, limited by `budget` and the batch's room, subtracts them
+    /// from the budget, and refills the ring from `pool`.
     ///
-    /// Each packet counts in [`QueueCounters::received`], also one that the device refuses, which
-    /// counts as a drop there too. `ingress` and `received_at` are the worker's to set.
+    /// Each packet counts in [`QueueCounters::received`]; a packet that the device refuses counts there and
+    /// as a drop. The worker sets `ingress` and `received_at`.
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn;
 
-    /// Asks for an event at the next packet, then looks once more.
+    /// Enables the event for the next packet, then reads the ring again.
     fn arm(&mut self) -> Armed;
 
-    /// Descriptor that is readable when there is work; `None` for a queue that has to be polled.
+    /// File descriptor that is readable when there is work; `None` for a queue that must be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Longest time between two calls of [`receive`](Self::receive) while no event comes; `None` for a device that has
-    /// nothing to do by itself.
+    /// Maximum time between two calls of [`receive`](Self::receive) while no event comes; `None` for a device
+    /// without periodic work.
     fn longest_sleep(&self) -> Option<Nanos> {
         None
     }
 
-    /// Control of the kernel's half of receiving, for the scheduler; `None` for a device that has none.
+    /// Control of the kernel's receive side, for the scheduler; `None` for a device without such control.
     fn control(&mut self) -> Option<&mut dyn RxControl> {
         None
     }
 
-    /// Frames that wait in the device's ring, or in the driver, for packets to come.
+    /// Frames in the device's ring or in the driver that are empty and ready for packets.
     fn posted(&self) -> u32 {
         0
     }
@@ -97,28 +97,28 @@ pub trait RxQueue: Send {
     fn counters(&self) -> &Arc<QueueCounters>;
 }
 
-/// The sending end of one queue of a device.
+/// The transmit side of one device queue.
 pub trait TxQueue: Send {
-    /// Takes packets from the front of `batch` while the ring has room; leaves the rest.
+    /// Takes packets from the front of `batch` while the ring has room; leaves the rest in the batch.
     ///
-    /// A packet that cannot be sent at all (too long for the link) is taken, counted as a drop and
-    /// released with the next [`TxQueue::reclaim`].
+    /// A packet that can never be sent (longer than the link allows) is taken, counted as a drop and released
+    /// by the next [`TxQueue::reclaim`].
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool);
 
-    /// Returns the frames of sent packets to `pool`. Bounded; [`Turn::OutOfBudget`] means that more
-    /// may be there.
+    /// Returns the frames of sent packets to `pool`. Bounded; [`Turn::OutOfBudget`] means that more frames
+    /// may be ready.
     fn reclaim(&mut self, pool: &mut Pool) -> Turn;
 
-    /// Packets that were taken and whose frames have not come back.
+    /// Packets that were taken and whose frames are not yet reclaimed.
     fn held(&self) -> u32;
 
-    /// Frames of those packets.
+    /// Frames of the packets that were taken and are not yet reclaimed.
     fn posted(&self) -> u32 {
         self.held()
     }
 
-    /// True if packets that were taken wait for a device that was full, and packets that the kernel sends by itself would
-    /// overtake them.
+    /// True if taken packets still wait for a full device, so that packets which the kernel forwards by
+    /// itself would overtake them.
     fn has_unsent(&self) -> bool {
         false
     }

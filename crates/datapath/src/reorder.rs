@@ -1,54 +1,53 @@
-//! The order reordering point: work batches leave in the order of their tickets (E8).
+//! Stage `reorder`: work batches leave in the order of their tickets (E8).
 //!
-//! In: work batches as workers finish them. Out: the same, in order, to the worker that sequences and sends them.
-//! Exits: `LateAfterReorder`. Cost: a few instructions a work batch; nothing while no bucket is spread.
+//! In: work batches as workers finish them. Out: the same in order, for the worker that sequences and sends
+//! them. Exits: `LateAfterReorder`. Cost: a few instructions per work batch; none while no bucket is spread.
 //!
-//! A packet whose bucket is not spread never comes here: its worker keeps the order that it has. For
-//! the others the worker that is the bucket's home keeps a window for each line of each receiving
-//! worker. What holds:
+//! Packets of hashed buckets do not pass here: their worker keeps their order. For spread buckets, the
+//! bucket's home has a reorder buffer for each lane of each receiving worker. Properties:
 //!
-//! 1. A work batch goes on when every earlier ticket of its line has been redeemed, whatever was left of
-//!    the packets. Nobody waits for a packet, so no drop leaves a hole.
-//! 2. When a ticket is missing for too long while others wait behind it, the line moves on, and what
-//!    comes later is dropped. It never leaves out of order.
-//! 3. Everything that depends on order ([`sequence`](crate::sequence), queues) comes later; everything
-//!    before may run on any worker.
+//! 1. A work batch is released when every earlier ticket of its lane has been redeemed, even with an empty
+//!    batch. No ticket waits for a packet, so drops leave no gap.
+//! 2. If a ticket is missing for too long while others wait, the lane skips it, and its work batch is dropped
+//!    when it arrives. Packets never leave out of order.
+//! 3. Everything that depends on order ([`sequence`](crate::sequence), queues) comes later; everything before
+//!    may run on any worker.
 
 use crate::steer::{Gates, WINDOW, WorkBatch};
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderBuffer;
 use std::sync::Arc;
 
-/// The lines of all buckets whose home is one worker.
+/// Reorder buffers of all buckets whose home is one worker.
 #[derive(Debug)]
 pub struct Reorderer {
     rows: Box<[Row]>,
     patience: [Nanos; 2],
 }
 
-/// Number of waiting work batches from which tickets get scarce.
+/// Number of waiting work batches from which the shorter timeout applies.
 const MANY: u32 = WINDOW / 2;
 
-/// Time for which a line waits for a ticket that is missing.
+/// Timeout of a missing ticket.
 fn patience(reorder_buffer: &ReorderBuffer<Box<WorkBatch>>, [short, long]: [Nanos; 2]) -> Nanos {
     if reorder_buffer.waiting() >= MANY { short } else { long }
 }
 
-/// The lines of one receiving worker.
+/// Lanes of one receiving worker.
 #[derive(Debug)]
 struct Row {
     reorder_buffers: Box<[ReorderBuffer<Box<WorkBatch>>]>,
-    /// Packets of that worker's hashed buckets that this one has sent, ever.
+    /// Total number of packets of that worker's hashed buckets that this worker has sent.
     sent: u64,
-    /// Lines whose next work batch has to wait until more of those have been sent.
+    /// Bit set of lanes whose next work batch waits until this worker has sent more packets of hashed buckets.
     fenced: u32,
-    /// Lines whose next ticket is missing while others wait.
+    /// Bit set of lanes with a missing ticket.
     gaps: u32,
 }
 
 impl Reorderer {
-    /// Lines for the receiving workers with these cursors. What is missing for longer than `patience`
-    /// is given up: the first when many wait behind it, the second when only few do.
+    /// Reorder buffers for the receiving workers with these cursors. A ticket that is missing for longer than
+    /// `patience` is skipped: the first value applies if many work batches wait, the second if few do.
     pub fn new(gates: &[Gates], patience: [Nanos; 2]) -> Self {
         let row = |gates: &Gates| Row {
             reorder_buffers: gates.iter().map(|gate| ReorderBuffer::new(WINDOW, Arc::clone(gate))).collect(),
@@ -59,10 +58,10 @@ impl Reorderer {
         Self { rows: gates.iter().map(row).collect(), patience }
     }
 
-    /// Lines a work batch up, and lets go of all whose turn it is.
+    /// Adds a finished work batch, and releases all work batches that are next in order.
     ///
     /// # Errors
-    /// The work batch itself when its turn is over.
+    /// The work batch itself if its ticket was skipped.
     #[inline]
     pub fn redeem(
         &mut self,
@@ -77,8 +76,8 @@ impl Reorderer {
         Ok(())
     }
 
-    /// Notes that `packets` more packets of `from`'s hashed buckets have been sent, and releases
-    /// the tickets that waited for them.
+    /// Counts `packets` more sent packets of `from`'s hashed buckets, and releases work batches that waited
+    /// for them.
     #[inline]
     pub fn sent(&mut self, from: usize, packets: u64, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
         let row = &mut self.rows[from];
@@ -91,9 +90,9 @@ impl Reorderer {
         }
     }
 
-    /// Gives up tickets that have been missing for too long. Returns the number of tickets that expired.
+    /// Skips tickets that have been missing for too long. Returns their number.
     ///
-    /// Cost: a look at one word for each receiving worker, unless something is missing.
+    /// Cost: one word for each receiving worker, unless a ticket is missing.
     #[inline]
     pub fn expire(&mut self, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) -> u32 {
         let mut expired = 0;
@@ -105,7 +104,7 @@ impl Reorderer {
         expired
     }
 
-    /// Time of the next work of [`expire`](Self::expire).
+    /// Time of the next call of [`expire`](Self::expire); `None` if no ticket is missing.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let rows = self.rows.iter().filter(|row| row.gaps != 0);
         let deadline = |reorder_buffer: &ReorderBuffer<_>| {
@@ -114,12 +113,12 @@ impl Reorderer {
         rows.flat_map(|row| row.reorder_buffers.iter().filter_map(deadline)).min()
     }
 
-    /// Work batches that wait for their turn.
+    /// Number of waiting work batches.
     pub fn waiting(&self) -> u32 {
         self.rows.iter().flat_map(|row| row.reorder_buffers.iter()).map(ReorderBuffer::waiting).sum()
     }
 
-    /// Takes out all that waits, in order, for a worker that ends.
+    /// Releases all waiting work batches in order, for a worker that ends.
     pub fn clear(&mut self, mut go: impl FnMut(Box<WorkBatch>)) {
         for reorder_buffer in self.rows.iter_mut().flat_map(|row| row.reorder_buffers.iter_mut()) {
             reorder_buffer.clear().for_each(&mut go);

@@ -1,4 +1,4 @@
-//! Messages to senders of packets: permitted receivers, headers, length, rate.
+//! ICMP messages to senders of packets: permitted receivers, headers, length, rate limit.
 
 use crate::parse::{HeaderSummary, Network};
 use crate::units::Nanos;
@@ -9,31 +9,31 @@ use crate::wire::{
 use polder_buffers::{HEADROOM, Packet, Pool};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest ICMP error, IP header included (RFC 1812, 4.3.2.3).
+/// Maximum length of an ICMP error in bytes, IP header included (RFC 1812, 4.3.2.3).
 const LONGEST_V4: usize = 576;
-/// The longest ICMPv6 error, IP header included: the least MTU of IPv6 (RFC 4443, 2.4 (c)).
+/// Maximum length of an ICMPv6 error in bytes, IP header included: IPv6's minimum MTU (RFC 4443, 2.4 (c)).
 const LONGEST_V6: usize = 1280;
-/// Time to live of the message.
+/// TTL of the message.
 const TIME_TO_LIVE: u8 = 64;
 
 /// ICMP error about a packet.
 #[derive(Debug)]
 pub(crate) struct IcmpError {
-    /// Station that sends it.
+    /// Source MAC address.
     pub(crate) station: MacAddress,
-    /// Its addresses.
+    /// Source and destination IP address.
     pub(crate) addresses: Pseudo,
     /// DSCP and ECN.
     pub(crate) traffic_class: TrafficClass,
-    /// ICMP header; with addresses of IPv6, an ICMPv6 header.
+    /// ICMP header; an ICMPv6 header with IPv6 addresses.
     pub(crate) header: IcmpHeader,
-    /// Maximum number of bytes, IP header included, below those of the family.
+    /// Maximum length in bytes, IP header included, in addition to the family's own limit.
     pub(crate) most: usize,
 }
 
 impl IcmpError {
-    /// The message in a frame of its own, with the link header of `packet`, whose IP header has `link` bytes before it.
-    /// `None` when no frame is free.
+    /// Builds the message in a new frame, with the link header of `packet`, whose IP header is at offset
+    /// `link`. `None` if the pool is empty.
     pub(crate) fn message(&self, packet: &Packet, link: usize, pool: &mut Pool) -> Option<Packet> {
         let bytes = u32::try_from(usize::from(HEADROOM) + link + longest(self.addresses)).ok()?;
         let frame = pool.take_control_for(bytes.min(pool.region().slot_bytes()))?;
@@ -46,7 +46,7 @@ impl IcmpError {
         Some(reply)
     }
 
-    /// Writes the message into `reply`, with as much of the packet from its IP header on as it has room for.
+    /// Writes the message into `reply`, with as much of the packet from its IP header on as fits.
     pub(crate) fn write(&self, reply: &mut Packet, packet: &Packet, link: usize) -> Option<()> {
         let headers = ip_bytes(self.addresses) + Icmp::HEADER_BYTES;
         let quote = (longest(self.addresses).min(self.most).checked_sub(headers)?)
@@ -68,7 +68,8 @@ impl IcmpError {
     }
 }
 
-/// Writes the link header of a packet with its tags, from `station` to the packet's sender; it fills `bytes`.
+/// Writes the link header of a reply with the packet's tags, from `station` to the packet's sender; it fills
+/// `bytes`.
 pub(crate) fn write_link(packet: &Packet, station: MacAddress, bytes: &mut [u8]) -> Option<()> {
     let frame = packet.bytes();
     bytes.copy_from_slice(frame.get(..bytes.len())?);
@@ -77,7 +78,7 @@ pub(crate) fn write_link(packet: &Packet, station: MacAddress, bytes: &mut [u8])
     EthernetHeader { destination, source: station, ether_type }.emit(bytes).ok().map(|_| ())
 }
 
-/// Writes the IP header of a packet that fills `bytes`, and returns the bytes behind it.
+/// Writes the IP header of a packet that fills `bytes`, and returns the bytes after it.
 pub(crate) fn write_ip(
     bytes: &mut [u8],
     addresses: Pseudo,
@@ -113,7 +114,7 @@ pub(crate) fn write_ip(
     rest.ok()
 }
 
-/// Bytes of an IP header with these addresses, without options.
+/// Length of an IP header of this family without options, in bytes.
 pub(crate) const fn ip_bytes(addresses: Pseudo) -> usize {
     match addresses {
         Pseudo::V4 { .. } => Ipv4::HEADER_BYTES,
@@ -128,7 +129,7 @@ const fn longest(addresses: Pseudo) -> usize {
     }
 }
 
-/// True if the packet with these headers is an ICMP error, or ICMP that cannot be read: no message may be about it (RFC 1122, 3.2.2;
+/// True if the packet is an ICMP error or malformed ICMP: no message may be sent about it (RFC 1122, 3.2.2;
 /// RFC 4443, 2.4 (e)).
 pub(crate) fn is_error(headers: HeaderSummary, frame: &[u8]) -> bool {
     let payload = headers.payload(frame);
@@ -140,7 +141,7 @@ pub(crate) fn is_error(headers: HeaderSummary, frame: &[u8]) -> bool {
     }
 }
 
-/// True if each address may be that of one host.
+/// True if both addresses may belong to single hosts.
 pub(crate) fn are_stations(addresses: Pseudo) -> bool {
     match addresses {
         Pseudo::V4 { source, destination } => is_station_v4(source) && is_station_v4(destination),
@@ -148,32 +149,32 @@ pub(crate) fn are_stations(addresses: Pseudo) -> bool {
     }
 }
 
-/// True if one host can have the address: no group, not 255.255.255.255, 0.0.0.0 or a loop.
-/// The rest of 0/8 and 240/4 counts as any other network (RFC 1812, 4.3.2.7 would have no errors about 240/4), as in Linux.
+/// True if a single host may have the address: not multicast, 255.255.255.255, 0.0.0.0 or loopback. The rest
+/// of 0/8 and 240/4 counts as unicast, as in Linux (RFC 1812, 4.3.2.7 forbids errors about 240/4).
 pub(crate) fn is_station_v4(address: Ipv4Addr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast() && !address.is_loopback()
 }
 
-/// The same of IPv6.
+/// True if a single host may have the address: not multicast, unspecified or loopback.
 pub(crate) fn is_station_v6(address: Ipv6Addr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
-/// At most a thousand messages a second, fifty at once (as Linux, `icmp_msgs_per_sec`).
+/// Rate limit of messages: 1000 per second with a burst of 50 (as Linux, `icmp_msgs_per_sec`).
 ///
-/// The generic cell rate algorithm: one number, the time at which the bucket will be full again.
+/// Generic cell rate algorithm: one number, the time at which the bucket will be full again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TokenBucket {
     full_at: Nanos,
 }
 
-/// Time in which one message is earned.
+/// Time that refills one token.
 const INTERVAL: Nanos = Nanos::from_millis(1);
-/// Messages that can be saved.
+/// Capacity of the bucket.
 const BURST: u64 = 50;
 
 impl TokenBucket {
-    /// Takes a token, if there is one.
+    /// Takes a token; false if none is left.
     pub(crate) fn take(&mut self, now: Nanos) -> bool {
         let full_at = self.full_at.max(now) + INTERVAL;
         let has_token = full_at.since(now) <= Nanos(INTERVAL.0 * BURST);

@@ -1,13 +1,11 @@
-//! Packets that no link carries whole, cut into segments.
+//! Stage `segment`: cuts super-packets into segments.
 //!
-//! In: packets with a [`Segmentation`] on their way to a port that does not take them. Those
-//! in a tunnel are cut with its headers in front of each segment.
-//! Out: segments with partial checksums, in order. Exits: `CannotSegment`, `NoBuffer`.
-//! Cost: one set of headers a segment; the payload moves when it lies in a frame of its own with room
-//! in front, as what [`coalesce`](crate::coalesce) has merged does, and is copied otherwise. No checksum of a tunnel
-//! reads the payload.
-//! Source: A6; what a segment's header has in common with the packet's: RFC 9293, 3.1 (sequence
-//! number, PSH, FIN), RFC 3168, 6.1.2 (CWR), RFC 6864 (identification).
+//! In: packets with a [`Segmentation`] whose egress port does not take them. Those in a tunnel get the outer
+//! headers before each segment. Out: segments with partial checksums, in order. Exits: `CannotSegment`,
+//! `NoBuffer`. Cost: one set of headers per segment; the payload is moved if it is a whole frame with
+//! headroom, as after [`coalesce`](crate::coalesce), and copied otherwise. Checksums of tunnels do not read
+//! the payload. Source: A6; fields of a segment's header: RFC 9293, 3.1 (sequence number, PSH, FIN), RFC
+//! 3168, 6.1.2 (CWR), RFC 6864 (identification).
 
 mod headers;
 
@@ -17,28 +15,28 @@ use polder_buffers::{
     ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, Segmentation, SegmentationKind, Segments,
 };
 
-/// A packet that contradicts its metadata, which come from its sender.
+/// The packet contradicts its metadata, which its sender chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packet cannot be cut as its description says")]
 pub struct Unfit;
 
-/// Bytes in front of a segment that stay free for the headers of tunnels, when its payload is not copied.
+/// Headroom in bytes that is left for outer headers if the payload is not copied.
 const SPARE: u16 = HEADROOM / 2;
 
-/// Length and number of a packet's segments, as its metadata describe them.
+/// Number and length of a super-packet's segments, from its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Bytes of headers in front of each segment.
+    /// Length of the headers of each segment in bytes.
     pub header_bytes: usize,
-    /// Bytes of the longest segment, as a frame.
+    /// Length of the longest segment's frame in bytes.
     pub longest_bytes: usize,
     /// Number of segments.
     pub count: usize,
 }
 
 impl Measure {
-    /// Measure of a packet as its metadata describe it; `None` without a segmentation, and for a packet that ends within
-    /// its headers.
+    /// Computes the measure from the packet's metadata; `None` without a segmentation, and for a packet that
+    /// ends within its headers.
     #[inline]
     pub fn of(packet: &Packet) -> Option<Self> {
         let start = usize::from(packet.checksum_start);
@@ -58,50 +56,50 @@ impl Measure {
         Some(Self { header_bytes, longest_bytes, count })
     }
 
-    /// Says of a packet, whose checksum is described already, that it is to be cut; it counts as its segments from now on. One
-    /// that ends within its headers counts as one: none are made of it.
+    /// Marks a packet, whose checksum is described already, as super-packet; it counts as its number of
+    /// segments. A packet that ends within its headers counts as one.
     pub fn describe(packet: &mut Packet, segmentation: Segmentation) {
         packet.segmentation = segmentation;
         packet.wire_packets =
             Self::of(packet).map_or(1, |measure| u16::try_from(measure.count).unwrap_or(u16::MAX));
     }
 
-    /// The same of a packet that is in no tunnel and whose headers are those of its segmentation; `None` for any other.
+    /// Measure of a packet outside of tunnels whose headers agree with its segmentation; `None` otherwise.
     pub fn of_described(packet: &mut Packet) -> Option<Self> {
         let is_plain = !packet.segmentation.outer.is_some() && headers::are_described(packet);
         Self::of(packet).filter(|_| is_plain)
     }
 }
 
-/// Segments of one packet, made one by one.
+/// Segmentation of one super-packet, segment by segment.
 ///
-/// A packet may have as many as it has bytes, so nothing here makes them all at once.
+/// A packet may have as many segments as bytes, so they are not made at once.
 #[derive(Debug)]
 pub struct Cutting {
     source: Source,
     headers: Headers,
-    /// Metadata for each segment.
+    /// Metadata of each segment.
     pattern: Metadata,
     size: usize,
-    /// Payload bytes that no segment has yet.
+    /// Bytes of payload not yet in a segment.
     left: usize,
-    /// Segments made.
+    /// Number of segments made.
     made: u32,
     count: u32,
 }
 
 impl Cutting {
-    /// Starts to cut `packet`, which has a segmentation.
+    /// Starts the segmentation of `packet`.
     ///
     /// # Errors
-    /// [`Unfit`] and the packet itself when its headers are not those of its segmentation, or too long.
+    /// [`Unfit`] and the packet if its headers contradict its segmentation or are too long.
     #[cold]
     pub fn new(packet: Packet, pool: &mut Pool) -> Result<Self, (Unfit, Packet)> {
         let Some(headers) = Headers::of(&packet) else { return Err((Unfit, packet)) };
         let size = usize::from(packet.segmentation.size);
         let left = packet.len() - headers.len();
         let longest = headers.network_bytes() + left.min(size);
-        // Headers are rewritten in the head frame of each segment, so a packet without payload has one.
+        // A packet without payload has one segment, whose headers are rewritten.
         let count = u32::try_from(left.div_ceil(size.max(1)).max(1));
         let (Ok(count), true) = (count, size > 0 && longest <= LONGEST_PACKET) else {
             return Err((Unfit, packet));
@@ -112,20 +110,20 @@ impl Cutting {
         Ok(Self { source, headers, pattern, size, left, made: 0, count })
     }
 
-    /// Segments that it makes altogether.
+    /// Total number of segments.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Segments not made yet.
+    /// Number of segments not made yet.
     pub fn remaining(&self) -> u32 {
         self.count - self.made
     }
 
-    /// The next segment, whose checksum is partial; `None` after the last.
+    /// Makes the next segment, whose checksum is partial; `None` after the last.
     ///
     /// # Errors
-    /// [`NoRoom`] when the pool has no frame; what is left is to be given up by [`Cutting::give_up`].
+    /// [`NoRoom`] if the pool is empty; the caller then calls [`Cutting::give_up`].
     pub fn next(&mut self, pool: &mut Pool) -> Result<Option<Packet>, NoRoom> {
         if self.made == self.count {
             return Ok(None);
@@ -143,15 +141,14 @@ impl Cutting {
         Ok(Some(packet))
     }
 
-    /// Releases the bytes that were not made into segments; returns the number of segments that are
-    /// missing.
+    /// Releases the remaining payload; returns the number of missing segments.
     #[cold]
     pub fn give_up(mut self, pool: &mut Pool) -> u32 {
         self.source.release(pool);
         self.remaining()
     }
 
-    /// A packet of room for the headers and the next `length` bytes of payload.
+    /// A packet with room for the headers, then the next `length` bytes of payload.
     fn payload(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, NoRoom> {
         let headers = u16::try_from(self.headers.len()).map_err(|_| NoRoom::Front)?;
         if let Some(segment) = self.source.whole(length, headers + SPARE) {
@@ -170,7 +167,7 @@ impl Cutting {
     }
 }
 
-/// The packet that is being cut: frames, first to last, the first perhaps used in part.
+/// Frames of the super-packet that are not used up; the first may be partly used.
 #[derive(Debug)]
 struct Source {
     frames: Segments,
@@ -178,7 +175,7 @@ struct Source {
 }
 
 impl Source {
-    /// The frame that bytes are taken from next.
+    /// The frame with the next bytes; `None` if all are used up.
     fn front(&mut self) -> Option<&mut Segment> {
         if self.current.is_none() {
             self.current = self.frames.next();
@@ -186,7 +183,7 @@ impl Source {
         self.current.as_mut()
     }
 
-    /// Leaves out the headers.
+    /// Skips the headers.
     fn skip(&mut self, mut bytes: usize, pool: &mut Pool) {
         while let Some(front) = self.front() {
             let here = u16::try_from(bytes).unwrap_or(u16::MAX).min(front.length);
@@ -202,16 +199,16 @@ impl Source {
         }
     }
 
-    /// The next frame, if it holds `length` bytes that no other segment has a part of, and has `room` bytes
-    /// in front of them.
+    /// The next frame, if it holds exactly the next `length` bytes and has `room` bytes of headroom; `None`
+    /// otherwise.
     fn whole(&mut self, length: usize, room: u16) -> Option<Segment> {
         let front = self.front()?;
-        // Nobody writes in front of what another packet reads.
+        // A shared frame must not be written to.
         let fits = usize::from(front.length) == length && front.offset >= room && !front.frame.is_shared();
         if fits { self.current.take() } else { None }
     }
 
-    /// Puts a copy of the next `length` bytes at the end of `packet`.
+    /// Appends a copy of the next `length` bytes to `packet`.
     fn copy(&mut self, mut length: usize, packet: &mut Packet, pool: &mut Pool) -> Result<(), NoRoom> {
         while length > 0 {
             let front = self.front().ok_or(NoRoom::Short)?;
@@ -238,7 +235,7 @@ impl Source {
     }
 }
 
-/// Metadata of the packet that every segment has.
+/// Metadata of the super-packet that every segment gets.
 #[derive(Debug)]
 struct Metadata {
     ingress: polder_buffers::PortId,

@@ -1,13 +1,13 @@
-//! Sequence-number assignment: writes GRE sequence numbers (RFC 2890).
+//! Stage `sequence`: writes GRE sequence numbers (RFC 2890).
 //!
-//! In: outer packets that `encapsulate` has marked; all others pass untouched. Out: packets as they
-//! go onto the wire. Exits: `PortDown`, when a reload has taken the tunnel away in between.
+//! In: outer packets that `encapsulate` has marked; others pass unchanged. Out: packets ready to be sent.
+//! Exits: `PortDown`, if a reload has removed the tunnel.
 //!
-//! Numbers are drawn once for all packets of a tunnel in a batch, so workers that share a tunnel meet
-//! once a batch. The numbers have to be in the order on the wire, so one worker draws them for all
-//! that leaves by a port, and sends it on one queue; packets of other workers go there first.
+//! Numbers are allocated once per tunnel and batch, so workers that share a tunnel contend once per batch.
+//! Numbers must be in the order of transmission, so one worker allocates them for all packets that leave by a
+//! port, and sends these on one queue; other workers hand their packets over first.
 //!
-//! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
+//! Cost: one test per packet if none is marked; otherwise two passes and an incremental checksum.
 
 use crate::counters::WorkerCounters;
 use crate::drops::{Context, DropReason, is_dropped};
@@ -18,7 +18,7 @@ use crate::wire::Gre;
 use crate::wire::checksum::update_u32;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
 
-/// Scratch space that one worker keeps between batches.
+/// Scratch memory of one worker.
 #[derive(Debug)]
 pub struct SequenceState {
     draws: Vec<Draw>,
@@ -26,7 +26,7 @@ pub struct SequenceState {
 }
 
 impl Default for SequenceState {
-    /// Room for the tunnels of a batch.
+    /// Capacity for the tunnels of a batch.
     fn default() -> Self {
         Self { draws: Vec::with_capacity(BATCH), spare: Batch::new() }
     }
@@ -40,14 +40,14 @@ impl StageState for SequenceState {
     }
 }
 
-/// The numbers of one tunnel's packets in a batch: first how many, then which is next.
+/// Sequence numbers of one tunnel in a batch: first the count, then the next number.
 #[derive(Clone, Copy, Debug)]
 struct Draw {
     tunnel: PortId,
     sequence: u32,
 }
 
-/// Fills in the numbers of all marked packets.
+/// Writes the sequence numbers of all marked packets.
 pub fn assign(batch: &mut Batch, tunnels: &Tunnels, state: &mut SequenceState, context: &Context<'_>) {
     if batch.iter().all(|packet| packet.flags & NEEDS_SEQUENCE == 0) {
         return;
@@ -75,19 +75,19 @@ pub fn assign(batch: &mut Batch, tunnels: &Tunnels, state: &mut SequenceState, c
 }
 
 impl Draw {
-    /// Draws as many numbers as were counted.
+    /// Allocates the counted sequence numbers.
     fn start(&mut self, tunnel: &Tunnel) {
         self.sequence = tunnel.state().sequence.draw(self.sequence);
     }
 }
 
-/// True if the packet is to be sequenced.
+/// True if the packet needs a sequence number.
 #[inline]
 pub fn is_marked(packet: &Packet) -> bool {
     packet.flags & NEEDS_SEQUENCE != 0 && !is_dropped(packet)
 }
 
-/// The entry of a tunnel; most batches have one.
+/// Entry of a tunnel, added if missing; most batches have one.
 #[inline]
 fn draw_of(draws: &mut Vec<Draw>, tunnel: PortId) -> &mut Draw {
     let position = draws.iter().position(|draw| draw.tunnel == tunnel).unwrap_or_else(|| {
@@ -97,9 +97,9 @@ fn draw_of(draws: &mut Vec<Draw>, tunnel: PortId) -> &mut Draw {
     &mut draws[position]
 }
 
-/// Writes the sequence number, which is zero so far, and corrects the checksum, if there is one.
+/// Writes the sequence number, which was zero, and updates the checksum, if there is one.
 ///
-/// The header tells where, not the configuration: that may have changed in between.
+/// The field is located by the packet's header, because the configuration may have changed since.
 #[inline]
 fn put_sequence(packet: &mut Packet, sequence: u32) {
     let at = usize::from(packet.transport_offset);
@@ -117,9 +117,9 @@ fn put_sequence(packet: &mut Packet, sequence: u32) {
     }
 }
 
-/// Moves packets that another worker has to sequence to `others`, in order.
+/// Moves packets that another worker must sequence to `others`, in order.
 ///
-/// Cost: a test a packet; nothing else where this worker sequences, or nothing has sequence numbers.
+/// Cost: one test per packet if no packet is moved.
 pub fn divert(
     batch: &mut Batch,
     sealed_here: impl Fn(PortId) -> bool,

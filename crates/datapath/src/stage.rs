@@ -1,43 +1,43 @@
-//! Contract between the engine and its stages.
+//! Interface between the engine and its stages.
 
 use crate::counters::WorkerCounters;
 use crate::drops::Context;
 use crate::units::Nanos;
 use polder_buffers::{Batch, PortId};
 
-/// State that one worker keeps for a stage between batches.
+/// State of one worker for a stage between batches.
 pub trait StageState: Sized {
-    /// The stage's own table of the configuration; `()` for a stage without one.
+    /// Configuration table of the stage; `()` for a stage without one.
     type Table;
 
-    /// The state of the worker with this number.
+    /// Initial state of worker number `worker`.
     fn begin(worker: usize, table: &Self::Table, counters: &WorkerCounters) -> Self;
 
-    /// The table has been replaced.
+    /// Adapts the state to a new table.
     fn adopt(&mut self, _: &Self::Table) {}
 
-    /// Time at which held packets are to be looked after, if no batch comes before.
+    /// Time at which held packets need maintenance if no batch comes before; `None` if never.
     fn next_deadline(&self) -> Option<Nanos> {
         None
     }
 
-    /// Does the work that is due by time alone.
+    /// Does the work that is due at this time.
     fn expire(&mut self, _: &mut Context<'_>) {}
 
-    /// Reason why the kernel carries no flows of a port or tunnel past the stage; `None` if it may.
+    /// Reason why the kernel must not forward flows of a port or tunnel past this stage; `None` if it may.
     fn obstacle(_: &Self::Table, _: PortId) -> Option<&'static str> {
         None
     }
 
-    /// Drops held packets, for a worker that ends.
+    /// Drops the packets that the stage holds, for a worker that ends.
     fn clear(&mut self, _: &mut Context<'_>) {}
 }
 
-/// A stage that works on received packets in place, between parser and router.
+/// Stage that processes received packets in place, between parser and router.
 pub trait Inbound: StageState {
-    /// True if packets that came in by a port have to meet the stage. Asked once a batch.
+    /// True if packets received on a port pass the stage. Called once per batch.
     fn is_met(table: &Self::Table, ingress: PortId) -> bool;
 
-    /// Works on a batch, which does not grow.
+    /// Processes a batch, which does not grow.
     fn receive(&mut self, batch: &mut Batch, table: &Self::Table, context: &mut Context<'_>);
 }

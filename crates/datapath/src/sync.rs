@@ -1,4 +1,4 @@
-//! Atomics that workers share: the real ones, or those of the model checker.
+//! Atomics shared by workers: the standard ones, or those of the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

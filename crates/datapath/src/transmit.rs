@@ -1,10 +1,10 @@
-//! From one batch to one batch a port.
+//! Stage `transmit`: distributes a batch to its egress ports.
 //!
-//! In: a batch whose packets have an egress device port or are dropped. Out: each port's packets, in
-//! order, given to [`Egress::send`]; dropped packets released. Exits: `TxFull`, `PortDown`.
-//! Cost: a move of 64 bytes a packet when ports are mixed, none when all leave by one port; one branch a
-//! batch for ports that nothing is merged for. A batch for each port would be 4 KiB and a page of its own, so ports are
-//! served a few at a time, from the same ones.
+//! In: a batch whose packets have a device port as egress or are dropped. Out: each port's packets, in order,
+//! passed to [`Egress::send`]; dropped packets released. Exits: `TxFull`, `PortDown`. Cost: a move of 64
+//! bytes per packet if ports are mixed, none if all packets leave by one port; one branch per batch for ports
+//! without coalescing. A batch for each port would take 4 KiB and a page of its own, so a few batches are
+//! reused for all ports.
 
 use crate::coalesce::Coalescer;
 use crate::counters::{Stage, WorkerCounters};
@@ -13,46 +13,46 @@ use crate::offload::Outlet;
 use crate::stage::StageState;
 use polder_buffers::{BATCH, Batch, Deal, Packet, Pool, PortId, wire_packets};
 
-/// Destination of batches whose egress port is known.
+/// Destination of packets whose egress port is known.
 pub trait Egress {
-    /// Takes packets from the front of `batch` for `port`; leaves what there is no room for.
+    /// Takes packets from the front of `batch` for `port`; leaves packets without room in the batch.
     ///
-    /// `false` when the port is closed; then it takes nothing.
+    /// Returns false, and takes nothing, if the port is closed.
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool;
 
-    /// True if this worker writes the sequence numbers into packets that leave by `port`. One
-    /// worker does, on one queue, so that numbers are in the order on the wire (RFC 2890).
+    /// True if this worker writes the sequence numbers of packets that leave by `port`. One worker does, on
+    /// one queue, so that the numbers are in the order of transmission (RFC 2890).
     fn assigns_sequence(&self, _port: PortId) -> bool {
         true
     }
 
-    /// Takes packets for the worker that writes their sequence numbers; leaves what there is no room
-    /// for.
+    /// Takes packets for the worker that writes their sequence numbers; leaves packets without room in the
+    /// batch.
     fn hand_to_sequencer(&mut self, _batch: &mut Batch) {}
 
-    /// Shows the packets that have been dropped from queues of ports since the last time, at most a batch at once, and releases
-    /// them. There are some only while somebody captures.
+    /// Passes packets dropped from port queues since the last call to `look`, at most a batch at a time, then
+    /// releases them. Dropped packets are kept only while a capture runs.
     fn show_dropped(&mut self, _pool: &mut Pool, _look: &mut dyn FnMut(PortId, &[Packet])) {}
 
-    /// Told of the packets that a stage leaves, those included whose journey it has ended. Who forwards
-    /// does not listen, and nothing is left of the call; a [`trace`](crate::trace) does.
+    /// Called with the packets after each stage, including packets that it dropped. The default does nothing
+    /// and is optimised away; a [`trace`](crate::trace) implements it.
     #[inline(always)]
     fn passed(&mut self, _stage: Stage, _packets: &[Packet]) {}
 }
 
-/// Ports that are served together: few enough for their batches to stay in the first-level cache, and enough for a
-/// stage's time to be read once for several of them.
+/// Number of ports that are served together: their batches fit into the first-level cache, and a stage's time
+/// is read once for them.
 const TOGETHER: usize = 4;
-/// Stands for no place in a batch.
+/// Index of no packet.
 const NONE: u8 = u8::MAX;
 
-/// Output batches of one worker.
+/// Transmit state of one worker.
 #[derive(Debug)]
 pub struct Dispatch {
     outputs: [Batch; TOGETHER],
-    /// By port: the place of its first packet in the batch.
+    /// By port: index of its first packet in the batch.
     firsts: Vec<u8>,
-    /// Ports of a batch, a bit each: with many ports, most have no packet of it.
+    /// Bit set of the ports of a batch, so that ports without packets cost nothing.
     used: Vec<u64>,
     coalescer: Coalescer,
 }
@@ -67,19 +67,20 @@ impl StageState for Dispatch {
 }
 
 impl Dispatch {
-    /// Number of its worker.
+    /// Number of the worker.
     pub(crate) fn worker(&self) -> usize {
         self.coalescer.worker()
     }
 
-    /// Makes room for ports 0 to `ports` − 1. Allocates only when there are more than before.
+    /// Makes room for ports 0 to `ports` − 1. Allocates only if the number grows.
     pub fn grow_to(&mut self, ports: usize) {
         self.firsts.resize(ports.max(self.firsts.len()), NONE);
         self.used.resize(ports.div_ceil(64).max(self.used.len()), 0);
     }
 
-    /// Empties `batch` to its ports; what may be merged is merged before. `lap` is told of each part of a stage with its
-    /// packets; the number that it was told of for [`Stage::Transmit`] is given back: the last part is the caller's.
+    /// Coalesces and sends the packets of `batch` by port; the batch is empty afterwards. `lap` is called at
+    /// the end of each part of a stage with its number of packets. Returns the number already reported for
+    /// [`Stage::Transmit`]; the caller reports the rest.
     pub fn dispatch(
         &mut self,
         batch: &mut Batch,
@@ -103,7 +104,7 @@ impl Dispatch {
         loop {
             let (mut tried, mut gathered) = (0, 0);
             let mut together = [PortId(0); TOGETHER];
-            // In this order: what ends first asks first.
+            // Outputs first: `zip` must not take a port from the iterator when no output is left.
             for ((output, place), port) in self.outputs.iter_mut().zip(&mut together).zip(&mut ports) {
                 let first = core::mem::replace(&mut self.firsts[usize::from(port.0)], NONE);
                 gather(first, &nexts, &mut deal, output);
@@ -128,14 +129,14 @@ impl Dispatch {
         }
     }
 
-    /// Chains the packets of each port, and notes which ports those are. Gives the place of the next one by that of each,
-    /// and the first one that was dropped, or is for no port that is there.
+    /// Chains the packets of each port, and collects the ports. Returns by packet the index of the next one,
+    /// and the index of the first packet that is dropped or has no valid port.
     fn chain(&mut self, batch: &Batch) -> ([u8; BATCH], u8) {
         let mut nexts = [NONE; BATCH];
-        // One in memory that is changed for each packet makes the next one wait.
+        // A local variable: a read-modify-write of memory for each packet would delay the next one.
         let (mut low, mut refused) = (0_u64, NONE);
         self.used.fill(0);
-        // From the end on, so that the first one is the last that is seen.
+        // From the end on, so that the first packet of each port is stored last.
         for (place, packet) in (0..NONE).zip(batch.iter()).rev() {
             let port = usize::from(packet.egress.0);
             let Some(first) = self.firsts.get_mut(port) else {
@@ -165,7 +166,7 @@ fn gather(first: u8, nexts: &[u8; BATCH], deal: &mut Deal<'_>, output: &mut Batc
     }
 }
 
-/// Releases packets that no port takes, and counts those that were not dropped before.
+/// Releases packets without valid port; counts a drop unless the packet was dropped before.
 fn refuse(batch: &mut Batch, context: &mut Context<'_>) {
     for packet in batch.iter().filter(|packet| !is_dropped(packet)) {
         context.drops.count(DropReason::PortDown, packet.wire_packets.into());
@@ -173,7 +174,7 @@ fn refuse(batch: &mut Batch, context: &mut Context<'_>) {
     context.pool.release(batch);
 }
 
-/// The ports whose bits are set, in ascending order.
+/// Iterates over the ports whose bits are set, in ascending order.
 fn ports(used: &[u64]) -> impl Iterator<Item = PortId> {
     (0..).step_by(64).zip(used).flat_map(|(first, &word)| {
         let rest = core::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
@@ -181,12 +182,12 @@ fn ports(used: &[u64]) -> impl Iterator<Item = PortId> {
     })
 }
 
-/// Position of the lowest bit that is set.
+/// Index of the lowest set bit.
 fn low_bit(word: u64) -> u16 {
     u16::try_from(word.trailing_zeros()).unwrap_or(0)
 }
 
-/// Merges packets that a port takes merged; returns the number of packets for which that was tried.
+/// Coalesces packets for a port that takes super-packets; returns the number of packets examined.
 #[inline]
 fn coalesce(port: PortId, batch: &mut Batch, outlets: &[Outlet], coalescer: &mut Coalescer) -> usize {
     let Some(outlet) = outlets.get(usize::from(port.0)).filter(|outlet| outlet.coalesce) else { return 0 };
@@ -195,7 +196,7 @@ fn coalesce(port: PortId, batch: &mut Batch, outlets: &[Outlet], coalescer: &mut
     tried
 }
 
-/// Sends one port's batch and drops the packets that the port leaves.
+/// Sends one port's batch, and drops the packets that the port does not take.
 fn deliver(port: PortId, batch: &mut Batch, egress: &mut impl Egress, context: &mut Context<'_>) {
     let open = egress.send(port, batch, context.pool);
     if !batch.is_empty() {

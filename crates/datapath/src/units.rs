@@ -1,8 +1,8 @@
-//! Quantities with their units in the type.
+//! Quantities with their unit in the type.
 
 use core::ops::{Add, Sub};
 
-/// Nanoseconds of the gateway's monotonic clock, or between two readings of it.
+/// Time of the gateway's monotonic clock, or a duration, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -20,7 +20,7 @@ impl Nanos {
         Self(seconds * 1_000_000_000)
     }
 
-    /// The time from `earlier` to this, or zero if that is later.
+    /// Duration from `earlier` to this time; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -43,17 +43,17 @@ impl Sub for Nanos {
     }
 }
 
-/// Bytes a second, Ethernet header included, FCS excluded.
+/// Rate in bytes per second, Ethernet header included, FCS excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// Rate of `kilobits` kilobits a second, of 1000 bits.
+    /// Rate of `kilobits` kilobits (1000 bits) per second.
     pub const fn from_kilobits(kilobits: u64) -> Self {
         Self(kilobits * 125)
     }
 
-    /// Time of `bytes` bytes, rounded up; infinite at a rate of 0.
+    /// Duration of `bytes` bytes, rounded up; `u64::MAX` at a rate of 0.
     #[must_use]
     pub const fn time_of(self, bytes: u64) -> Nanos {
         match bytes.saturating_mul(Nanos::SECOND.0).checked_add(self.0.saturating_sub(1)) {

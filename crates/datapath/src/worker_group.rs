@@ -1,12 +1,12 @@
-//! Workers that share their work: the rings between them, and what each does with what it finds.
+//! Worker group: workers that share flows, and the rings between them.
 //!
-//! In: received batches of ports that are steered, and whatever other workers bring. Out: batches to
-//! [`Stages`]. Exits: `NoCore`, `LateAfterReorder`. Source: E2, E8; `docs/adr/0007-order.md`.
+//! In: received batches of steered ports, and packets from other workers. Out: batches to [`Stages`]. Exits:
+//! `NoCore`, `LateAfterReorder`. Source: E2, E8; `docs/adr/0007-order.md`.
 //!
-//! A worker calls [`define`](WorkerGroup::define) for what it receives, [`collect`](WorkerGroup::collect) once a
-//! round, and [`help`](WorkerGroup::help) when it has found nothing else. Then it wakes the workers that
-//! [`take_wakes`](WorkerGroup::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
-//! except for the home of a bucket.
+//! A worker calls [`define`](WorkerGroup::define) for received packets, [`collect`](WorkerGroup::collect)
+//! once a round, and [`help`](WorkerGroup::help) when it is idle. Then it wakes the workers named by
+//! [`take_wakes`](WorkerGroup::take_wakes). Nothing here blocks; only the home of a bucket waits for other
+//! workers' tickets.
 
 mod rings;
 
@@ -22,43 +22,41 @@ use polder_buffers::{BATCH, Batch};
 use rings::{Peer, Rings};
 use std::sync::Arc;
 
-/// Processing of packets by a worker.
+/// Packet processing that the worker provides.
 pub trait Stages {
-    /// All stages; the batch is empty afterwards.
+    /// Runs all stages; the batch is empty afterwards.
     fn process(&mut self, batch: &mut Batch);
-    /// The stages before reordering: the work batch's packets become what is left of them.
+    /// Runs the stages before reordering; the work batch then contains the packets that are not dropped.
     fn work(&mut self, work: &mut WorkBatch);
-    /// The stages behind reordering; the work batch is empty afterwards.
+    /// Runs the stages after reordering; the work batch is empty afterwards.
     fn leave(&mut self, work: &mut WorkBatch);
-    /// Drops all packets for that reason.
+    /// Drops all packets for the given reason.
     fn discard(&mut self, batch: &mut Batch, reason: DropReason);
-    /// Begins work that may be timed: the time, if it is.
+    /// Begins work that may be timed; returns the time if it is.
     fn begin(&mut self) -> Option<Nanos>;
-    /// The time since then.
+    /// Time elapsed since `start`.
     fn since(&mut self, start: Nanos) -> Nanos;
 }
 
-/// Options common to all workers of a worker group.
+/// Options of a worker group.
 #[derive(Clone, Debug)]
 pub struct WorkerGroupOptions {
     /// Hash function of flows.
     pub hasher: Hasher,
     /// Thresholds for spreading buckets.
     pub marks: Marks,
-    /// Time for which a ticket may be missing while others wait behind it: when half of all that there are do, or
-    /// fewer.
+    /// Time for which a ticket may be missing while others wait: if many work batches wait, and if few do.
     pub patience: [Nanos; 2],
-    /// Packets in the ring from one worker to another.
+    /// Capacity in packets of the ring from one worker to another.
     pub ring: usize,
-    /// True if order is restored. Without it packets leave as soon as somebody is done with them, by
-    /// whoever that is.
+    /// True if order is restored. If false, the worker that processed packets sends them at once.
     pub reordering: bool,
 }
 
 impl WorkerGroupOptions {
-    /// Defaults: thresholds of [`Marks`]; patience of 5 ms when tickets get scarce, and of 20 ms when nothing
-    /// but this line waits, for a scheduler takes a worker's core away for a few; rings of 2048 packets
-    /// between two workers, shorter ones between more, but 512.
+    /// Default options: thresholds of [`Marks`]; timeouts of 5 ms if many work batches wait, and 20 ms
+    /// otherwise, since the kernel may preempt a worker for some; rings of 2048 packets between two workers,
+    /// fewer with more workers, at least 512.
     pub fn new(hasher: Hasher, workers: usize) -> Self {
         let patience = [5, 20].map(Nanos::from_millis);
         let ring = (4096 / workers.max(1)).clamp(512, 2048);
@@ -66,7 +64,7 @@ impl WorkerGroupOptions {
     }
 }
 
-/// One worker's share.
+/// One worker's part of the group.
 #[derive(Debug)]
 pub struct WorkerGroup {
     me: usize,
@@ -75,13 +73,13 @@ pub struct WorkerGroup {
     reordering: bool,
     definer: Definer,
     reorderer: Reorderer,
-    /// By number; that of the worker itself has rings that stay empty.
+    /// Rings by worker; the rings to the worker itself stay empty.
     peers: Vec<Peer>,
     loads: Loads,
     board: Arc<Board>,
     meter: LoadMeter,
     inbox: Batch,
-    /// True if the last batch that was received left more where it came from.
+    /// True if the last received batch left packets in its queue.
     has_more: bool,
     wakes: Wakes,
     counters: Arc<WorkerCounters>,
@@ -90,16 +88,16 @@ pub struct WorkerGroup {
 /// Workers to be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
-    /// Workers that have been brought packets, by bit.
+    /// Bit set of workers to which packets were handed over.
     pub brought: u64,
-    /// Number of further workers to wake, any that sleep: work batches wait for them.
+    /// Number of further sleeping workers to wake for waiting work batches.
     pub helpers: usize,
 }
 
-/// The shares of `workers` workers, by number.
+/// Creates the parts of `workers` workers, by worker number.
 ///
 /// # Panics
-/// When `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
+/// If `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
 pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerGroup> {
     let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
     let gates = gates.collect::<Vec<Gates>>();
@@ -128,7 +126,7 @@ pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerG
 }
 
 impl WorkerGroup {
-    /// Counts in the counters of a worker.
+    /// Switches to a worker's counters.
     pub fn count_in(&mut self, counters: &Arc<WorkerCounters>) {
         self.counters = Arc::clone(counters);
     }
@@ -148,12 +146,12 @@ impl WorkerGroup {
         &self.board
     }
 
-    /// The definition point.
+    /// Order definition point.
     pub fn definer(&self) -> &Definer {
         &self.definer
     }
 
-    /// A round begins at `now`; the one before it was busy, or not.
+    /// Records a round that begins at `now`; `was_busy`: the previous round had work.
     #[inline]
     pub fn round(&mut self, now: Nanos, was_busy: bool) {
         let load = &self.loads[self.me];
@@ -163,16 +161,16 @@ impl WorkerGroup {
         }
     }
 
-    /// The worker sleeps from now on until its next round.
+    /// Records that the worker sleeps until its next round.
     pub fn sleeps(&mut self, now: Nanos) {
         self.meter.sleeps(now, &self.loads[self.me]);
     }
 
-    /// Takes packets that a port delivered: hashed packets go to their workers, work batches to idle
-    /// workers. [`share`](Self::share) is to follow, when these have been woken.
+    /// Distributes received packets: hashed packets to their workers, work batches to idle workers. The
+    /// caller wakes these and then calls [`share`](Self::share).
     ///
-    /// `has_more`: the batch ended because its room or its budget did. What is costly has small budgets, so
-    /// the size of a batch says nothing.
+    /// `has_more`: the queue has further packets. The size of the batch does not show this, since costly
+    /// queues have small budgets.
     pub fn define(
         &mut self,
         batch: &mut Batch,
@@ -201,8 +199,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Packets of hashed buckets go to their home; what its ring has no room for is dropped before
-    /// any more work is spent on it.
+    /// Hands hashed packets over to their home; packets without room in its ring are dropped before further
+    /// work is done on them.
     fn hand_over(&mut self, other: usize, stages: &mut impl Stages) {
         let (batch, ring) = (&mut self.definer.outgoing[other], &mut self.peers[other].steered_to);
         let room = ring.room(batch.len()).min(batch.len());
@@ -217,11 +215,11 @@ impl WorkerGroup {
         }
     }
 
-    /// Processes the worker's own share of offered work batches.
+    /// Processes this worker's share of its work batches.
     ///
-    /// A batch that left nothing behind says that the worker has time: it keeps the work batches. While more
-    /// work batches wait than others are about to take, it does some itself, and receives nothing meanwhile;
-    /// so excess stays in the device, where it costs nothing (B3).
+    /// If the last batch drained its queue, the worker has time and keeps all work batches. Otherwise it
+    /// processes the work batches that other workers will not take, and receives nothing until then, so that
+    /// excess packets stay in the device, where they cost nothing (B3).
     pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
         for _ in self.theirs()..self.definer.waiting() {
             if !self.pull(self.me, now, stages) {
@@ -231,13 +229,12 @@ impl WorkerGroup {
         }
     }
 
-    /// Work batches that are left to others: for each of them one, and one to go on with while this worker
-    /// does its own.
+    /// Number of work batches left to other workers: two for each, one in processing and one waiting.
     fn theirs(&self) -> usize {
         if self.has_more { 2 * (self.peers.len() - 1) } else { 0 }
     }
 
-    /// Processes packets that other workers brought. Returns true if there were any.
+    /// Processes packets from other workers. Returns true if there were any.
     pub fn collect(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let mut busy = false;
         self.definer.give_open(now, false);
@@ -257,37 +254,37 @@ impl WorkerGroup {
         busy
     }
 
-    /// Takes a work batch, if one is to be had. Says whether it was.
+    /// Processes one work batch of any worker. Returns false if there is none.
     pub fn help(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let workers = self.peers.len();
         (self.me..self.me + workers).any(|other| self.pull(other % workers, now, stages))
     }
 
-    /// Takes the workers to be woken for events since the last call, if they sleep.
+    /// Returns the workers to be woken since the last call, if they sleep.
     #[inline]
     pub fn take_wakes(&mut self) -> Wakes {
         core::mem::take(&mut self.wakes)
     }
 
-    /// True if there is work; to be asked before sleeping.
+    /// True if there is work; must be checked before sleeping.
     pub fn has_work(&mut self) -> bool {
         self.peers.iter_mut().any(|peer| {
             peer.steered_from.available() > 0 || peer.redeemed_from.available() > 0 || !peer.offers.is_empty()
         })
     }
 
-    /// Time at which [`collect`](Self::collect) is to be called, if nothing happens before.
+    /// Time of the next call of [`collect`](Self::collect) if nothing happens before; `None` if none is
+    /// needed.
     pub fn next_deadline(&self) -> Option<Nanos> {
         [self.reorderer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Offers all that was received; for a worker that receives no more.
+    /// Offers all open work batches; for a worker that receives no more.
     pub fn offer_all(&mut self, now: Nanos) {
         self.definer.give_open(now, true);
     }
 
-    /// Sends packets that wait for their turn, in order, without the missing ones; for a worker
-    /// that ends.
+    /// Sends the waiting work batches in order, without missing ones; for a worker that ends.
     pub fn close(&mut self, stages: &mut impl Stages) {
         let mut output =
             WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
@@ -309,7 +306,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Processes packets that another worker handed over.
+    /// Processes packets that another worker handed over; false if there were none.
     fn take_steered(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
         let inbox = &mut self.inbox;
         let taken = self.peers[other].steered_from.pop_all(BATCH, |packet| {
@@ -330,7 +327,7 @@ impl WorkerGroup {
         true
     }
 
-    /// Works on a work batch of `other`, which may be this worker.
+    /// Processes a work batch of `other`, which may be this worker; false if there is none.
     fn pull(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
         let Some(mut work) = self.peers[other].offers.take() else { return false };
         let packets = work.len();
@@ -354,7 +351,7 @@ impl WorkerGroup {
         if self.reordering {
             counters.redeemed.add(work.len() as u64);
         } else {
-            // The line moves on all the same.
+            // The lane continues without reordering.
             stages.leave(&mut work);
         }
         let home = usize::from(work.home);
@@ -380,7 +377,7 @@ impl WorkerGroup {
         busy
     }
 
-    /// Redeems a work batch whose home this worker is.
+    /// Redeems a work batch whose home is this worker.
     #[inline]
     fn line_up(&mut self, work: Box<WorkBatch>, now: Nanos, stages: &mut impl Stages) {
         let mut output =
@@ -392,7 +389,7 @@ impl WorkerGroup {
     }
 }
 
-/// Handler of redeemed work batches, and of refused ones.
+/// Handles work batches that are next in order, and late work batches.
 struct WorkerStages<'a, S> {
     me: usize,
     peers: &'a mut [Peer],
@@ -413,7 +410,7 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
         Self { me, peers, definer, counters: &counters.order, stages }
     }
 
-    /// The work batch's turn has come: its packets leave, and it goes back.
+    /// Sends the packets of the work batch that is next in order, and returns it to its owner.
     #[inline]
     fn let_go(&mut self, mut work: Box<WorkBatch>) {
         self.counters.restored.add(work.len() as u64);
@@ -421,7 +418,7 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
         self.send_back(work);
     }
 
-    /// The work batch's turn is over: its packets are dropped, and it goes back.
+    /// Drops the packets of a late work batch, and returns it to its owner.
     #[cold]
     fn refuse(&mut self, mut work: Box<WorkBatch>) {
         self.counters.restored.add(work.len() as u64);

@@ -1,10 +1,10 @@
-//! Small pieces of large blocks, for memory that lives shortly: copied small packets, packets out
-//! of one USB transfer, headers that the datapath makes.
+//! Fragments: parts of large blocks, for short-lived memory: copied small packets, packets of one USB
+//! transfer, headers made by the datapath.
 //!
-//! A fragment is a [`Frame`]: it is chained, split, joined and released like one. Each worker carves
-//! blocks of its own from their end downwards. What it releases itself costs no atomic operation;
-//! what others release comes off the block's count, once for each run of a batch. A block that
-//! nobody uses starts again at its end, still warm in the cache.
+//! A fragment is a [`Frame`]: it is chained, split, joined and released like one. Each worker carves its own
+//! blocks from their end downwards. A release by the same worker needs no atomic operation; releases by
+//! others decrement the block's shared count, once per run of a batch. A block without fragments restarts at
+//! its end, still warm in the cache.
 //!
 //! Cost: docs/adr/0006. Source: D1 to D6, E7.
 
@@ -28,29 +28,30 @@ use core::num::NonZeroU16;
 use core::panic::Location;
 use std::sync::Arc;
 
-/// Blocks of one memory at most: 16 GiB.
+/// Maximum number of blocks of one memory: 16 GiB.
 const MOST_BLOCKS: u32 = 1 << 19;
 const PAGE_BYTES: usize = (PAGE_UNITS as usize) << UNIT_SHIFT;
 
-/// Sizes and techniques of a memory of fragments.
+/// Sizes and techniques of a fragment memory.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentOptions {
-    /// Blocks of 32 KiB; on larger pages the same memory in blocks of a page.
+    /// Number of blocks of 32 KiB; with larger pages the same memory in blocks of a page.
     pub blocks: u32,
-    /// Single pages that stand in when no block is free (D4).
+    /// Number of single pages that are used when no block is free (D4).
     pub spare_pages: u32,
-    /// Blocks of 32 KiB; off, the same memory in pages of 4 KiB, or of the system's if those are larger (D2).
+    /// True for blocks of 32 KiB; false for 4 KiB pages, or larger system pages (D2).
     pub large_blocks: bool,
-    /// The shared count is touched once a block, and once for a run of releases; off, by each fragment,
-    /// when it is taken and when it is released (D3).
+    /// True if the shared count is updated once per block and run of releases; false if it is updated for
+    /// each fragment (D3).
     pub biased_count: bool,
-    /// A block starts again as soon as it has no fragments; off, when it is used up (D1).
+    /// True if a block restarts as soon as it has no fragments; false if it restarts only when it is used up
+    /// (D1).
     pub reset_when_alone: bool,
-    /// Blocks that a worker holds at a time, 1 to 64 (D6); 1 is off.
+    /// Maximum number of blocks that a worker holds, 1 to 64 (D6); 1 turns this off.
     pub held_blocks: u8,
-    /// Addresses whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
+    /// Bytes whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
     pub never_cross: u32,
-    /// Supply of blocks; marks count blocks of 32 KiB.
+    /// Allocation policy of blocks; thresholds count blocks of 32 KiB.
     pub policy: AllocationPolicy,
     /// Techniques of the blocks' reserve.
     pub reserve_options: ReserveOptions,
@@ -74,7 +75,7 @@ impl Default for FragmentOptions {
 
 /// Memory for fragments, shared by all workers.
 ///
-/// Cloning is cheap and names the same memory.
+/// Cloning is cheap; clones share the memory.
 #[derive(Clone)]
 pub struct FragmentMemory {
     inner: Arc<Inner>,
@@ -92,12 +93,12 @@ impl FragmentMemory {
     /// Maps memory for fragments.
     ///
     /// # Errors
-    /// [`RegionError`] says what was asked for and what to change.
+    /// [`RegionError`] with the parameters and a remedy.
     pub fn new(options: FragmentOptions) -> Result<Self, RegionError> {
         Self::with_pages(options, rustix::param::page_size())
     }
 
-    /// The same, brought in and given back by `page_bytes`.
+    /// As `new`, loading and returning memory in units of `page_bytes`.
     pub(crate) fn with_pages(options: FragmentOptions, page_bytes: usize) -> Result<Self, RegionError> {
         let FragmentOptions { blocks, spare_pages, never_cross, held_blocks, .. } = options;
         check_page(page_bytes)?;
@@ -123,7 +124,7 @@ impl FragmentMemory {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The identity that its fragments carry.
+    /// Identity of the memory in its fragments.
     pub fn id(&self) -> NonZeroU16 {
         self.inner.id
     }
@@ -133,7 +134,7 @@ impl FragmentMemory {
         self.inner.options
     }
 
-    /// One worker's end.
+    /// Creates one worker's allocator.
     pub fn fragments(&self) -> Fragments {
         let options = self.inner.options;
         let carving = Carving {
@@ -147,23 +148,23 @@ impl FragmentMemory {
         Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, counters, memory: self.clone() }
     }
 
-    /// Free blocks: large ones, and single pages.
+    /// Number of free large blocks and of free single pages.
     pub fn free_blocks(&self) -> (u32, u32) {
         self.inner.blocks.free()
     }
 
-    /// True if every block is free: no fragment lives and no worker holds a block.
+    /// True if every block is free: no fragment exists and no worker holds a block.
     pub fn is_home(&self) -> bool {
         let (large, pages) = self.free_blocks();
         large + pages + self.inner.blocks.cold() == self.inner.blocks.count()
     }
 
-    /// Makes bringing memory in fail from here on, or work again: a system without memory, to be tried.
+    /// Makes loading of memory fail or work again, to simulate a system without memory.
     pub fn simulate_shortage(&self, is_short: bool) {
         self.inner.memory.set_short(is_short);
     }
 
-    /// Its blocks.
+    /// The memory's blocks.
     pub(crate) fn reserve(&self) -> &Arc<Blocks> {
         &self.inner.blocks
     }
@@ -173,18 +174,20 @@ impl FragmentMemory {
         self.inner.counters.counts()
     }
 
-    /// Fragments that are out, as [`Region::out`](crate::Region::out) does. Known in debug builds alone.
+    /// Allocated fragments with their allocation sites, like [`Region::out`](crate::Region::out). Only in
+    /// debug builds.
     pub fn out(&self) -> Vec<(u32, &'static Location<'static>)> {
         table::traces(self.inner.id).out()
     }
 
-    /// Number of fragments that have been dropped instead of released; 0 on a steady path.
+    /// Number of fragments that were dropped instead of released (late frees); 0 in normal operation.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
     }
 }
 
-/// Number of large blocks, units of each, and their policy. A block is whole pages, so that it can be given back.
+/// Number of large blocks, units of each, and their policy. A block consists of whole pages, so that its
+/// memory can be returned.
 fn blocks_of(options: FragmentOptions, page_bytes: usize) -> (u32, u32, AllocationPolicy) {
     let FragmentOptions { blocks, policy, .. } = options;
     let page_units = u32::try_from(page_bytes >> UNIT_SHIFT).unwrap_or(LARGE_UNITS);
@@ -203,7 +206,7 @@ impl Drop for Inner {
         if self.blocks.take_all() == self.blocks.count() {
             table::close(self.id);
         }
-        // Otherwise fragments live on without their memory; their bytes stay mapped for good.
+        // Otherwise fragments outlive their memory, whose bytes then stay mapped for ever.
     }
 }
 
@@ -218,8 +221,8 @@ impl core::fmt::Debug for FragmentMemory {
     }
 }
 
-/// One worker's end of a memory of fragments: the variant for the poll loop, without any atomic
-/// read-modify-write as long as the worker releases what it took (D5).
+/// One worker's allocator of fragments, without atomic read-modify-write as long as the worker releases its
+/// own fragments (D5).
 #[derive(Debug)]
 pub struct Fragments {
     carver: Carver,
@@ -231,10 +234,10 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Takes a fragment of at least `bytes` (rounded up to 64); `None` when no block is free, or
-    /// when it would have to cross what must not be crossed. Its bytes are what their last owner left.
+    /// Allocates a fragment of at least `bytes` bytes (rounded up to 64); `None` if no block is free, or if
+    /// it would cross a boundary. Its content is left by its last owner.
     ///
-    /// Cost: a few instructions; at the end of a block a look at those held.
+    /// Cost: a few instructions; at the end of a block a check of the held blocks.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&mut self, bytes: u32) -> Option<Frame> {
@@ -244,15 +247,15 @@ impl Fragments {
             return None;
         };
         self.taken += 1;
-        // A carved fragment is no longer than a block: 512 units.
+        // A fragment is no longer than a block: 512 units.
         let units = u16::try_from(units).unwrap_or(u16::MAX);
         let place = BufferAddress::new(self.id, units, index);
         table::trace_taken(place, Location::caller());
         Some(Frame::from_place(place))
     }
 
-    /// Takes up to `wanted` fragments, as [`Fragments::take`] does, and puts them at the end of `frames`;
-    /// how many there were.
+    /// Allocates up to `wanted` fragments, like [`Fragments::take`], and appends them to `frames`; returns
+    /// their number.
     ///
     /// Cost: about a nanosecond each.
     #[inline]
@@ -263,7 +266,7 @@ impl Fragments {
         let size = u16::try_from(units).unwrap_or(u16::MAX);
         frames.reserve(wanted);
         let count = self.carver.take_run(units, wanted, |first, count| {
-            // The places of a run are known by its first one: written several at a time.
+            // The addresses of a run follow from its first one, so several are written at a time.
             let places = (0..count).map(|number| BufferAddress::new(id, size, first - number * units));
             if cfg!(debug_assertions) {
                 places.clone().for_each(|place| table::trace_taken(place, site));
@@ -275,15 +278,15 @@ impl Fragments {
         count
     }
 
-    /// Releases all of `frames`, which are of this memory, and tells the other workers at once.
+    /// Releases all `frames`, which must belong to this memory, and updates shared counts at once.
     ///
     /// # Panics
-    /// When a frame is of another region.
+    /// If a frame belongs to another region.
     ///
-    /// Cost: less than a nanosecond each, and an access to the count of each block that is another worker's.
+    /// Cost: less than a nanosecond each, and an access to the count of each block of another worker.
     #[inline]
     pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
-        // Without an early end the processor looks at several at a time.
+        // Without early exit the compiler can vectorise.
         let strange = frames.iter().fold(0, |bits, frame| bits | frame.place().difference(self.id));
         if strange != 0 {
             frames.drain(..).for_each(|frame| self.release(frame));
@@ -296,11 +299,11 @@ impl Fragments {
         frames.drain(..).for_each(core::mem::forget);
     }
 
-    /// Releases a fragment of this memory, wherever it was taken. Its block learns of it at the next
+    /// Releases a fragment of this memory, allocated by any worker. Its block's count is updated by the next
     /// [`Fragments::settle`], or with the first fragment of another block.
     ///
     /// # Panics
-    /// When the frame is of another region.
+    /// If the frame belongs to another region.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         assert!(self.owns(&frame), "a fragment of another memory");
@@ -311,7 +314,7 @@ impl Fragments {
         self.carver.release(frame.into_place().index());
     }
 
-    /// Ends one of several names; the bytes are released with the last one.
+    /// Releases one alias; the bytes are freed with the last one.
     #[cold]
     fn release_name(&mut self, frame: Frame) {
         if let Some(place) = table::release_name(frame.into_place()) {
@@ -320,30 +323,30 @@ impl Fragments {
         }
     }
 
-    /// Adds the released fragments to the counts of their blocks, other workers' as well: at the
-    /// end of a batch.
+    /// Updates the counts of blocks for released fragments, also of other workers' blocks; called at the end
+    /// of a batch.
     #[inline]
     pub fn settle(&mut self) {
         self.carver.settle();
     }
 
-    /// The memory that it carves.
+    /// The fragment memory.
     pub fn memory(&self) -> &FragmentMemory {
         &self.memory
     }
 
-    /// True if a frame is of this memory.
+    /// True if a frame belongs to this memory.
     #[inline]
     pub fn owns(&self, frame: &Frame) -> bool {
         frame.place().region() == self.id.get()
     }
 
-    /// Blocks that it holds.
+    /// Number of blocks held.
     pub fn held_blocks(&self) -> usize {
         self.carver.held()
     }
 
-    /// Fragments taken so far.
+    /// Number of fragments allocated so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
@@ -353,13 +356,13 @@ impl Fragments {
         self.exhausted
     }
 
-    /// Lets go of all blocks, for a worker that goes to sleep for long.
+    /// Releases all blocks, for a worker that sleeps for long.
     pub fn give_back(&mut self) {
         self.carver.give_back();
         self.publish();
     }
 
-    /// Publishes the counters of this end, as [`Pool::publish`](crate::Pool::publish) does.
+    /// Publishes the counters, like [`Pool::publish`](crate::Pool::publish).
     pub fn publish(&self) {
         let Self { taken, exhausted, .. } = *self;
         self.counters.write(PoolCounts { cached: self.held_blocks() as u64, taken, exhausted });

@@ -1,38 +1,38 @@
-//! The variant for any thread, as the control threads need it: behind a lock.
+//! Fragment allocator behind a lock, for control threads.
 
 use super::{FragmentMemory, Fragments};
 use crate::frame::Frame;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Fragments for threads that have no end of their own.
+/// Fragment allocator for threads without an own one.
 ///
-/// Cost: a lock each, which is what the poll loop's variant saves (D5).
+/// Cost: one lock per operation (D5 avoids it in workers).
 #[derive(Debug)]
 pub struct SharedFragments(Mutex<Fragments>);
 
 impl SharedFragments {
-    /// An end of `memory` that threads share.
+    /// Creates an allocator that threads share.
     pub fn new(memory: &FragmentMemory) -> Self {
         Self(Mutex::new(memory.fragments()))
     }
 
-    /// Takes a fragment, as [`Fragments::take`] does.
+    /// Allocates a fragment, like [`Fragments::take`].
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&self, bytes: u32) -> Option<Frame> {
         self.lock().take(bytes)
     }
 
-    /// Releases a fragment of the same memory, wherever it was taken.
+    /// Releases a fragment of the same memory, allocated by any thread.
     ///
     /// # Panics
-    /// When the frame is of another region.
+    /// If the frame belongs to another region.
     pub fn release(&self, frame: Frame) {
         let mut fragments = self.lock();
         fragments.release(frame);
         fragments.settle();
     }
 
-    /// Nothing is left half done when a thread panics with the lock: the counts are changed last.
+    /// A thread that panics with the lock leaves a consistent state: counts are changed last.
     fn lock(&self) -> MutexGuard<'_, Fragments> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,40 +1,40 @@
-//! Several aliases for the same bytes: numbers for them, and a count of how many are left.
+//! Aliases: several frames for the same bytes, with a reference count.
 //!
-//! A frame is the only name of its bytes, and its number leads to its link in a chain. When bytes are
-//! shared, each name needs a link of its own, so it gets a number of its own, behind those of the units.
-//! The number that was given first keeps the count and the place of the bytes, until the last name is
-//! gone; the others lead to it.
+//! A frame is normally the only owner of its bytes, and its number is the index of its chain link. Each alias
+//! of shared bytes needs a chain link of its own, so it gets a number beyond the units. The first alias's
+//! entry keeps the count and the address of the bytes until the last alias is released; the other entries
+//! refer to it.
 
 use super::BufferAddress;
 use crate::stack::Stack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Aliases that the shared frames of one region have at a time.
+/// Maximum number of aliases of one region.
 pub const SHARED_FRAMES: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// The aliases that one region has for bytes that are shared.
+/// Aliases of one region.
 pub(crate) struct Aliases {
     free: Stack,
     entries: Box<[Entry]>,
-    /// The number of the first one.
+    /// Number of the first alias.
     first: u32,
-    /// Places that have several aliases.
+    /// Number of shared buffers.
     places: AtomicU32,
 }
 
-/// Target of an alias, and its reference count.
+/// Entry of an alias.
 #[derive(Default)]
 struct Entry {
-    /// The entry that has the count and the place.
+    /// Entry that has the count and the address.
     keeper: AtomicU32,
-    /// Aliases that are left.
+    /// Number of remaining aliases.
     count: AtomicU32,
-    /// The place of the bytes.
+    /// Address of the bytes.
     target: AtomicU64,
 }
 
 impl Aliases {
-    /// Aliases for a region of `units` units, with numbers behind theirs.
+    /// Aliases for a region of `units` units, numbered after the units.
     pub(crate) fn new(units: u32) -> Self {
         let count = units.min(SHARED_FRAMES);
         let free = Stack::new(count);
@@ -43,7 +43,7 @@ impl Aliases {
         Self { free, entries, first: units, places: AtomicU32::new(0) }
     }
 
-    /// Places that have several aliases.
+    /// Number of shared buffers.
     pub(crate) fn places(&self) -> u32 {
         self.places.load(Ordering::Relaxed)
     }
@@ -53,14 +53,14 @@ impl Aliases {
         self.entries.len()
     }
 
-    /// Two aliases for a place that the caller has alone and gives up.
+    /// Replaces a buffer that the caller owns alone by two aliases; `None` if no alias is free.
     pub(crate) fn share(&self, place: BufferAddress) -> Option<(BufferAddress, BufferAddress)> {
         let keeper = self.free.pop()?;
         let Some(other) = self.free.pop() else {
             self.free.push(keeper);
             return None;
         };
-        // Relaxed, all three: the aliases reach another thread by something that synchronises.
+        // Relaxed, all three: aliases reach another thread with synchronisation.
         self.entry(keeper).count.store(2, Ordering::Relaxed);
         self.entry(keeper).target.store(place.into_word(), Ordering::Relaxed);
         [keeper, other].iter().for_each(|&name| self.entry(name).keeper.store(keeper, Ordering::Relaxed));
@@ -68,23 +68,23 @@ impl Aliases {
         Some((self.named(place, keeper), self.named(place, other)))
     }
 
-    /// Adds an alias to a frame that has some already.
+    /// Creates a further alias; `None` if no alias is free.
     pub(crate) fn share_again(&self, name: BufferAddress) -> Option<BufferAddress> {
         let other = self.free.pop()?;
         let keeper = self.keeper(name);
         self.entry(other).keeper.store(keeper, Ordering::Relaxed);
-        // Relaxed: the caller's own name keeps the count above 0.
+        // Relaxed: the caller's own alias keeps the count above 0.
         self.entry(keeper).count.fetch_add(1, Ordering::Relaxed);
         Some(self.named(name, other))
     }
 
-    /// The place of the bytes.
+    /// Address of the bytes of an alias.
     pub(crate) fn target(&self, name: BufferAddress) -> BufferAddress {
         let word = self.entry(self.keeper(name)).target.load(Ordering::Relaxed);
         BufferAddress::from_word(word).expect("a name is made with a place")
     }
 
-    /// Ends a name; the place of the bytes when it was the last one.
+    /// Releases an alias; returns the address of the bytes if it was the last one.
     pub(crate) fn release(&self, name: BufferAddress) -> Option<BufferAddress> {
         let keeper = self.keeper(name);
         let target = self.target(name);
@@ -92,8 +92,8 @@ impl Aliases {
         if number != keeper {
             self.free.push(number);
         }
-        // Release pairs with the Acquire of the last one: every user has read the bytes before they
-        // are written again.
+        // Release pairs with the Acquire of the last release: every user has read the bytes before they are
+        // written again.
         let before = self.entry(keeper).count.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "a name is released once");
         (before == 1).then(|| {
@@ -103,10 +103,10 @@ impl Aliases {
         })
     }
 
-    /// Ends a name that is the last one; nothing changes when it is not.
+    /// Releases an alias if it is the last one; `None`, and nothing changes, if it is not.
     pub(crate) fn end(&self, name: BufferAddress) -> Option<BufferAddress> {
-        // Relaxed: `release` acquires. Only who has a name makes another one, and the caller has the only
-        // one, so the count does not change in between.
+        // Relaxed: `release` acquires. Aliases are made only from aliases, and the caller has the only one,
+        // so the count does not change in between.
         let is_last = self.entry(self.keeper(name)).count.load(Ordering::Relaxed) == 1;
         is_last.then(|| self.release(name))?
     }
@@ -131,8 +131,8 @@ mod loom_tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// Two threads have a name each, make another one, read, and release: one of them gets the place
-    /// back, and may write; and all numbers are free again.
+    /// Two threads, each with an alias, create another one, read, and release both: one thread gets the buffer
+    /// back and may write to it, and all alias numbers are free again.
     #[test]
     fn the_last_name_gives_the_place_back_once() {
         loom::model(|| {

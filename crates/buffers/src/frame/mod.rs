@@ -1,4 +1,4 @@
-//! The only live name of one piece of memory, and the table by which it finds its bytes.
+//! Frames: owners of buffers, and the table that maps them to addresses.
 
 mod address;
 mod aliases;
@@ -11,25 +11,25 @@ pub use aliases::SHARED_FRAMES;
 pub use name::Frame;
 
 impl Frame {
-    /// Its size in bytes.
+    /// Size of the buffer in bytes.
     #[inline]
     pub fn slot_bytes(&self) -> u32 {
         self.place.units() << table::unit_shift(self.place.region())
     }
 
-    /// The distance of its first byte from the start of its region, in bytes.
+    /// Offset of the buffer in its region, in bytes.
     #[inline]
     pub fn offset_in_region(&self) -> u64 {
         let place = if self.is_shared() { table::target(self.place) } else { self.place };
         u64::from(place.index()) << table::unit_shift(place.region())
     }
 
-    /// Another name of the same bytes; from here on nobody writes them. `None` when the region has no
-    /// names left: it has [`SHARED_FRAMES`](crate::SHARED_FRAMES).
+    /// Creates an alias of the same bytes, which are read-only from now on. `None` if the region has no free
+    /// alias: it has [`SHARED_FRAMES`](crate::SHARED_FRAMES).
     ///
-    /// The bytes go back to their pool with the last alias.
+    /// The buffer is freed with its last alias.
     ///
-    /// Cost: two operations on a shared line for a name that is new, one for the count.
+    /// Cost: two operations on a shared cache line for the alias, one for the count.
     pub fn share(&mut self) -> Option<Self> {
         if let Some(place) = self.is_shared().then(|| table::share_again(self.place)) {
             return place.map(Self::from_place);
@@ -39,10 +39,10 @@ impl Frame {
         Some(Self::from_place(other))
     }
 
-    /// The frame as the only name of its bytes again, which may be written.
+    /// Converts the last alias back to an exclusive, writable frame.
     ///
     /// # Errors
-    /// The frame itself as long as it has other names.
+    /// The frame itself while there are other aliases.
     pub fn into_own(self) -> Result<Self, Self> {
         if !self.is_shared() {
             return Ok(self);
@@ -56,16 +56,16 @@ impl Frame {
         }
     }
 
-    /// All its bytes.
+    /// All bytes of the buffer.
     #[inline]
     pub fn slot(&self) -> &[u8] {
         table::slot(self, 0, self.slot_bytes())
     }
 
-    /// All its bytes, for writing.
+    /// All bytes of the buffer, for writing.
     ///
     /// # Panics
-    /// When the frame is shared.
+    /// If the frame is shared.
     #[inline]
     pub fn slot_mut(&mut self) -> &mut [u8] {
         let length = self.slot_bytes();

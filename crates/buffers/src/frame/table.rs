@@ -1,8 +1,7 @@
-//! The table by which a frame finds its bytes, its chain link and its way home.
+//! Table of regions: addresses, chain links and owners of frames.
 //!
-//! A [`Frame`] is eight bytes and holds no pointer, so the addresses of all regions of the process
-//! stand in one table, written when a region is created. A line is taken back only when every
-//! frame of its region is home.
+//! A [`Frame`] has eight bytes and no pointer, so one table contains the base addresses of all regions of the
+//! process, written when a region is created. An entry is freed only when every frame of its region is free.
 
 use super::address::BufferAddress;
 use super::aliases::Aliases;
@@ -18,37 +17,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
 
-/// Control data of a region.
+/// Control block of a region.
 struct Control {
     keeper: Keeper,
     aliases: Aliases,
-    /// Of the units, and behind them of the aliases.
+    /// Chain links of the units, then of the aliases.
     links: Box<[Link]>,
-    /// Frames that were dropped instead of released.
+    /// Number of late frees.
     strays: AtomicU64,
     traces: Traces,
-    /// Memory of the entry's base; unmapped after this is dropped.
+    /// Memory of the entry's base address; unmapped after this is dropped.
     _memory: Arc<Memory>,
 }
 
-/// Owner of units that were released through no pool.
+/// Owner of units that are freed without a pool.
 pub(crate) enum Keeper {
-    /// Slots: each on a list.
+    /// Slots: pushed to a list.
     Slots(RemoteFreeList),
-    /// Fragments: each off the count of its block.
+    /// Fragments: subtracted from the count of their block.
     Blocks(Arc<Blocks>),
 }
 
-/// Link of a frame that is not the head of its packet. All zeros at first, in memory that the
-/// system provides when the first chain is made.
+/// Chain link of a frame that is not the head of its packet. Initially zero, in memory that the system
+/// provides when the first chain is made.
 pub(crate) struct Link {
-    /// The next frame of the chain as [`BufferAddress::into_word`] has it; 0 at the end.
+    /// Next frame of the chain, as [`BufferAddress::into_word`]; 0 at the end.
     pub(crate) next: AtomicU64,
     /// Offset of the data in the frame (upper half) and its length (lower half), in bytes.
     pub(crate) extent: AtomicU32,
 }
 
-/// One line of the table. Written once, before the first frame of the region exists.
+/// Entry of the table. Written once, before the first frame of the region exists.
 struct Entry {
     base: AtomicPtr<u8>,
     control: AtomicPtr<Control>,
@@ -63,10 +62,10 @@ static TABLE: [Entry; REGIONS] = [const {
     }
 }; REGIONS];
 
-/// True for the lines of the table that are taken.
+/// True for entries in use.
 static TAKEN: Mutex<[bool; REGIONS]> = Mutex::new([false; REGIONS]);
 
-/// Takes a line for `units` units of `1 << unit_shift` bytes of `memory`.
+/// Allocates an entry for `units` units of `1 << unit_shift` bytes of `memory`.
 pub(crate) fn register(
     memory: &Arc<Memory>,
     unit_shift: u32,
@@ -84,15 +83,15 @@ pub(crate) fn register(
     let links = links(units as usize + aliases.count());
     let control = Control { keeper, aliases, links, strays, traces, _memory };
     let entry = entry(id.get());
-    // Relaxed is enough: a frame reaches another thread only through something that synchronises
-    // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
+    // Relaxed is sufficient: a frame reaches another thread only with synchronisation (a magazine, a ring,
+    // the remote-free list, a spawned thread), and it is made after these stores.
     entry.base.store(memory.base(), Ordering::Relaxed);
     entry.unit_shift.store(unit_shift, Ordering::Relaxed);
     entry.control.store(Box::into_raw(Box::new(control)), Ordering::Relaxed);
     Ok(id)
 }
 
-/// Takes the line back. Only when all units are home and nobody is left who could hand one out.
+/// Frees the entry. Only when all units are free and no pool of the region is left.
 #[expect(unsafe_code, reason = "UNSAFETY: ends what frames reach by address")]
 pub(crate) fn close(id: NonZeroU16) {
     let entry = entry(id.get());
@@ -115,17 +114,17 @@ fn links(count: usize) -> Box<[Link]> {
 
 #[inline(always)]
 fn entry(region: u16) -> &'static Entry {
-    // The mask keeps the index inside the table without a branch; identities are below REGIONS.
+    // The mask keeps the index in range without a branch; identities are below REGIONS.
     &TABLE[usize::from(region) & (REGIONS - 1)]
 }
 
-/// The size of a unit, as a power of two.
+/// Size of a unit, as a power of two.
 #[inline(always)]
 pub(crate) fn unit_shift(region: u16) -> u32 {
     entry(region).unit_shift.load(Ordering::Relaxed)
 }
 
-/// Bytes of a frame that is the only name of them; else less than 0.
+/// Size in bytes of a frame that is the only owner; negative for an alias.
 #[inline(always)]
 pub(crate) fn own_bytes(place: BufferAddress) -> i64 {
     place.own_units().wrapping_shl(unit_shift(place.region()))
@@ -140,7 +139,7 @@ fn control(region: u16) -> &'static Control {
     unsafe { &*control }
 }
 
-/// The list home of a region of slots.
+/// Remote-free list of a region of slots.
 pub(crate) fn remote_free_list(id: NonZeroU16) -> &'static RemoteFreeList {
     match &control(id.get()).keeper {
         Keeper::Slots(list) => list,
@@ -148,17 +147,17 @@ pub(crate) fn remote_free_list(id: NonZeroU16) -> &'static RemoteFreeList {
     }
 }
 
-/// Number of places of a region that have several aliases.
+/// Number of shared buffers of a region.
 pub(crate) fn shared(id: NonZeroU16) -> u32 {
     control(id.get()).aliases.places()
 }
 
-/// Number of frames of a region that have been dropped instead of released.
+/// Number of late frees of a region.
 pub(crate) fn strays(id: NonZeroU16) -> u64 {
     control(id.get()).strays.load(Ordering::Relaxed)
 }
 
-/// A frame was made at `site`. Nothing in release builds.
+/// Records that a frame was allocated at `site`. Does nothing in release builds.
 #[inline(always)]
 #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
 pub(crate) fn trace_taken(place: BufferAddress, site: &'static Site) {
@@ -166,7 +165,7 @@ pub(crate) fn trace_taken(place: BufferAddress, site: &'static Site) {
     control(place.region()).traces.take(place.index(), site);
 }
 
-/// A frame was ended. Nothing in release builds.
+/// Records that a frame was released. Does nothing in release builds.
 #[inline(always)]
 #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
 pub(crate) fn trace_released(place: BufferAddress) {
@@ -174,13 +173,12 @@ pub(crate) fn trace_released(place: BufferAddress) {
     control(place.region()).traces.release(place.index());
 }
 
-/// Allocation sites of the region's frames that are out, and of the last late free; empty in
-/// release builds.
+/// Allocation sites of the region's allocated frames, and of the last late free; empty in release builds.
 pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
     &control(id.get()).traces
 }
 
-/// Returns a dropped unit to its owner, and counts it.
+/// Frees a dropped unit and counts it as late free.
 #[cold]
 pub(crate) fn send_stray_home(place: BufferAddress) {
     let control = control(place.region());
@@ -189,7 +187,7 @@ pub(crate) fn send_stray_home(place: BufferAddress) {
     send_home(place);
 }
 
-/// Returns a unit that was released through a foreign pool to its owner. The caller gives it up.
+/// Frees a unit of a foreign pool through its owner. The caller gives it up.
 #[inline]
 pub(crate) fn send_home(place: BufferAddress) {
     let place = if place.is_shared() { release_name(place) } else { Some(place) };
@@ -201,38 +199,38 @@ pub(crate) fn send_home(place: BufferAddress) {
     }
 }
 
-/// Two aliases for bytes that the caller has alone.
+/// Replaces a buffer that the caller owns alone by two aliases.
 pub(crate) fn share(place: BufferAddress) -> Option<(BufferAddress, BufferAddress)> {
     control(place.region()).aliases.share(place)
 }
 
-/// One more name of bytes that have several.
+/// Creates a further alias.
 pub(crate) fn share_again(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.share_again(name)
 }
 
-/// Ends a name of bytes that had several; their place when it was the last one.
+/// Releases an alias; returns the buffer's address if it was the last one.
 pub(crate) fn release_name(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.release(name)
 }
 
-/// The place of bytes that had several aliases, when the caller has the last one.
+/// Returns the buffer's address, and ends the alias, if the caller has the last one.
 pub(crate) fn end_sharing(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.end(name)
 }
 
-/// The place of bytes that have several aliases.
+/// Address of the buffer of an alias.
 pub(crate) fn target(name: BufferAddress) -> BufferAddress {
     control(name.region()).aliases.target(name)
 }
 
-/// The chain link of a frame.
+/// Chain link of a frame.
 #[inline]
 pub(crate) fn link(place: BufferAddress) -> &'static Link {
     &control(place.region()).links[place.index() as usize]
 }
 
-/// The data of a frame that is linked behind the frame `first` of a chain.
+/// Data of a frame that is linked after the frame `first` of a chain.
 #[inline]
 #[expect(unsafe_code, reason = "UNSAFETY: a chained frame's bytes are reached by address")]
 pub(crate) fn chained_slot(first: &Frame, place: BufferAddress, offset: u16, length: u16) -> &[u8] {
@@ -243,7 +241,7 @@ pub(crate) fn chained_slot(first: &Frame, place: BufferAddress, offset: u16, len
     unsafe { core::slice::from_raw_parts(address, length) }
 }
 
-/// `length` bytes of the frame from `offset`.
+/// `length` bytes of the frame from `offset` on.
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
 pub(crate) fn slot(frame: &Frame, offset: u32, length: u32) -> &[u8] {
@@ -253,10 +251,10 @@ pub(crate) fn slot(frame: &Frame, offset: u32, length: u32) -> &[u8] {
     unsafe { core::slice::from_raw_parts(address, length) }
 }
 
-/// `length` bytes of the frame from `offset`, for writing.
+/// `length` bytes of the frame from `offset` on, for writing.
 ///
 /// # Panics
-/// When they are not all in the frame, or have several aliases.
+/// If the range exceeds the frame, or the frame is shared.
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
 pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8] {
@@ -265,13 +263,13 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
     unsafe { core::slice::from_raw_parts_mut(address, length as usize) }
 }
 
-/// Address range of frames of one kind, looked up once. As long as it lives there is a frame of
-/// that kind.
+/// Base address and size of frames of one kind, looked up once. As long as it lives, a frame of that kind
+/// exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shelf<'a> {
-    /// As [`BufferAddress::kind`] has it; 0, which is none, for nothing.
+    /// Kind as [`BufferAddress::kind`]; 0 for none.
     kind: u32,
-    /// Bytes of each such frame; 0 where bytes have several aliases.
+    /// Size of each such frame in bytes; 0 for aliases.
     bytes: u32,
     unit_bytes: usize,
     base: *const u8,
@@ -279,11 +277,11 @@ pub(crate) struct Shelf<'a> {
 }
 
 impl<'a> Shelf<'a> {
-    /// Range without frames.
+    /// Value without frames.
     pub(crate) const NONE: Self =
         Self { kind: 0, bytes: 0, unit_bytes: 0, base: core::ptr::null(), _frame: core::marker::PhantomData };
 
-    /// Range of the frames of this one's kind.
+    /// Base address and size for frames of this frame's kind.
     #[inline]
     pub(crate) fn of(frame: &'a Frame) -> Self {
         let place = frame.place();
@@ -297,7 +295,7 @@ impl<'a> Shelf<'a> {
         }
     }
 
-    /// `length` bytes of a frame from `offset`, if it is one like that and has them.
+    /// `length` bytes of a frame from `offset` on; `None` if it is of another kind or too short.
     #[inline(always)]
     #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
     pub(crate) fn slot<'b>(&self, frame: &'b Frame, offset: u32, length: u32) -> Option<&'b [u8]> {
@@ -316,7 +314,7 @@ impl<'a> Shelf<'a> {
     }
 }
 
-/// The address of a range of a frame for reading: facts of `own` but for the aliases.
+/// Address of a range of a frame for reading: facts of `own` except for aliases.
 #[inline(always)]
 fn locate(place: BufferAddress, offset: u32, length: u32) -> (*mut u8, usize) {
     let address = own(place, offset, length);

@@ -1,4 +1,4 @@
-//! The frames behind the head of a packet: put on, taken off, split and joined.
+//! Chains of frames: append, remove, split and join.
 
 use super::{Chain, NoRoom, Packet, Segment};
 use crate::frame::table::{self, Link};
@@ -8,11 +8,10 @@ use core::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 
 impl Packet {
-    /// Bytes that a packet has behind its head frame at most: the longest IP packet's.
+    /// Maximum number of bytes in a packet after its head frame: that of an IP packet.
     pub const CHAINED: usize = u16::MAX as usize;
 
-    /// A packet that holds a copy of `bytes`, over as many frames as it takes; `None` when the pool
-    /// has too few.
+    /// Creates a packet with a copy of `bytes`, in as many frames as needed; `None` if the pool has too few.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn copy_from(bytes: &[u8], pool: &mut Pool) -> Option<Self> {
         let mut packet = Self::new(pool.take()?);
@@ -23,7 +22,7 @@ impl Packet {
         Some(packet)
     }
 
-    /// A copy of the packet's bytes and metadata in other frames; `None` when the pool has too few.
+    /// Copies the packet's bytes and metadata into other frames; `None` if the pool has too few.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn duplicate(&self, pool: &mut Pool) -> Option<Self> {
         let mut copy = Self::new(pool.take()?);
@@ -37,10 +36,11 @@ impl Packet {
         Some(copy)
     }
 
-    /// Puts a copy of `bytes` at the end, in new frames where the last one is full.
+    /// Appends a copy of `bytes`, in new frames once the last one is full.
     ///
     /// # Errors
-    /// [`NoRoom::Back`] when the pool has no frame, or the chain [`CHAINED`](Self::CHAINED); what fitted stays in the packet.
+    /// [`NoRoom::Back`] if the pool is empty, or the chain would exceed [`CHAINED`](Self::CHAINED); bytes
+    /// that fitted stay in the packet.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn extend_from(&mut self, mut bytes: &[u8], pool: &mut Pool) -> Result<(), NoRoom> {
         if self.rest.is_none() {
@@ -56,10 +56,10 @@ impl Packet {
         self.push_copy(bytes, pool)
     }
 
-    /// Cuts the packet to its first `length` bytes; frames that hold none of them go to `pool`.
+    /// Truncates the packet to `length` bytes; unused frames are released to `pool`.
     ///
     /// # Errors
-    /// [`NoRoom::Short`] when the packet is shorter; nothing has changed then.
+    /// [`NoRoom::Short`] if the packet is shorter; nothing is changed then.
     pub fn truncate(&mut self, length: usize, pool: &mut Pool) -> Result<(), NoRoom> {
         if length > self.len() {
             return Err(NoRoom::Short);
@@ -89,10 +89,9 @@ impl Packet {
     /// Makes the first `length` bytes contiguous in the head frame.
     ///
     /// # Errors
-    /// [`NoRoom::Short`] when the packet is shorter, [`NoRoom::Back`] when the head frame has no
-    /// room for them.
+    /// [`NoRoom::Short`] if the packet is shorter, [`NoRoom::Back`] if the head frame is too small.
     ///
-    /// Cost: nothing when they are already there; else a copy of what was missing.
+    /// Cost: nothing if they are contiguous already; otherwise a copy of the missing bytes.
     pub fn gather(&mut self, length: u16, pool: &mut Pool) -> Result<(), NoRoom> {
         if length <= self.length {
             return Ok(());
@@ -123,13 +122,13 @@ impl Packet {
         Ok(())
     }
 
-    /// Splits the packet at byte `at`: `self` keeps what is before, the result has what is after.
+    /// Splits the packet at byte `at`: `self` keeps the bytes before, the result has the bytes after.
     ///
-    /// Whole frames move; the part of a frame that is cut in two is copied into a new one.
+    /// Whole frames move; the part of a frame that is split is copied into a new one.
     ///
     /// # Errors
-    /// [`NoRoom::Short`] when the packet is shorter, [`NoRoom::Back`] when the pool has no frame;
-    /// nothing has changed then.
+    /// [`NoRoom::Short`] if the packet is shorter, [`NoRoom::Back`] if the pool is empty; nothing is changed
+    /// then.
     pub fn split_off(&mut self, at: usize, pool: &mut Pool) -> Result<Self, NoRoom> {
         if at > self.len() {
             return Err(NoRoom::Short);
@@ -167,17 +166,17 @@ impl Packet {
         Ok(after)
     }
 
-    /// Puts the bytes of `other` at the end of this packet; no byte is copied.
+    /// Appends the bytes of `other` without copying.
     pub fn join(&mut self, other: Self) {
         for segment in other.into_segments() {
             self.push_segment(segment);
         }
     }
 
-    /// Puts one more frame at the end of the chain.
+    /// Appends one frame to the chain.
     ///
     /// # Panics
-    /// When the segment's data does not lie within its slot, or there would be more than [`CHAINED`](Self::CHAINED).
+    /// If the segment exceeds its slot, or the chain would exceed [`CHAINED`](Self::CHAINED).
     ///
     /// Cost: a walk over the chain; chains are short.
     pub fn push_segment(&mut self, segment: Segment) {
@@ -192,7 +191,7 @@ impl Packet {
         }
     }
 
-    /// The data of each frame, in order.
+    /// Iterates over the data of each frame, in order.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         let first = self.rest.as_ref().map(|Chain(first)| first);
         let mut at = first.map(Frame::place);
@@ -211,7 +210,7 @@ impl Packet {
         self.segments().count()
     }
 
-    /// Slots of `region` that the packet has to itself: no fragments, and nothing that it shares.
+    /// Number of unshared slots of `region` in the packet; fragments do not count.
     pub fn slots_of(&self, region: NonZeroU16) -> u64 {
         let is_one = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
         let head = u64::from(is_one(self.head.place()));
@@ -220,7 +219,7 @@ impl Packet {
         chained.fold(head, |slots, place| slots + u64::from(is_one(place)))
     }
 
-    /// Copies bytes from `offset` on into `target`; returns how many there were.
+    /// Copies bytes from `offset` on into `target`; returns their number.
     pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> usize {
         let (mut skip, mut written) = (offset, 0);
         for segment in self.segments() {
@@ -233,13 +232,13 @@ impl Packet {
         written
     }
 
-    /// Takes the packet apart, frame by frame, in order.
+    /// Disassembles the packet into its frames, in order.
     pub fn into_segments(self) -> Segments {
         let Self { head, rest, offset, length, .. } = self;
         Segments { head: Some(Segment { frame: head, offset, length }), rest }
     }
 
-    /// Puts a copy of `bytes` into new frames at the end.
+    /// Appends a copy of `bytes` in new frames.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn push_copy(&mut self, mut bytes: &[u8], pool: &mut Pool) -> Result<(), NoRoom> {
         while !bytes.is_empty() {
@@ -267,9 +266,9 @@ impl Packet {
     }
 }
 
-/// The frames of a packet that was taken apart, in order.
+/// Frames of a disassembled packet, in order.
 ///
-/// Dropping it drops the frames that were not taken.
+/// Dropping it drops the remaining frames.
 #[derive(Debug)]
 pub struct Segments {
     head: Option<Segment>,
@@ -298,7 +297,7 @@ impl Chain {
         Self::before(segment, None)
     }
 
-    /// A chain of one frame and those of `rest` behind it.
+    /// A chain of one frame, followed by `rest`.
     pub(super) fn before(segment: Segment, rest: Option<Self>) -> Self {
         let Segment { frame, offset, length } = segment;
         let link = table::link(frame.place());
@@ -307,7 +306,7 @@ impl Chain {
         Self(frame)
     }
 
-    /// Links `more` behind the last frame.
+    /// Links `more` after the last frame.
     pub(super) fn append(&self, more: Option<Self>) {
         let mut last = table::link(self.0.place());
         while let Some(next) = last.next() {
@@ -316,12 +315,12 @@ impl Chain {
         last.set_next(more);
     }
 
-    /// Its frames, first to last.
+    /// Addresses of its frames, first to last.
     pub(super) fn places(&self) -> impl Iterator<Item = BufferAddress> {
         core::iter::successors(Some(self.0.place()), |&place| table::link(place).next())
     }
 
-    /// The first frame alone; the caller goes on with its link.
+    /// Returns the first frame; the caller continues with its link.
     fn into_first(self) -> Frame {
         let place = self.0.place();
         core::mem::forget(self);
@@ -332,7 +331,7 @@ impl Chain {
 impl Drop for Chain {
     #[cold]
     fn drop(&mut self) {
-        // The first frame goes home by itself; those behind it are reachable by links alone.
+        // The first frame frees itself; later frames are reachable by links only.
         let mut next = table::link(self.0.place()).next();
         while let Some(place) = next {
             next = table::link(place).next();
@@ -346,7 +345,7 @@ impl Link {
         BufferAddress::from_word(self.next.load(Ordering::Relaxed))
     }
 
-    /// Links the frames of `next`, which belong to this frame's owner from here on.
+    /// Links the frames of `next`, which from now on belong to this frame's owner.
     fn set_next(&self, next: Option<Chain>) {
         let word = next.map_or(0, |chain| chain.into_first().into_place().into_word());
         self.next.store(word, Ordering::Relaxed);

@@ -3,20 +3,20 @@
 use super::Packet;
 use crate::frame::table::Shelf;
 
-/// The first bytes of packets, one after the other; see [`Packet::fronts`].
+/// Iterator over the first bytes of packets; see [`Packet::fronts`].
 #[derive(Clone, Debug)]
 pub struct Fronts<'a> {
     packets: core::slice::Iter<'a, Packet>,
     length: u16,
-    /// Address range in which the last frame was found.
+    /// Base address and size of frames like the last one.
     shelf: Shelf<'a>,
 }
 
 impl Packet {
-    /// The first `length` bytes in the head frame of each packet; `None` where there are fewer.
+    /// Iterates over the first `length` bytes in the head frame of each packet; `None` for shorter ones.
     ///
-    /// Cost: half of [`Packet::bytes`], because the frames of a batch are mostly of one kind, and where
-    /// these are is looked up once.
+    /// Cost: half of [`Packet::bytes`], because most frames of a batch are of one kind, whose base address is
+    /// looked up once.
     #[inline]
     pub fn fronts(packets: &[Self], length: u16) -> Fronts<'_> {
         let shelf = packets.first().map_or(Shelf::NONE, |packet| Shelf::of(&packet.head));
@@ -48,8 +48,8 @@ impl<'a> Iterator for Fronts<'a> {
     }
 }
 
-/// The first bytes of a packet whose frame is not where the last one was. Not a method: who iterates would have
-/// to keep all in memory.
+/// First bytes of a packet whose frame is of another kind than the last one. Not a method, so that callers
+/// can keep the iterator in registers.
 #[cold]
 fn elsewhere(packet: &Packet, length: u16) -> Option<&[u8]> {
     packet.bytes().get(..usize::from(length))

@@ -1,4 +1,4 @@
-//! A packet: a chain of frames and what is known of it.
+//! Packet: a chain of frames with metadata.
 
 mod chain;
 mod front;
@@ -15,37 +15,37 @@ use crate::frame::table;
 use crate::frame::{BufferAddress, Frame};
 use core::num::NonZeroU16;
 
-/// Bytes that a fresh packet leaves free in front of its data.
+/// Headroom of a new packet in bytes.
 ///
-/// As many as XDP leaves (`XDP_PACKET_HEADROOM`): room for every stack of tunnels that a
-/// configuration can describe.
+/// The same as XDP's (`XDP_PACKET_HEADROOM`): room for every stack of tunnels that a configuration can
+/// describe.
 pub const HEADROOM: u16 = 256;
 
-/// A port of the gateway: devices first, then tunnels, in the order of the configuration.
+/// Number of a port: devices first, then tunnels, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u16);
 
-/// The port of a packet that has not met its port yet.
+/// Port of a packet whose port is not decided yet.
 pub const NO_PORT: PortId = PortId(u16::MAX);
 
-/// A range that did not fit: where room was missing.
+/// Reason why bytes do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// The head frame has fewer free bytes in front.
+    /// The headroom of the head frame is too small.
     #[error("not enough headroom")]
     Front,
-    /// The last frame has fewer free bytes behind, or no frame could be had.
+    /// The tailroom of the last frame is too small, or the pool is empty.
     #[error("not enough tailroom")]
     Back,
-    /// The packet has fewer bytes than that.
+    /// The packet is too short.
     #[error("the packet is shorter")]
     Short,
 }
 
-/// A chain of frames and its metadata; 64 bytes, moved by value.
+/// A chain of frames with metadata; 64 bytes, moved by value.
 ///
-/// Bytes are Ethernet frames without FCS unless a stage says otherwise. One frame is the fast
-/// path; every method works on chains.
+/// Bytes are Ethernet frames without FCS unless a stage says otherwise. Packets of one frame are the fast
+/// path; every method also works on chains.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Packet {
@@ -54,33 +54,33 @@ pub struct Packet {
     offset: u16,
     length: u16,
     rest_length: u16,
-    /// Packets that it is on a link: 1, or of a super-packet its segments.
+    /// Number of packets on the wire: 1, or the number of segments of a super-packet.
     pub wire_packets: u16,
-    /// The port it came in by; a tunnel once it is decapsulated.
+    /// Ingress port; the tunnel once the packet is decapsulated.
     pub ingress: PortId,
-    /// The port it is to leave by.
+    /// Egress port.
     pub egress: PortId,
-    /// Bytes from the start of the packet to the network header.
+    /// Offset of the network header in bytes.
     pub network_offset: u16,
-    /// Bytes from the start of the packet to the transport header; 0 when not known.
+    /// Offset of the transport header in bytes; 0 if unknown.
     pub transport_offset: u16,
-    /// VLAN of the bridge it is in: 0 for none, else 1 to 4094.
+    /// VLAN of the bridge: 1 to 4094, or 0 for none.
     pub vlan: u16,
-    /// Bytes from the start of the packet to where the transport checksum begins.
+    /// Offset in bytes of the range of the transport checksum.
     pub checksum_start: u16,
-    /// Bytes from `checksum_start` to the checksum field.
+    /// Offset of the checksum field from `checksum_start`, in bytes.
     pub checksum_offset: u16,
-    /// Segments that it has to be cut into.
+    /// Segmentation of a super-packet.
     pub segmentation: Segmentation,
-    /// State of its transport checksum.
+    /// State of the transport checksum.
     pub checksum: ChecksumState,
-    /// Use of the stages; cleared on receive.
+    /// Flags of the stages; cleared on receive.
     pub flags: u8,
-    /// Hash of the flow; 0 when not computed.
+    /// Hash of the flow; 0 if not computed.
     pub flow_hash: u32,
-    /// Time at which it was received, in nanoseconds of the gateway's clock.
+    /// Time of reception, in nanoseconds of the gateway's clock.
     pub received_at: u64,
-    /// Place in the order of its bucket, when its bucket is spread over workers.
+    /// Ticket number plus one if the packet's bucket is spread over workers; 0 otherwise.
     pub ticket: u32,
     /// See [`Packet::header_summary`].
     header_summary: u32,
@@ -88,29 +88,29 @@ pub struct Packet {
 
 const _: () = assert!(size_of::<Packet>() == 64);
 
-/// Packets that those of a batch, or of a part of one, are on a link.
+/// Number of packets on the wire that the packets represent.
 #[inline]
 pub fn wire_packets(packets: &[Packet]) -> u64 {
     packets.iter().map(|packet| u64::from(packet.wire_packets)).sum()
 }
 
-/// The frames after the head: the first of them, which links to the next.
+/// Frames after the head: the first one, linked to the next.
 #[derive(Debug)]
 struct Chain(Frame);
 
-/// One frame of a chain with the extent of its data.
+/// One frame of a chain, with the range of its data.
 #[derive(Debug)]
 pub struct Segment {
-    /// The slot.
+    /// The frame.
     pub frame: Frame,
     /// Offset of the data in the slot, in bytes.
     pub offset: u16,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub length: u16,
 }
 
 impl Packet {
-    /// An empty packet with [`HEADROOM`] in front (or half the slot, if that is smaller).
+    /// An empty packet with [`HEADROOM`] bytes of headroom (or half of the slot, if that is smaller).
     #[inline]
     pub fn new(frame: Frame) -> Self {
         let half = frame.slot_bytes() / 2;
@@ -118,11 +118,11 @@ impl Packet {
         Self::from_segment(Segment { frame, offset, length: 0 })
     }
 
-    /// A packet of the bytes that a device left in `segment`.
+    /// Creates a packet from the bytes that a device wrote to `segment`.
     ///
     /// # Panics
-    /// When the segment's data does not lie within its slot (drivers check what devices say first), or
-    /// when its frame is shared: the head is where stages write.
+    /// If the segment exceeds its slot (drivers check descriptors before), or if its frame is shared, since
+    /// stages write to the head frame.
     #[inline]
     pub fn from_segment(segment: Segment) -> Self {
         let Segment { frame, offset, length } = segment;
@@ -152,22 +152,22 @@ impl Packet {
         }
     }
 
-    /// Kinds and lengths of the headers, as the datapath's parser has noted them; 0 when they are not known.
+    /// Header summary, as stored by the datapath's parser; 0 if unknown.
     ///
-    /// Every method by which bytes may change, or the packet's start or end, forgets them.
+    /// Every method that may change bytes, start or end of the packet clears it.
     #[inline(always)]
     pub fn header_summary(&self) -> u32 {
         self.header_summary
     }
 
-    /// Bytes in the head frame and the [header summary](Packet::header_summary), for the parser that notes it.
+    /// Bytes in the head frame and the [header summary](Packet::header_summary), for the parser.
     #[inline(always)]
     pub fn bytes_and_header_summary(&mut self) -> (&[u8], &mut u32) {
         let bytes = table::slot(&self.head, u32::from(self.offset), u32::from(self.length));
         (bytes, &mut self.header_summary)
     }
 
-    /// Notes kinds and lengths of the headers.
+    /// Stores the header summary.
     #[inline(always)]
     pub fn set_header_summary(&mut self, summary: u32) {
         self.header_summary = summary;
@@ -191,27 +191,26 @@ impl Packet {
         self.rest.is_none()
     }
 
-    /// True if all its frames are whole slots of `region` and no other packet's, as devices need them
-    /// that know the slots of one region.
+    /// True if all frames are unshared slots of `region`, as devices need that know one region only.
     #[inline]
     pub fn lies_in(&self, region: NonZeroU16) -> bool {
         let is_slot = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
         is_slot(self.head.place()) && self.rest.as_ref().is_none_or(|rest| rest.places().all(is_slot))
     }
 
-    /// Number of bytes that are in the head frame.
+    /// Number of bytes in the head frame.
     #[inline(always)]
     pub fn head_len(&self) -> usize {
         usize::from(self.length)
     }
 
-    /// The bytes in the head frame: all of them, unless the packet is a chain.
+    /// Bytes in the head frame: the whole packet unless it is a chain.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         table::slot(&self.head, u32::from(self.offset), u32::from(self.length))
     }
 
-    /// Bytes in the head frame, for writing; the [header summary](Packet::header_summary) is forgotten.
+    /// Bytes in the head frame, for writing; clears the [header summary](Packet::header_summary).
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.forget_headers();
@@ -220,41 +219,42 @@ impl Packet {
 
     /// Bytes in the head frame and the egress port, for stages that write both.
     ///
-    /// The [header summary](Packet::header_summary) stays: the kinds and lengths of headers are not to be changed.
+    /// Keeps the [header summary](Packet::header_summary): the caller must not change types and lengths of
+    /// headers.
     #[inline(always)]
     pub fn bytes_and_egress(&mut self) -> (&mut [u8], &mut PortId) {
         let bytes = table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length));
         (bytes, &mut self.egress)
     }
 
-    /// The head frame; its index tells whether two packets are the same memory.
+    /// Head frame; equal indices mean that two packets share memory.
     #[inline]
     pub fn head(&self) -> &Frame {
         &self.head
     }
 
-    /// Free bytes in front of the data.
+    /// Headroom in bytes.
     #[inline]
     pub fn headroom(&self) -> u16 {
         self.offset
     }
 
-    /// Hints that the first bytes are going to be read.
+    /// Prefetches the first bytes for reading.
     #[inline(always)]
     pub fn prefetch(&self) {
         crate::prefetch(self.bytes());
     }
 
-    /// Hints that the first bytes are going to be written: another core may have them.
+    /// Prefetches the first bytes for writing; another core may have them in its cache.
     #[inline(always)]
     pub fn prefetch_to_write(&self) {
         crate::prefetch::prefetch_to_write(self.bytes());
     }
 
-    /// Puts `length` bytes in front and returns them; their content is undefined but initialised.
+    /// Prepends `length` bytes and returns them; their content is arbitrary but initialised.
     ///
     /// # Errors
-    /// [`NoRoom::Front`] when the headroom is smaller; nothing has changed then.
+    /// [`NoRoom::Front`] if the headroom is too small; nothing is changed then.
     ///
     /// Cost: an addition; no byte is copied. Source: E4.
     #[inline]
@@ -267,11 +267,11 @@ impl Packet {
         Ok(table::slot_mut(&mut self.head, u32::from(offset), u32::from(length)))
     }
 
-    /// Takes `length` bytes off the front.
+    /// Removes `length` bytes from the front.
     ///
     /// # Errors
-    /// [`NoRoom::Short`] when the head frame holds fewer; nothing has changed then. A chain whose
-    /// headers lie in several frames is brought into shape with [`Packet::gather`] first.
+    /// [`NoRoom::Short`] if the head frame has fewer; nothing is changed then. For a chain with headers in
+    /// several frames, call [`Packet::gather`] first.
     #[inline]
     pub fn trim_front(&mut self, length: u16) -> Result<(), NoRoom> {
         self.length = self.length.checked_sub(length).ok_or(NoRoom::Short)?;
@@ -280,10 +280,10 @@ impl Packet {
         Ok(())
     }
 
-    /// The head frame of a packet of one frame with the extent of its data.
+    /// Returns the head frame and data range of a packet of one frame.
     ///
     /// # Errors
-    /// The packet itself when it is a chain.
+    /// The packet itself if it is a chain.
     #[inline]
     pub fn into_single(self) -> Result<Segment, Self> {
         if self.rest.is_some() {

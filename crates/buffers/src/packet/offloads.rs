@@ -1,24 +1,24 @@
-//! Work that a packet's sender has left to the device: its checksum, and its segments.
+//! Offloads that a packet's sender has left to the device: checksum and segmentation.
 
 /// State of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChecksumState {
-    /// Nothing: the field in the packet stands as it was received.
+    /// Not verified: the field is as received.
     #[default]
     Unknown,
-    /// A device has verified it.
+    /// Verified by the device.
     Verified,
-    /// Only the pseudo-header sum stands in the field; who sends the packet has to complete it
-    /// from `checksum_start` into `checksum_offset`.
+    /// The field has the pseudo-header sum only; the sending side must complete it from `checksum_start` into
+    /// `checksum_offset`.
     Partial,
 }
 
-/// Into which protocol's segments a packet has to be cut.
+/// Protocol of a super-packet's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SegmentationKind {
-    /// The packet is one segment.
+    /// The packet is no super-packet.
     #[default]
     None,
     /// TCP over IPv4.
@@ -29,42 +29,42 @@ pub enum SegmentationKind {
     Udp,
 }
 
-/// Segmentation of a packet that is larger than its link's MTU.
+/// Segmentation of a super-packet, which is larger than its link's MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Payload bytes a segment.
+    /// Bytes of payload per segment.
     pub size: u16,
-    /// Protocol.
+    /// Protocol of the segments.
     pub kind: SegmentationKind,
-    /// Headers of a tunnel in front of those that `kind` is about.
+    /// Outer headers of a tunnel around the segmented packet.
     pub outer: OuterHeaders,
 }
 
-/// Headers of a tunnel that every segment of a packet gets, in front of the IP packet that is cut; none by default.
+/// Outer headers that every segment of a super-packet gets; none by default.
 ///
-/// The innermost IP header ends where the packet's checksum starts, so its length says where it is. Outer UDP and GRE
-/// headers are found behind the packet's first IP header.
+/// The inner IP header ends where the packet's checksum range starts, so its length locates it. Outer UDP and
+/// GRE headers follow the packet's first IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OuterHeaders(u8);
 
 impl OuterHeaders {
     /// No tunnel.
     pub const NONE: Self = Self(0);
-    /// Length of the IP header inside, in words of four bytes.
+    /// Mask of the inner IP header's length in words of four bytes.
     const WORDS: u8 = 0x3f;
     const CHECKSUM: u8 = 1 << 6;
     const GRE: u8 = 1 << 7;
 
-    /// A tunnel over UDP around an IP packet whose header has so many bytes, extension headers included. With
-    /// `has_checksum` segments have a UDP checksum; the packet has the sum of its pseudo-header in that field. `None` for
-    /// a length that cannot be told.
+    /// A tunnel over UDP around an IP packet with a header of `inner_ip_bytes` bytes, extension headers
+    /// included. If `has_checksum`, segments have a UDP checksum; the super-packet has the pseudo-header sum
+    /// in that field. `None` for a length that cannot be represented.
     #[inline]
     pub fn udp(inner_ip_bytes: usize, has_checksum: bool) -> Option<Self> {
         Some(Self(Self::words(inner_ip_bytes)? | if has_checksum { Self::CHECKSUM } else { 0 }))
     }
 
-    /// A GRE tunnel around such a packet. The GRE header says if segments have its checksum; the packet has zero in that
-    /// field.
+    /// A GRE tunnel around an IP packet with a header of `inner_ip_bytes` bytes. The GRE header tells whether
+    /// segments have a checksum; the super-packet has zero in that field.
     #[inline]
     pub fn gre(inner_ip_bytes: usize) -> Option<Self> {
         Some(Self(Self::words(inner_ip_bytes)? | Self::GRE))
@@ -88,7 +88,7 @@ impl OuterHeaders {
         self.0 & Self::CHECKSUM != 0
     }
 
-    /// Bytes of the IP header inside, extension headers included.
+    /// Length of the inner IP header in bytes, extension headers included.
     #[inline]
     pub fn inner_ip_bytes(self) -> u16 {
         u16::from(self.0 & Self::WORDS) * 4

@@ -1,4 +1,4 @@
-//! One packet's bytes in two packets: what each may change is its own, the rest is there once.
+//! Packets that share bytes: each has its own copy of the first bytes and references to the rest.
 
 use super::{HEADROOM, Packet, Segment};
 use crate::frame::table;
@@ -6,16 +6,15 @@ use crate::frame::{BufferAddress, Frame};
 use crate::pool::Pool;
 
 impl Packet {
-    /// A packet with the same bytes and metadata, of which the first `own` bytes are a copy, to be
-    /// changed, and all others are shared by reference. `None` when the pool has too few frames.
+    /// Creates a packet with the same bytes and metadata: the first `own` bytes are copied and writable, the
+    /// rest is shared by reference. `None` if the pool has too few frames.
     ///
-    /// From here on the head frames of both hold no more than `own` bytes (this packet's too, if its
-    /// own head was longer), with [`HEADROOM`] in front; nobody writes the others any more. They go
-    /// home with the last packet, whoever releases it. Where names for shared bytes have run out
-    /// ([`SHARED_FRAMES`](crate::SHARED_FRAMES)), they are copied.
+    /// Afterwards the head frames of both packets have at most `own` bytes (this packet's too, if its head
+    /// was longer), with [`HEADROOM`] in front; the rest is read-only. Shared bytes are freed with the last
+    /// packet, by any worker. If no alias is left ([`SHARED_FRAMES`](crate::SHARED_FRAMES)), they are copied.
     ///
-    /// Cost: a small frame and `own` bytes for each head that is made, a few operations on shared lines
-    /// a frame; nothing that depends on the length. Source: C1.
+    /// Cost: a small frame and `own` bytes for each new head, a few operations on shared cache lines per
+    /// frame; independent of the length. Source: C1.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn share(&mut self, own: u16, pool: &mut Pool) -> Option<Self> {
         if self.length > own {
@@ -41,7 +40,7 @@ impl Packet {
         None
     }
 
-    /// Puts all but the first `own` bytes of the head behind a new head.
+    /// Moves all but the first `own` bytes of the head behind a new head.
     #[cfg_attr(debug_assertions, track_caller)]
     fn move_to_rest(&mut self, own: u16, pool: &mut Pool) -> Option<()> {
         let mut short = self.head_copy(own, pool)?;
@@ -55,7 +54,7 @@ impl Packet {
         Some(())
     }
 
-    /// Sets all metadata (not the bytes) to those of `other`.
+    /// Copies all metadata (not the bytes) from `other`.
     pub fn take_metadata_of(&mut self, other: &Self) {
         self.wire_packets = other.wire_packets;
         self.ingress = other.ingress;
@@ -74,12 +73,12 @@ impl Packet {
         self.header_summary = other.header_summary;
     }
 
-    /// The head frame of a packet whose other frames, if any, go home as if dropped.
+    /// Head frame of a packet; other frames are dropped.
     fn into_head(self) -> Frame {
         self.head
     }
 
-    /// A packet of the first `length` bytes of the head, in a frame as small as there is.
+    /// A packet with a copy of the first `length` bytes of the head, in the smallest available frame.
     #[cfg_attr(debug_assertions, track_caller)]
     fn head_copy(&self, length: u16, pool: &mut Pool) -> Option<Self> {
         let frame = match pool.take_for(u32::from(HEADROOM) + u32::from(length)) {
@@ -98,7 +97,7 @@ impl Packet {
         Some(copy)
     }
 
-    /// True if some of its bytes are another packet's as well.
+    /// True if some of its bytes are shared with another packet.
     pub fn is_shared(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.places().any(BufferAddress::is_shared))
     }

@@ -1,12 +1,12 @@
-//! The end of a packet: bytes put behind it, and one put together before the packet is.
+//! Appending to a packet, and tails that are built before their packet.
 
 use super::Chain;
 use super::{NoRoom, Packet, Segment};
 use crate::frame::table;
 
-/// End of a packet under construction, put together from its own end to its beginning.
+/// Tail of a packet, built from its end to its beginning.
 ///
-/// Cost: two stores a packet of one frame, however many there are; no byte is copied.
+/// Cost: two stores per packet of one frame; no byte is copied.
 #[derive(Debug, Default)]
 pub struct Tail {
     rest: Option<Chain>,
@@ -14,7 +14,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Puts the bytes of `packet` in front of those that are there.
+    /// Prepends the bytes of `packet`.
     ///
     /// Cost: a walk over the packet's own chain.
     pub fn prepend(&mut self, packet: Packet) {
@@ -30,23 +30,23 @@ impl Tail {
         self.rest = Some(Chain::before(Segment { frame: head, offset, length }, behind));
     }
 
-    /// True if nothing is in it.
+    /// True if the tail has no bytes.
     pub fn is_empty(&self) -> bool {
         self.rest.is_none()
     }
 }
 
 impl Packet {
-    /// Free bytes behind the data of the head frame.
+    /// Free bytes after the data of the head frame.
     #[inline]
     pub fn tailroom(&self) -> usize {
         self.head.slot_bytes() as usize - usize::from(self.offset) - usize::from(self.length)
     }
 
-    /// Puts `length` bytes behind the data of a packet of one frame and returns them.
+    /// Appends `length` bytes to a packet of one frame and returns them.
     ///
     /// # Errors
-    /// [`NoRoom::Back`] when the tailroom is smaller or the packet is a chain.
+    /// [`NoRoom::Back`] if the tailroom is too small or the packet is a chain.
     #[inline]
     pub fn append(&mut self, length: u16) -> Result<&mut [u8], NoRoom> {
         if self.rest.is_some() || usize::from(length) > self.tailroom() {
@@ -58,7 +58,7 @@ impl Packet {
         Ok(table::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
     }
 
-    /// Puts `tail` at the end of this packet; no byte is copied.
+    /// Appends `tail` without copying.
     ///
     /// Cost: a walk over the packet's own chain.
     pub fn attach(&mut self, tail: Tail) {

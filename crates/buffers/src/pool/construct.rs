@@ -1,4 +1,4 @@
-//! Making and giving up a worker's cache.
+//! Creation and end of a pool.
 
 use super::{CACHE, FragmentEnd, Pool};
 use crate::fragment::{Fragments, SharedFragments};
@@ -8,12 +8,12 @@ use crate::slot_reserve::SlotReserve;
 use std::sync::Arc;
 
 impl Region {
-    /// A cache of free data slots for one worker.
+    /// Creates a pool of data slots for one worker.
     pub fn pool(&self) -> Pool {
         self.pool_of(Class::Data)
     }
 
-    /// A cache of free slots of one class for one worker.
+    /// Creates a pool of one class for one worker.
     pub fn pool_of(&self, class: Class) -> Pool {
         let kind = SlotKind::new(self.id(), class == Class::Control);
         Pool::new(self.clone(), Arc::clone(self.reserve(class)), kind)
@@ -37,22 +37,22 @@ impl Pool {
         }
     }
 
-    /// Adds this worker's end of a memory of fragments: [`Pool::take_for`] takes from it, and every
-    /// release knows its fragments.
+    /// Adds this worker's fragment allocator: [`Pool::take_for`] uses it, and every release recognises its
+    /// fragments.
     #[must_use]
     pub fn with_fragments(mut self, fragments: Fragments) -> Self {
         self.fragments = FragmentEnd::Own(fragments);
         self
     }
 
-    /// The same with an end that all threads share.
+    /// Adds a fragment allocator that all threads share.
     #[must_use]
     pub fn with_shared_fragments(mut self, fragments: Arc<SharedFragments>) -> Self {
         self.fragments = FragmentEnd::Shared(fragments);
         self
     }
 
-    /// Adds the same worker's pool of the control class: what is released here goes home to it without a
+    /// Adds the same worker's pool of the control class: control buffers released here return to it without
     /// shared access, and [`Pool::take_control_for`] falls back on it.
     #[must_use]
     pub fn with_control(mut self, control: Self) -> Self {

@@ -1,11 +1,11 @@
-//! A cache's exchanges with the depot, a magazine at a time, and its counters.
+//! Exchange of magazines between a pool and the depot, and the pool's counters.
 
 use super::{FragmentEnd, Pool};
 use crate::depot::MAGAZINE;
 use crate::pool_counters::PoolCounts;
 
 impl Pool {
-    /// Fills an empty cache by a magazine; whether there was one.
+    /// Fills an empty cache with a magazine; false if there is none.
     #[cold]
     pub(super) fn refill(&mut self) -> bool {
         let (kind, region) = (self.kind, &self.region);
@@ -17,14 +17,13 @@ impl Pool {
         self.count > 0
     }
 
-    /// Gives a magazine back: the oldest slots, since what was released last is warm in this
-    /// core's cache.
+    /// Returns a magazine of the oldest slots, since the latest are warm in this core's cache.
     #[cold]
     pub(super) fn flush(&mut self) {
         let count = self.count.min(MAGAZINE);
         let taken = self.reserve.put(&self.free[..count], |place| place.index());
         if taken == 0 {
-            // Every magazine is in use, most of them partly filled.
+            // No magazine is free; most are partly filled.
             self.count -= 1;
             self.region.bring_home(self.free[self.count].index());
             return;
@@ -34,7 +33,7 @@ impl Pool {
         self.publish();
     }
 
-    /// Gives the whole cache back and lets go of all blocks, for a worker that goes to sleep for long.
+    /// Returns the whole cache and releases all blocks, for a worker that sleeps for long.
     pub fn give_back(&mut self) {
         while self.count > 0 {
             self.flush();
@@ -48,8 +47,8 @@ impl Pool {
         self.publish();
     }
 
-    /// Publishes the counters of this pool, for [`BufferManager::accounts`](crate::BufferManager); a
-    /// worker does so at the end of a turn. Exchanges publish by themselves.
+    /// Publishes the counters of this pool for [`BufferManager::accounts`](crate::BufferManager); called by
+    /// the worker at the end of a turn. Exchanges publish too.
     pub fn publish(&self) {
         let Self { count, taken, exhausted, .. } = *self;
         self.counters.write(PoolCounts { cached: count as u64, taken, exhausted });

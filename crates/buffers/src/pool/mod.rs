@@ -1,9 +1,8 @@
-//! One worker's cache of free slots, and its end of the fragments.
+//! Pool: one worker's cache of free slots, and its fragment allocator.
 //!
-//! A worker takes and releases from its own cache without any shared access. When the cache is
-//! empty it is filled by one magazine, when it is full one magazine goes back, so that half of it
-//! stays: a worker that swings around the edge does not pay at every swing. A slot freed on another
-//! core than it was taken on travels home the same way, a magazine at a time.
+//! A worker allocates and releases in its own cache without shared access. An empty cache is filled by one
+//! magazine, and a full one returns one magazine, so that half of the cache stays and oscillation around a
+//! limit costs no exchanges. A slot freed on another core returns the same way, a magazine at a time.
 
 mod construct;
 mod exchange;
@@ -20,20 +19,20 @@ use crate::slot_reserve::SlotReserve;
 use core::panic::Location;
 use std::sync::Arc;
 
-/// Slots that a cache holds at most; a power of two.
+/// Size of a cache in slots; a power of two.
 const CACHE: usize = 2 * MAGAZINE;
 const _: () = assert!(CACHE.is_power_of_two());
 
-/// Slots before the end of a cache at which its next exchange is prepared: a batch of half the usual size.
+/// Number of slots from a limit of the cache at which the next exchange is prefetched: half a batch.
 const SOON: usize = 32;
 
 /// One worker's cache of free slots.
 #[derive(Debug)]
 pub struct Pool {
-    /// The first `count` are free slots; those that were released last come last.
+    /// The first `count` elements are free slots, latest released last.
     free: Box<[BufferAddress; CACHE]>,
     count: usize,
-    /// Slots that it keeps after a release.
+    /// Number of slots that are kept after a release.
     most: usize,
     kind: SlotKind,
     reserve: Arc<SlotReserve>,
@@ -46,19 +45,19 @@ pub struct Pool {
     counters: Arc<PoolCounters>,
 }
 
-/// Source of a pool's fragments.
+/// Fragment allocator of a pool.
 #[derive(Debug)]
 enum FragmentEnd {
-    /// There are none: everything is a slot.
+    /// None: every buffer is a slot.
     None,
-    /// This worker's own end.
+    /// This worker's own allocator.
     Own(Fragments),
-    /// One that all threads share (D5 off).
+    /// An allocator that all threads share (D5 off).
     Shared(Arc<SharedFragments>),
 }
 
 impl Pool {
-    /// The pool to take control traffic's buffers from: that of the control class, if it was added.
+    /// Pool for control traffic: that of the control class if it was added, otherwise this one.
     #[inline]
     pub fn control(&mut self) -> &mut Self {
         match self.control {
@@ -67,9 +66,9 @@ impl Pool {
         }
     }
 
-    /// Takes one free slot; `None` when there is none anywhere. Its bytes are what its last owner left.
+    /// Allocates a slot; `None` if no slot is free. Its content is left by its last owner.
     ///
-    /// Cost: a few instructions; once in a magazine two operations on a shared line.
+    /// Cost: a few instructions; once per magazine two operations on a shared cache line.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&mut self) -> Option<Frame> {
@@ -78,7 +77,7 @@ impl Pool {
         }
         self.count -= 1;
         self.taken += 1;
-        // The mask keeps the index inside without a branch; the count is below the size here.
+        // The mask keeps the index in range without a branch; the count is below the size here.
         let frame = Frame::from_place(self.free[self.count & (CACHE - 1)]);
         table::trace_taken(frame.place(), Location::caller());
         Some(frame)
@@ -86,7 +85,7 @@ impl Pool {
 
     /// Releases one frame.
     ///
-    /// A frame of a region or class that this pool does not know goes home over its region's list.
+    /// A frame of a foreign region or class is freed through its region's remote-free list.
     #[inline]
     pub fn release_frame(&mut self, frame: Frame) {
         if self.is_slot(&frame) {
@@ -96,8 +95,8 @@ impl Pool {
         }
     }
 
-    /// Out of line, as everything that is not the common slot: what comes back to itself by way of the
-    /// control pool cannot be a part of its caller, and would take the few instructions of a slot along.
+    /// Not inlined, like everything but the common slot: it is recursive over the control pool, so inlining
+    /// would keep the fast path from being inlined.
     #[inline(never)]
     fn release_elsewhere(&mut self, frame: Frame) {
         self.put_elsewhere(frame);
@@ -110,8 +109,7 @@ impl Pool {
         self.kind.has(frame.place())
     }
 
-    /// Takes a frame back, wherever it is at home; fragments of others are told of by
-    /// [`Pool::settle`].
+    /// Releases a frame of any kind; [`Pool::settle`] completes the release of other workers' fragments.
     #[inline]
     pub(crate) fn put(&mut self, frame: Frame) {
         if self.is_slot(&frame) {
@@ -132,12 +130,12 @@ impl Pool {
         }
     }
 
-    /// The region that the slots come from.
+    /// Region of the slots.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Free slots that this worker can take without going to the depot.
+    /// Number of free slots in the cache.
     pub fn cached(&self) -> usize {
         self.count
     }

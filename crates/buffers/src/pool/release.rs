@@ -1,4 +1,4 @@
-//! Releasing many frames, and frames that are at home elsewhere than in a worker's cache.
+//! Release of many frames, and of frames that do not belong to the cache.
 
 use super::{FragmentEnd, Pool, SOON};
 use crate::fragment::Fragments;
@@ -6,9 +6,9 @@ use crate::frame::table;
 use crate::frame::{BufferAddress, Frame};
 
 impl Pool {
-    /// Releases all of `frames`.
+    /// Releases all `frames`.
     ///
-    /// Cost: a quarter of a nanosecond a slot into the cache; fragments of one block are released together.
+    /// Cost: a quarter of a nanosecond per slot into the cache; fragments of one block are released together.
     #[inline]
     pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
         if !self.put_all(frames) {
@@ -20,18 +20,18 @@ impl Pool {
         }
     }
 
-    /// Prefetches cache lines of other cores that a flush needs, while there is still room.
+    /// Prefetches cache lines for a flush, while there is still room.
     #[inline(never)]
     fn expect_flush(&self) {
         self.reserve.expect_put(self.count + SOON > self.most);
     }
 
-    /// Puts frames into the cache if there is room and all of them are slots of this kind; the caller
-    /// gives them up then.
+    /// Stores frames in the cache if there is room and all are slots of this kind, and returns true; the
+    /// caller then forgets the frames.
     #[inline]
     fn put_all(&mut self, frames: &[Frame]) -> bool {
         let Some(room) = self.free.get_mut(self.count..self.count + frames.len()) else { return false };
-        // Without an early end the processor copies several at a time; what is strange is overwritten.
+        // Without early exit the compiler can vectorise; foreign entries are overwritten later.
         let strange = room.iter_mut().zip(frames).fold(0, |bits, (cell, frame)| {
             *cell = frame.place();
             bits | self.kind.difference(frame.place())
@@ -46,7 +46,7 @@ impl Pool {
         true
     }
 
-    /// Releases frames that do not all go into the cache.
+    /// Releases frames that do not all fit into the cache.
     #[cold]
     fn put_mixed(&mut self, frames: &mut Vec<Frame>) {
         let strange = frames.iter().fold(0, |bits, frame| bits | self.kind.difference(frame.place()));
@@ -63,14 +63,14 @@ impl Pool {
         self.settle();
     }
 
-    /// Puts slots of this region into the cache; the caller gives up their frames.
+    /// Stores slots of this region in the cache; the caller forgets their frames.
     #[inline]
     pub(crate) fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> BufferAddress) {
         if cfg!(debug_assertions) {
             owners.iter().for_each(|owner| table::trace_released(place(owner)));
         }
         while !owners.is_empty() {
-            // What is not kept after a release may have come with a refill.
+            // The cache may exceed the limit after a refill.
             if self.count > self.most {
                 self.flush();
                 continue;
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Ends one of several names; the bytes go home with the last one.
+    /// Releases one alias; the buffer is freed with the last one.
     #[cold]
     fn put_name(&mut self, frame: Frame) {
         if let Some(place) = table::release_name(frame.into_place()) {
@@ -110,14 +110,14 @@ impl Pool {
         }
     }
 
-    /// True if a frame, which is not shared, is released without going over its region's list.
+    /// True if this pool can release an unshared frame without its region's list.
     #[inline]
     fn is_home_of(&self, frame: &Frame) -> bool {
         let owns = |fragments: &Fragments| fragments.owns(frame);
         self.is_slot(frame) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
     }
 
-    /// Adds the released fragments to the counts of other workers' blocks.
+    /// Updates the counts of other workers' blocks for released fragments.
     pub(crate) fn settle(&mut self) {
         if let Some(control) = &mut self.control {
             control.settle();

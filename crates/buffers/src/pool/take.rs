@@ -1,4 +1,4 @@
-//! Taking many slots, and fragments.
+//! Allocation of many slots, and of fragments.
 
 use super::{FragmentEnd, Pool, SOON};
 use crate::frame::Frame;
@@ -6,9 +6,9 @@ use crate::frame::table;
 use core::panic::Location;
 
 impl Pool {
-    /// Takes up to `wanted` free slots and puts them at the end of `frames`; how many there were.
+    /// Allocates up to `wanted` slots and appends them to `frames`; returns their number.
     ///
-    /// Cost: a quarter of a nanosecond a slot from the cache.
+    /// Cost: a quarter of a nanosecond per slot from the cache.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take_bulk(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> usize {
@@ -31,15 +31,16 @@ impl Pool {
         wanted - left
     }
 
-    /// Prefetches cache lines of other cores that a refill needs, while there are still slots.
+    /// Prefetches cache lines for a refill, while there are still slots.
     #[inline(never)]
     fn expect_refill(&self) {
         self.reserve.expect_take(self.count <= SOON);
     }
 
-    /// Takes a frame of at least `bytes`: a fragment when they are few and there is one, or a slot.
+    /// Allocates a frame of at least `bytes` bytes: a fragment for up to half a slot, if one is free,
+    /// otherwise a slot.
     ///
-    /// `None` when the slots are shorter, or when there is none.
+    /// `None` if `bytes` exceeds a slot, or no buffer is free.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take_for(&mut self, bytes: u32) -> Option<Frame> {
@@ -58,10 +59,10 @@ impl Pool {
         }
     }
 
-    /// Takes up to `wanted` frames of at least `bytes`, as [`Pool::take_for`] does, and puts them at the end
-    /// of `frames`; how many there were.
+    /// Allocates up to `wanted` frames of at least `bytes` bytes, like [`Pool::take_for`], and appends them
+    /// to `frames`; returns their number.
     ///
-    /// Cost: about a nanosecond a fragment.
+    /// Cost: about a nanosecond per fragment.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take_bulk_for(&mut self, bytes: u32, wanted: usize, frames: &mut Vec<Frame>) -> usize {
@@ -83,8 +84,8 @@ impl Pool {
         count + self.take_bulk(wanted - count, frames)
     }
 
-    /// Takes a frame for traffic that must not fail because of data: as [`Pool::take_for`], and from the
-    /// control class when data has used up its own.
+    /// Allocates a frame for control traffic: like [`Pool::take_for`], or from the control class if the data
+    /// class is exhausted.
     pub fn take_control_for(&mut self, bytes: u32) -> Option<Frame> {
         self.take_for(bytes).or_else(|| self.control.as_mut()?.take_for(bytes))
     }

@@ -1,4 +1,4 @@
-//! Slots that are asleep: without memory, or waiting for the others of their page; bringing in, giving back.
+//! Sleeping slots: without memory, or waiting for the other slots of their page; loading and returning.
 
 use super::{Asleep, SlotReserve};
 use crate::depot::MAGAZINE;
@@ -9,17 +9,17 @@ use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError};
 
-/// Pages that are brought in by one system call, so that pages already in can be used meanwhile.
+/// Maximum number of pages loaded by one system call, so that loaded pages can be used during the next call.
 const STEP_PAGES: u32 = 64;
 
 impl SlotReserve {
-    /// Takes slots that have memory but wait for others of their page; and, in a class that is not
-    /// reloaded, cold ones, whose memory comes when their bytes are touched (C2 off).
+    /// Takes slots that wait for others of their page; without a reloader also slots without memory, which is
+    /// loaded on first access (C2 off).
     #[cold]
     pub(super) fn take_asleep(&self, target: &mut [u32; MAGAZINE]) -> usize {
         let most = if self.reserve_options.is_pooled { self.depot.magazine() } else { 1 };
         let mut asleep = self.asleep();
-        // What was moved while nobody held the lock lies in the depot again.
+        // Slots moved before the lock was taken are in the depot again.
         let mut count = self.depot.get(target, |slot| slot);
         while count < most {
             if let Some(slot) = asleep.waiting.take_first() {
@@ -39,7 +39,7 @@ impl SlotReserve {
         count
     }
 
-    /// Gives slots back to the system, each with the page that it completes (C1 off).
+    /// Returns slots to the system, together with the page that each completes (C1 off).
     #[cold]
     pub(super) fn put_to_sleep(&self, slots: impl Iterator<Item = u32>) {
         let mut asleep = self.asleep();
@@ -65,7 +65,7 @@ impl SlotReserve {
         self.waiting.store(asleep.waiting.count(), Ordering::Relaxed);
     }
 
-    /// Takes everything out of the depot. With the lock: who finds the depot empty finds it here.
+    /// Empties the depot under the lock: a thread that finds the depot empty finds the slots here.
     fn drain(&self, asleep: &mut Asleep) {
         let mut slots = [0; MAGAZINE];
         loop {
@@ -77,7 +77,7 @@ impl SlotReserve {
         }
     }
 
-    /// Takes complete pages out of those that wait, the last ones first; at most `most`.
+    /// Takes at most `most` complete pages of waiting slots, last pages first.
     fn take_pages(&self, asleep: &mut Asleep, most: u32) -> Vec<u32> {
         let pages = (self.numbers.end - self.numbers.start).div_ceil(1 << self.page_slots_shift);
         let complete = (0..pages).rev().filter(|&page| self.is_complete(asleep, page));
@@ -88,7 +88,7 @@ impl SlotReserve {
         taken
     }
 
-    /// Puts everything that waits back into the depot, as far as there are magazines.
+    /// Moves waiting slots back to the depot, as far as magazines are free; returns their number.
     fn wake(&self, asleep: &mut Asleep) -> u32 {
         let slots = core::iter::from_fn(|| Some(self.numbers.start + asleep.waiting.take_first()?));
         let mut slots = slots.collect::<Vec<_>>();
@@ -104,7 +104,7 @@ impl SlotReserve {
         pages.start << self.page_slots_shift..(pages.end << self.page_slots_shift).min(count)
     }
 
-    /// The bytes of whole pages of the class, of which the last one may be shared with nothing.
+    /// Byte range of whole pages of the class; no other class shares its last page.
     fn bytes_of(&self, pages: Range<u32>) -> Range<usize> {
         let slots = self.slots_of(pages);
         let place = |slot: u32| (self.numbers.start as usize + slot as usize) << self.slot_shift;
@@ -120,13 +120,13 @@ impl SlotReserve {
         whole - if short > 0 && asleep.cold.contains(pages - 1) { short } else { 0 }
     }
 
-    /// Nothing is left half done when a thread panics with the lock: sets are changed bit by bit.
+    /// A thread that panics with the lock leaves consistent sets: bits are changed one by one.
     pub(super) fn asleep(&self) -> MutexGuard<'_, Asleep> {
         self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Pages that follow each other, at most [`STEP_PAGES`] in a run; `pages` has them from the last to the first.
+/// Runs of consecutive pages, at most [`STEP_PAGES`] each; `pages` is in descending order.
 fn runs(pages: &[u32]) -> impl Iterator<Item = Range<u32>> {
     let whole = pages.chunk_by(|&later, &earlier| later == earlier + 1);
     let steps = whole.flat_map(|run| run.chunks(STEP_PAGES as usize));
@@ -153,7 +153,7 @@ impl Reloadable for SlotReserve {
         let pages = first..first + count;
         pages.clone().for_each(|page| asleep.cold.remove(page));
         drop(asleep);
-        // The pages are in no set and out of everybody's reach while the system works.
+        // The pages are in no set, so no other thread uses them during the system call.
         if let Err(error) = self.memory.bring_in(self.bytes_of(pages.clone())) {
             let mut asleep = self.asleep();
             pages.for_each(|page| asleep.cold.insert(page));
@@ -165,11 +165,11 @@ impl Reloadable for SlotReserve {
         Ok(loaded)
     }
 
-    /// Takes all slots out and puts those that stay back, low numbers on top: so pages that have been
-    /// mixed by use come together, and the next user finds them side by side. Who comes in between
-    /// waits for the lock: a fraction of a millisecond for the largest regions.
+    /// Takes all slots out and puts the remaining ones back, low numbers first, so that slots of one page
+    /// come together again and users find them adjacent. Other threads wait for the lock meanwhile: a
+    /// fraction of a millisecond for the largest regions.
     fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
-        // Relaxed: one thread at a time reloads a class.
+        // Relaxed: only one thread reloads a class.
         self.moves.fetch_add(1, Ordering::Relaxed);
         // Release, with the pops that follow, pairs with the Acquire of a pop that finds the depot empty.
         fence(Ordering::Release);
@@ -178,11 +178,12 @@ impl Reloadable for SlotReserve {
         let pages = self.take_pages(&mut asleep, surplus >> self.page_slots_shift);
         self.wake(&mut asleep);
         drop(asleep);
-        // Release pairs with the Acquire in `take`: who sees the end sees the slots that were put back.
+        // Release pairs with the Acquire in `take`: a thread that sees the end sees the slots that were put
+        // back.
         self.moves.fetch_add(1, Ordering::Release);
         let mut given_back = 0;
         for run in runs(&pages) {
-            // What the system does not take stays as it is: with memory, and counted as cold.
+            // Pages that the system does not accept keep their memory, but count as cold.
             let _ = self.memory.give_back(self.bytes_of(run.clone()));
             let slots = self.slots_of(run.clone());
             given_back += slots.end - slots.start;

@@ -1,4 +1,4 @@
-//! The slots of one class of a region: ready ones in a depot, cold ones without memory behind them.
+//! Slot reserve: the slots of one class of a region, ready ones in a depot, cold ones without memory.
 
 mod asleep;
 
@@ -13,37 +13,36 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The slots of one class.
+/// Slots of one class.
 pub(crate) struct SlotReserve {
     depot: MagazineDepot,
     memory: Arc<Memory>,
     numbers: Range<u32>,
     slot_shift: u32,
-    /// Slots of one page (at least one), as a power of two.
+    /// Slots per page (at least one), as a power of two.
     page_slots_shift: u32,
     reserve_options: ReserveOptions,
     reserve: Reserve,
     asleep: Mutex<Asleep>,
     /// Number of slots in [`Asleep::waiting`], for readers without the lock.
     waiting: AtomicU32,
-    /// Number of times that moving slots out of the depot and back has begun or ended: odd meanwhile.
+    /// Incremented before and after slots are moved out of the depot and back: odd during the move.
     moves: AtomicU32,
     /// Published counters of the class's pools.
     counters: PoolCounterSet,
 }
 
-/// Slots outside of the depot that are not allocated. Slots and pages are counted from the first of
-/// the class.
+/// Free slots outside of the depot, numbered from the first slot of the class.
 #[derive(Debug)]
 struct Asleep {
-    /// Pages (or slots, if they are larger) without memory.
+    /// Pages (or slots, if these are larger) without memory.
     cold: Bits,
-    /// Slots with memory whose page has other slots that are out.
+    /// Slots with memory whose page has allocated slots.
     waiting: Bits,
 }
 
 impl SlotReserve {
-    /// The slots `numbers` of `memory`. A class begins on a page.
+    /// Slots `numbers` of `memory`. A class begins on a page.
     pub(crate) fn new(
         memory: &Arc<Memory>,
         numbers: Range<u32>,
@@ -55,7 +54,7 @@ impl SlotReserve {
         let page_slots_shift = page_shift.saturating_sub(slot_shift);
         let count = numbers.end - numbers.start;
         let (marks, reserve_options) = match policy {
-            // Memory that a device holds is not given back by parts, whatever is asked for.
+            // Memory that a device holds is never returned in parts.
             AllocationPolicy::Fixed => (
                 Marks { target: count, reload_below: 0, give_back_above: u32::MAX },
                 ReserveOptions { is_reused: reserve_options.is_reused, ..ReserveOptions::default() },
@@ -90,8 +89,8 @@ impl SlotReserve {
         Ok(())
     }
 
-    /// Slots that a pool keeps after a release: fewer than two magazines, so that half of them stay
-    /// when one goes back.
+    /// Maximum number of slots that a pool keeps: less than two magazines, so that half of them stay when one
+    /// is returned.
     pub(crate) fn cache(&self) -> usize {
         if self.reserve_options.is_pooled { 2 * self.depot.magazine() - 1 } else { 0 }
     }
@@ -101,43 +100,43 @@ impl SlotReserve {
         &self.counters
     }
 
-    /// The numbers of the class.
+    /// Slot numbers of the class.
     pub(crate) fn numbers(&self) -> Range<u32> {
         self.numbers.clone()
     }
 
-    /// Slots that are nowhere else: ready, waiting or cold; exact while nobody exchanges.
+    /// Number of slots in this reserve: ready, waiting or cold; exact while no thread exchanges.
     pub(crate) fn home(&self) -> u32 {
         let asleep = self.asleep();
         self.level() + asleep.waiting.count() + self.cold_slots(&asleep)
     }
 
-    /// Slots without memory, and slots that wait for the others of their page.
+    /// Number of slots without memory, and of slots that wait for others of their page.
     pub(crate) fn sleeping(&self) -> (u32, u32) {
         let asleep = self.asleep();
         (self.cold_slots(&asleep), asleep.waiting.count())
     }
 
-    /// Takes everything out; how many slots there were that are nowhere else.
+    /// Empties the reserve and returns the number of its slots.
     pub(crate) fn take_all(&self) -> u32 {
         let asleep = self.asleep();
         self.depot.take_all() + asleep.waiting.count() + self.cold_slots(&asleep)
     }
 
-    /// Hints that slots are going to be taken soon, or next.
+    /// Prefetches for slots that will be taken soon, or next.
     #[inline]
     pub(crate) fn expect_take(&self, is_next: bool) {
         self.depot.expect_get(is_next);
     }
 
-    /// Hints that slots are going to be put in soon, or next.
+    /// Prefetches for slots that will be put soon, or next.
     #[inline]
     pub(crate) fn expect_put(&self, is_next: bool) {
         self.depot.expect_put(is_next);
     }
 
-    /// Puts the results of `make` for slots at the front of `target`; returns their number. `collect` looks
-    /// for slots on their way home.
+    /// Stores the results of `make` for slots at the front of `target`; returns their number. `collect` moves
+    /// slots of the remote-free list here.
     #[inline]
     pub(crate) fn take<T>(
         &self,
@@ -147,7 +146,8 @@ impl SlotReserve {
     ) -> usize {
         let mut count = self.depot.get(target, &make);
         if count == 0 {
-            // Acquire pairs with the Release at the end of `unload`: what was put back is found below.
+            // Acquire pairs with the Release at the end of `unload`: slots that were put back are found
+            // below.
             let moves = self.moves.load(Ordering::Acquire);
             collect();
             if !self.reserve_options.is_reused {
@@ -164,8 +164,8 @@ impl SlotReserve {
         count
     }
 
-    /// Puts slots, whose numbers `index` tells, into the depot; how many, from the front. None, when every
-    /// magazine is in use.
+    /// Puts slots, whose numbers `index` returns, into the depot; returns how many, from the front. 0 if no
+    /// magazine is free.
     #[inline]
     pub(crate) fn put<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
         if !self.reserve_options.is_pooled {
@@ -181,8 +181,8 @@ impl SlotReserve {
         count
     }
 
-    /// True if the depot may have been empty although there are ready slots: the truth is under the lock. `moves` was
-    /// read before the depot was looked at.
+    /// True if the depot may have been empty although there are ready slots, so that the lock is needed.
+    /// `moves` was read before the depot.
     fn has_waiting(&self, moves: u32) -> bool {
         // Relaxed, both: the Acquire of the pop that found the depot empty pairs with the fence in `unload`.
         let is_moving = moves % 2 == 1 || self.moves.load(Ordering::Relaxed) != moves;
@@ -191,14 +191,14 @@ impl SlotReserve {
 
     fn fill(&self, slots: Range<u32>) {
         let mut numbers = slots.map(|slot| self.numbers.start + slot).collect::<Vec<_>>();
-        // Low numbers come out first.
+        // Low numbers are taken first.
         for chunk in numbers.chunks_mut(self.depot.magazine()).rev() {
             chunk.reverse();
             self.put_ready(chunk);
         }
     }
 
-    /// Puts slots in that have memory. Those for which there is no magazine wait.
+    /// Adds slots with memory. Slots for which no magazine is free wait.
     pub(crate) fn put_ready(&self, slots: &[u32]) {
         let left = self.put_in_depot(slots);
         if !left.is_empty() {
@@ -208,7 +208,7 @@ impl SlotReserve {
         }
     }
 
-    /// Puts slots into magazines; returns those that found none.
+    /// Puts slots into magazines; returns the rest.
     fn put_in_depot<'a>(&self, slots: &'a [u32]) -> &'a [u32] {
         let mut left = slots;
         loop {

@@ -1,27 +1,27 @@
-//! Places of a capture, and what is noted of a captured packet.
+//! Capture points, and metadata of captured packets.
 
 use crate::drops::DropReason;
 use crate::units::Nanos;
 
-/// Points on a packet's way at which it is captured.
+/// Points at which packets are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Where {
-    /// As the port has received it; of a tunnel, as it comes out.
+    /// As received by the port; for a tunnel, after decapsulation.
     pub rx: bool,
-    /// As it leaves by the port; of a tunnel, as it goes in.
+    /// As sent by the port; for a tunnel, before encapsulation.
     pub tx: bool,
-    /// True if it is captured where its journey has ended early.
+    /// When dropped.
     pub drops: bool,
 }
 
-/// One of those places.
+/// Point at which a packet was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturePoint {
     /// Received.
     Rx,
     /// To be sent.
     Tx,
-    /// Ended, and why.
+    /// Dropped, for this reason.
     Dropped(DropReason),
 }
 
@@ -32,12 +32,12 @@ pub struct CapturedPacket {
     pub at: Nanos,
     /// Place of the capture.
     pub place: CapturePoint,
-    /// The worker that saw it.
+    /// Number of the worker.
     pub worker: u16,
-    /// The queue that it was received by, where that is known.
+    /// Receive queue; `None` if unknown.
     pub queue: Option<u16>,
-    /// Its ticket, of a flow that is spread over workers; 0 for none.
+    /// Ticket of a packet in a spread bucket; 0 for none.
     pub ticket: u32,
-    /// Its length, perhaps more than was captured.
+    /// Length of the packet in bytes, which may exceed the captured length.
     pub length: u32,
 }

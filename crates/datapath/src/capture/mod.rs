@@ -1,14 +1,13 @@
-//! Capture: copies of those packets that match, for people to look at.
+//! Capture: copies matching packets for an operator.
 //!
-//! In: batches, at three places of the journey. Out: the same, untouched. Exits: none; what finds no
-//! room on its way to the file is lost to the file alone. Source: E6.
+//! In: batches, at three points of the packet path. Out: the same, unchanged. Exits: none; a packet without
+//! room in the queue to the writer is missing only from the file. Source: E6.
 //!
-//! Without a capture each place costs a test of whether there is one, once a batch. With one, packets of
-//! other ports cost a comparison; those of the port cost what the program asks of them, for the batch
-//! as a whole ([`Runner`]); those that match are copied. A program is classic BPF, checked when it is
-//! loaded; what compiles expressions is elsewhere.
+//! Without a capture each point costs one test per batch. With one, packets of other ports cost a comparison,
+//! packets of the port the evaluation of the program over the whole batch ([`Runner`]), and matching packets
+//! a copy. A program is classic BPF, checked when it is loaded; the compiler of expressions is elsewhere.
 //!
-//! A program sees the bytes of a packet's first frame, which begins with all headers.
+//! A program reads the bytes of a packet's first frame, which contains all headers.
 
 mod captured;
 mod gate;
@@ -37,20 +36,20 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Begins a capture.
+    /// Starts a capture.
     pub fn add(&mut self, tap: Tap) {
         self.runner.prepare(&tap.options().program);
         tap.begin();
         self.taps.push(tap);
     }
 
-    /// Ends a capture. Says whether another one goes on.
+    /// Ends a capture. Returns true if others remain.
     pub fn remove(&mut self, capture: u64) -> bool {
         self.taps.retain(|tap| tap.options().capture != capture);
         !self.taps.is_empty()
     }
 
-    /// Captures packets that a queue of a device has delivered.
+    /// Captures packets that a device queue has delivered.
     pub fn received(&mut self, batch: &[Packet], port: PortId, queue: u16, now: Nanos) {
         let all = all(batch);
         self.look(
@@ -63,7 +62,7 @@ impl Captures {
         );
     }
 
-    /// Captures packets that have come out of tunnels.
+    /// Captures decapsulated packets.
     pub(crate) fn decapsulated(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| packet.ingress == port && !is_dropped(packet);
         self.look(
@@ -76,8 +75,8 @@ impl Captures {
         );
     }
 
-    /// Captures packets that go into tunnels, or leave by devices. `leaves` returns for a port true if all
-    /// packets leave by it, and false if none does, where that is known.
+    /// Captures packets before encapsulation or transmission. `leaves` returns for a port true if all packets
+    /// leave by that port, false if none does, `None` if unknown.
     pub(crate) fn leaving(&mut self, batch: &[Packet], now: Nanos, leaves: impl Fn(PortId) -> Option<bool>) {
         let wanted = |port| match leaves(port) {
             Some(true) => all(batch),
@@ -87,21 +86,21 @@ impl Captures {
         self.look(batch, CapturePoint::Tx, now, None, |tap| tap.places.tx, wanted);
     }
 
-    /// Looks at packets whose journey has ended.
+    /// Captures packets that stages have dropped.
     pub(crate) fn dropped(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| is_dropped(packet) && packet.ingress == port;
         let place = CapturePoint::Dropped(DropReason::DeviceError);
         self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
-    /// Looks at packets that `port` did not take.
+    /// Captures packets that `port` did not take.
     pub(crate) fn refused(&mut self, batch: &[Packet], port: PortId, reason: DropReason, now: Nanos) {
         let is_there = |packet: &Packet, tapped| packet.ingress == tapped || port == tapped;
         let place = CapturePoint::Dropped(reason);
         self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
-    /// Looks at packets that were dropped from the queue of `port`, at most a batch.
+    /// Captures packets that were dropped from the queue of `port`, at most a batch.
     pub fn dropped_from_queue(&mut self, packets: &[Packet], port: PortId, now: Nanos) {
         self.refused(packets, port, DropReason::QueueFull, now);
     }
@@ -132,7 +131,7 @@ impl Captures {
     }
 }
 
-/// One bit for each packet.
+/// Bit set of all packets.
 #[inline(always)]
 fn all(batch: &[Packet]) -> u64 {
     match batch.len() {
@@ -144,7 +143,7 @@ fn all(batch: &[Packet]) -> u64 {
 /// Bit set of the packets that concern a tap on `port`.
 #[inline(always)]
 fn find(batch: &[Packet], port: PortId, is_there: impl Fn(&Packet, PortId) -> bool) -> u64 {
-    // Bytes first: a branch for each packet would take twice as long.
+    // Bytes first: a branch per packet would take twice as long.
     let mut flags = [0; BATCH];
     for (flag, packet) in flags.iter_mut().zip(batch) {
         *flag = u8::from(is_there(packet, port));
@@ -152,7 +151,7 @@ fn find(batch: &[Packet], port: PortId, is_there: impl Fn(&Packet, PortId) -> bo
     pack(&flags)
 }
 
-/// Egress that captures the packets that the inner egress refuses; these are dropped.
+/// Egress that also captures the packets that the inner egress does not take; these are dropped.
 pub(crate) struct Watched<'a, E> {
     pub(crate) egress: &'a mut E,
     pub(crate) captures: &'a mut Captures,

@@ -1,26 +1,26 @@
-//! Classic BPF: a program is checked when it is loaded, and cannot fail afterwards (McCanne and
-//! Jacobson, "The BSD Packet Filter", 1993; opcodes as in `linux/filter.h`).
+//! Classic BPF programs, checked when they are loaded so that they cannot fail later (McCanne and Jacobson,
+//! "The BSD Packet Filter", 1993; opcodes as in `linux/filter.h`).
 //!
-//! All jumps go forward and end inside, so a run takes at most as many steps as there are
-//! instructions. Loads beyond the packet, and divisions by zero, end it with "no match", as libpcap's
-//! own interpreter does. Extensions of the Linux kernel (negative offsets) are refused.
+//! All jumps go forward and stay inside, so a run takes at most as many steps as there are instructions. A
+//! load beyond the packet or a division by zero ends the program without a match, as in libpcap's
+//! interpreter. Extensions of the Linux kernel (negative offsets) are refused.
 
 use super::gate::{Gate, derive};
 
-/// One instruction, as libpcap gives it.
+/// One instruction in libpcap's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
-    /// Operation.
+    /// Operation code.
     pub code: u16,
-    /// Instructions skipped when a test holds.
+    /// Number of instructions skipped if a test holds.
     pub yes: u8,
-    /// Instructions skipped when it does not.
+    /// Number of instructions skipped if a test does not hold.
     pub no: u8,
     /// The operand.
     pub k: u32,
 }
 
-/// Reason why a program is no program.
+/// Reason why a program is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadProgram {
     /// No instruction, or more than [`MOST_INSTRUCTIONS`].
@@ -35,25 +35,25 @@ pub enum BadProgram {
     /// The last instruction is not an end.
     #[error("the last instruction does not end the program")]
     NoEnd,
-    /// A place in the scratch memory that there is not.
+    /// A scratch memory index out of range.
     #[error("instruction {0} uses memory that there is not")]
     Memory(usize),
-    /// A division by the constant zero, or a shift by 32 and more.
+    /// A division by the constant zero, or a shift by 32 or more.
     #[error("instruction {0} divides by zero, or shifts too far")]
     Operand(usize),
-    /// A place in the packet beyond all packets: an extension of the kernel.
+    /// A packet offset that is an extension of the kernel.
     #[error("instruction {0} asks for something that is not in the packet")]
     Extension(usize),
 }
 
-/// Most instructions of a program (`BPF_MAXINSNS`).
+/// Maximum number of instructions (`BPF_MAXINSNS`).
 pub const MOST_INSTRUCTIONS: usize = 4096;
-/// Words of scratch memory.
+/// Number of words of scratch memory.
 pub(super) const MEMORY: usize = 16;
-/// First offset that is an extension and no byte of the packet (`SKF_LL_OFF` and above).
+/// First offset that means an extension (`SKF_LL_OFF` and above).
 const FIRST_EXTENSION: u32 = 0xffe0_0000;
 
-/// Bytes of a load, in network byte order.
+/// Number of bytes of a load, in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 4 bytes.
@@ -64,16 +64,16 @@ pub enum Width {
     Byte,
 }
 
-/// The second operand.
+/// Second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A number of the program.
+    /// A constant.
     Constant(u32),
     /// The index register.
     Index,
 }
 
-/// Operation on 32 bits without a sign; what overflows is cut.
+/// Operation on unsigned 32-bit numbers; overflow wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Arithmetic {
@@ -89,19 +89,19 @@ pub enum Arithmetic {
     ShiftRight,
 }
 
-/// Comparison of A, without a sign, with an operand.
+/// Unsigned comparison of A with an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Test {
     Equal,
     Greater,
     GreaterOrEqual,
-    /// A bit that both have.
+    /// Both have a common bit.
     AnyBit,
 }
 
-/// An instruction that has been checked. `A` is the accumulator, `X` the index register. Both, and the memory, begin
-/// as zero. Jumps are to places in the program, behind the instruction and inside.
+/// A checked instruction. `A` is the accumulator, `X` the index register. Both, and the memory, start as
+/// zero. Jump targets are indices of later instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A = bytes of the packet at this offset.
@@ -110,33 +110,34 @@ pub enum Step {
     LoadIndexed(Width, u32),
     /// A = length of the packet.
     LoadLength,
-    /// A = this.
+    /// A = the constant.
     LoadConstant(u32),
-    /// A = this word of the memory.
+    /// A = word of the memory.
     LoadMemory(u8),
     /// X = four times the lower half of the byte at this offset: the length of an IPv4 header.
     IndexHeader(u32),
     /// X = length of the packet.
     IndexLength,
-    /// X = this.
+    /// X = the constant.
     IndexConstant(u32),
-    /// X = this word of the memory.
+    /// X = word of the memory.
     IndexMemory(u8),
-    /// This word of the memory = A.
+    /// Word of the memory = A.
     Store(u8),
-    /// This word of the memory = X.
+    /// Word of the memory = X.
     StoreIndex(u8),
-    /// A = A and the operand; division by zero ends the program with no match, and a shift by 32 and more leaves 0.
+    /// A = A and the operand; a division by zero ends the program without a match, and a shift by 32 or more
+    /// results in 0.
     Compute(Arithmetic, Operand),
     /// A = −A.
     Negate,
-    /// Goes on there.
+    /// Continues at the target.
     Jump(u16),
-    /// Goes on at the first place if the test holds, else at the second.
+    /// Continues at the first target if the test holds, otherwise at the second.
     Branch(Test, Operand, u16, u16),
-    /// Ends: so many bytes are taken.
+    /// Ends: the number of bytes to capture.
     Return(u32),
-    /// Ends: A bytes are taken.
+    /// Ends: A is the number of bytes to capture.
     ReturnAccumulator,
     /// X = A.
     ToIndex,
@@ -157,22 +158,22 @@ impl Step {
     }
 }
 
-/// A program that has been checked.
+/// A checked program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(super) steps: Box<[Step]>,
-    /// By instruction: a load together with the test that follows, where nobody else wants what was loaded.
+    /// By instruction: the fused load and test, if no other instruction uses the loaded value.
     pub(super) sieves: Box<[Option<Sieve>]>,
-    /// True if it reads the accumulator before it has written it, which begins as zero; and true if it reads
-    /// the index at all.
+    /// True if the accumulator is read before it is written (it starts as zero), and true if the index is
+    /// read.
     pub(super) wants: (bool, bool),
-    /// True if it reads its memory, which begins as zero.
+    /// True if the memory is read, which starts as zero.
     pub(super) remembers: bool,
-    /// Necessary conditions of a match, if a test for them is worth its cost.
+    /// Gate of the program, if one is worth its cost.
     pub(super) gate: Option<Gate>,
 }
 
-/// A load and a test of the loaded value, in one.
+/// A load and a test of the loaded value, fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sieve {
     pub(super) width: Width,
@@ -207,21 +208,21 @@ impl Program {
         }
     }
 
-    /// The program that matches every packet.
+    /// A program that matches every packet.
     pub fn everything() -> Self {
         let (steps, sieves) = (Box::new([Step::Return(u32::MAX)]), Box::new([None]));
         Self { steps, sieves, wants: (false, false), remembers: false, gate: None }
     }
 
     /// Bit set of a batch's packets that may match, at a small part of the cost of running the program.
-    /// `fronts` gives the requested number of bytes of each packet from its first frame; `None` where there
+    /// `fronts` returns the requested number of bytes of each packet from its first frame; `None` if there
     /// are fewer.
     #[inline]
     pub fn may_match<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
         self.gate.as_ref().map_or(u64::MAX, |gate| gate.pass(fronts))
     }
 
-    /// Its instructions, at least one; the last ends it.
+    /// Instructions, at least one; the last ends the program.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -233,8 +234,8 @@ impl Program {
     }
 }
 
-/// Finds loads that serve one test alone. Jumps go forward, so one pass from the end tells where the accumulator
-/// is wanted; also whether it is before it was written.
+/// Finds loads whose value only one test uses. Jumps go forward, so one pass from the end determines where
+/// the accumulator is used. Also returns true if it is read before it is written.
 fn sieves(steps: &[Step]) -> (Box<[Option<Sieve>]>, bool) {
     let mut wanted = vec![false; steps.len() + 1];
     let mut sieves = vec![None; steps.len()];
@@ -271,7 +272,7 @@ fn sieves(steps: &[Step]) -> (Box<[Option<Sieve>]>, bool) {
     (sieves.into(), wanted[0])
 }
 
-/// Classes, in the lower three bits of a code.
+/// Instruction classes, in the lower three bits of a code.
 const LOAD: u16 = 0;
 const LOAD_INDEX: u16 = 1;
 const STORE: u16 = 2;

@@ -1,32 +1,32 @@
-//! A program over a whole batch: one instruction at a time, for all packets that have come to it.
+//! Runs a program over a whole batch: one instruction at a time, for all packets that reach it.
 //!
-//! Jumps go forward alone. So one pass over the program in its order does for every packet what a run
-//! for itself would do: a word of bits stands at each instruction, one for each packet that is there.
-//! Instructions are decoded once a batch, and tests are made for all packets side by side.
+//! Jumps only go forward, so one pass over the program in order is equivalent to a run for each packet: each
+//! instruction has a bit set of the packets that are there. Instructions are decoded once per batch, and
+//! tests are evaluated for all packets in parallel.
 
 use super::program::{Arithmetic, MEMORY, Operand, Program, Sieve, Step, Test, Width};
 use polder_buffers::BATCH;
 
 const _: () = assert!(BATCH == 64, "one bit a packet");
 
-/// Part of a packet that a program can read.
+/// The part of a packet that a program can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct View<'a> {
-    /// The bytes that stand in the first frame.
+    /// Bytes in the first frame.
     pub bytes: &'a [u8],
-    /// Length of the whole packet.
+    /// Length of the whole packet in bytes.
     pub length: u32,
 }
 
-/// Registers and memory of all packets of a batch.
+/// Registers and memory for all packets of a batch.
 #[derive(Debug)]
 pub struct Runner {
     accumulator: [u32; BATCH],
     index: [u32; BATCH],
     memory: [[u32; BATCH]; MEMORY],
-    /// Return values of the program: bytes to be taken, 0 for no match.
+    /// Return values of the program: number of bytes to capture, 0 for no match.
     pub verdicts: [u32; BATCH],
-    /// By instruction: who is there.
+    /// By instruction: bit set of the packets that execute it next.
     waiting: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Runner {
 }
 
 impl Runner {
-    /// Room for the registers.
+    /// Allocates the registers.
     pub fn new() -> Self {
         Self {
             accumulator: [0; BATCH],
@@ -48,14 +48,14 @@ impl Runner {
         }
     }
 
-    /// Makes room for a program, so that running it allocates nothing.
+    /// Allocates for a program, so that running it allocates nothing.
     pub fn prepare(&mut self, program: &Program) {
         if self.waiting.len() < program.steps.len() {
             self.waiting.resize(program.steps.len(), 0);
         }
     }
 
-    /// Registers and memory begin as zero, where a program sees that.
+    /// Clears registers and memory, if the program can see them.
     fn begin(&mut self, program: &Program) {
         self.prepare(program);
         if program.wants.0 {
@@ -69,7 +69,7 @@ impl Runner {
         }
     }
 
-    /// A load and the test behind it, in one. Gives the packets that go on.
+    /// Executes a fused load and test. Returns the packets that continue.
     #[inline]
     fn sift(&mut self, sieve: &Sieve, views: &[View<'_>], here: u64) -> u64 {
         let (holds, there) = sift(sieve, views);
@@ -79,8 +79,8 @@ impl Runner {
         stay
     }
 
-    /// Runs `program` over the packets of `views` that `wanted` names by bit. Gives those that match; how
-    /// many bytes of each are wanted is in [`Runner::verdicts`].
+    /// Runs `program` over the packets of `views` in the bit set `wanted`. Returns the bit set of matching
+    /// packets; [`Runner::verdicts`] has the number of bytes to capture of each.
     pub fn run(&mut self, program: &Program, views: &[View<'_>; BATCH], wanted: u64) -> u64 {
         self.begin(program);
         let mut matching = 0;
@@ -143,7 +143,7 @@ impl Runner {
         matching
     }
 
-    /// Writes down the verdicts on packets. Gives those that match.
+    /// Stores the verdicts of packets. Returns the bit set of matching packets.
     #[inline]
     fn finish(&mut self, here: u64, verdict: impl Fn(usize) -> u32) -> u64 {
         let mut matching = 0;
@@ -154,7 +154,7 @@ impl Runner {
         matching
     }
 
-    /// Does a step that goes on to the next one. Gives the packets that do.
+    /// Executes a step that continues with the next one. Returns the packets that do.
     #[inline]
     fn advance(&mut self, step: Step, views: &[View<'_>; BATCH], here: u64) -> u64 {
         let Self { accumulator, index, .. } = self;
@@ -192,7 +192,7 @@ impl Runner {
         }
     }
 
-    /// Does a step that always succeeds.
+    /// Executes a step that always succeeds.
     fn copy(&mut self, step: Step, views: &[View<'_>; BATCH], here: u64) {
         let Self { accumulator, index, memory, .. } = self;
         each(here, |packet| match step {
@@ -247,7 +247,7 @@ impl Runner {
         stay
     }
 
-    /// Bit set of the packets for which a test holds; bits without a packet have no meaning.
+    /// Bit set of the packets for which a test holds; bits without packet are undefined.
     #[inline]
     fn test(&self, test: Test, operand: Operand) -> u64 {
         let constant;
@@ -268,7 +268,7 @@ impl Runner {
     }
 }
 
-/// One bit for each packet. Bytes first, which the compiler makes side by side, then eight at a time.
+/// Bit set from a predicate. Bytes first, which the compiler vectorises, then eight at a time.
 #[inline(always)]
 fn bits(holds: impl Fn(usize) -> bool) -> u64 {
     let mut flags = [0_u8; BATCH];
@@ -278,21 +278,20 @@ fn bits(holds: impl Fn(usize) -> bool) -> u64 {
     pack(&flags)
 }
 
-/// One bit for each byte, which is 0 or 1.
+/// Bit set from bytes that are 0 or 1.
 #[inline(always)]
 pub(super) fn pack(flags: &[u8; BATCH]) -> u64 {
     let mut bits = 0;
     for (place, eight) in flags.as_chunks::<8>().0.iter().enumerate() {
-        // Each byte's lowest bit moves to its place in the highest byte; no two meet on the way.
+        // Each byte's lowest bit moves to its position in the highest byte without collisions.
         let packed = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         bits |= packed << (8 * place);
     }
     bits
 }
 
-/// Bit sets of the packets for which a load and a test hold, and of those that have the bytes; bits
-/// without a packet have no meaning. All packets side by side, because nothing is kept of what was
-/// loaded.
+/// Bit sets of the packets for which a fused load and test holds, and of those long enough; bits without
+/// packet are undefined. All packets in parallel, because the loaded values are not kept.
 fn sift(sieve: &Sieve, views: &[View<'_>]) -> (u64, u64) {
     let Sieve { width, offset, test, constant, .. } = *sieve;
     let Ok(from) = usize::try_from(offset) else { return (0, 0) };
@@ -343,7 +342,7 @@ fn column(
     (pack(&held), pack(&there))
 }
 
-/// Calls `act` for each packet.
+/// Calls `act` with the index of each packet.
 #[inline(always)]
 fn each(mut packets: u64, mut act: impl FnMut(usize)) {
     while packets != 0 {
@@ -352,7 +351,7 @@ fn each(mut packets: u64, mut act: impl FnMut(usize)) {
     }
 }
 
-/// Loads bytes into a register. Gives the packets that have them.
+/// Loads bytes into a register. Returns the packets that are long enough.
 #[inline(always)]
 fn load<'a>(
     register: &mut [u32; BATCH],

@@ -1,8 +1,7 @@
-//! Queue of matching packets from a worker to the capture's writer, copied into chunks that come back.
+//! Tap: queue of matching packets from a worker to the capture's writer, copied into reusable chunks.
 //!
-//! Two rings go between a worker and its reader: chunks with bytes, and chunks that are free. A packet
-//! that finds too few free ones is not captured, and counted; the worker never waits and never
-//! allocates.
+//! Two rings connect worker and reader: filled chunks and free chunks. A packet without enough free chunks is
+//! counted as lost; the worker never waits and never allocates.
 
 use super::program::Program;
 use super::run::{Runner, View};
@@ -13,12 +12,12 @@ use polder_buffers::{BATCH, Packet, PortId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a packet in one chunk: most packets take one.
+/// Bytes of a packet per chunk: most packets take one chunk.
 pub const CHUNK_BYTES: usize = 2000;
 
 /// A part of a captured packet.
 struct Chunk {
-    /// In the first part of each packet.
+    /// Metadata, in the first part of each packet.
     seen: Option<CapturedPacket>,
     /// True if another part follows.
     more: bool,
@@ -26,41 +25,41 @@ struct Chunk {
     bytes: [u8; CHUNK_BYTES],
 }
 
-/// Points, program and length of a capture.
+/// Capture points, program and limits of a tap.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// Number of the capture that it belongs to.
+    /// Number of the capture.
     pub capture: u64,
-    /// The port or tunnel.
+    /// Captured port or tunnel.
     pub port: PortId,
-    /// Points on the way.
+    /// Capture points.
     pub places: Where,
     /// Filter program.
     pub program: Arc<Program>,
-    /// Bytes of each packet at most.
+    /// Maximum number of bytes captured per packet.
     pub longest: u32,
-    /// Chunks between worker and reader.
+    /// Number of chunks between worker and reader.
     pub chunks: usize,
-    /// The worker's number.
+    /// Number of the worker.
     pub worker: u16,
 }
 
 /// Counters of a tap.
 #[derive(Debug, Default)]
 pub struct TapCounters {
-    /// Packets that the program was asked about.
+    /// Packets that the program examined.
     pub asked: Counter,
-    /// Packets that match.
+    /// Packets that matched.
     pub matched: Counter,
-    /// Packets that match and found no room.
+    /// Packets that matched and were lost for lack of chunks.
     pub lost: Counter,
-    /// The worker has the tap.
+    /// True once the worker has the tap.
     begun: AtomicBool,
-    /// The worker has let go of the tap.
+    /// True once the worker has dropped the tap.
     ended: AtomicBool,
 }
 
-/// The worker's end.
+/// Worker's end of a tap.
 pub struct Tap {
     options: TapOptions,
     filled: Producer<Box<Chunk>>,
@@ -68,11 +67,11 @@ pub struct Tap {
     counters: Arc<TapCounters>,
 }
 
-/// The other end.
+/// Reader's end of a tap.
 pub struct TapReader {
     filled: Consumer<Box<Chunk>>,
     free: Producer<Box<Chunk>>,
-    /// The packet whose parts are coming.
+    /// Metadata of the packet whose parts are being read.
     seen: Option<CapturedPacket>,
     bytes: Vec<u8>,
     counters: Arc<TapCounters>,
@@ -90,7 +89,7 @@ impl core::fmt::Debug for TapReader {
     }
 }
 
-/// Both ends of a tap.
+/// Creates both ends of a tap.
 pub fn tap(options: TapOptions) -> (Tap, TapReader) {
     let (filled, to_read) = ring::channel(options.chunks);
     let (mut free, to_fill) = ring::channel(options.chunks);
@@ -105,24 +104,24 @@ pub fn tap(options: TapOptions) -> (Tap, TapReader) {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // Release: whoever sees this finds in the ring all that was captured.
+        // Release: a reader that sees the flag finds all captured packets in the ring.
         self.counters.ended.store(true, Ordering::Release);
     }
 }
 
 impl Tap {
-    /// A worker has it: from now on it sees packets.
+    /// Records that a worker has the tap and examines packets.
     pub(super) fn begin(&self) {
-        // Relaxed: this orders nothing.
+        // Relaxed: the flag orders nothing.
         self.counters.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Points, program and length of the capture.
+    /// Capture points, program and limits.
     pub fn options(&self) -> &TapOptions {
         &self.options
     }
 
-    /// Bit set of the packets that match, of those in the bit set `wanted`.
+    /// Bit set of the matching packets among those in the bit set `wanted`.
     #[inline]
     pub(super) fn matching(&mut self, packets: &[Packet], wanted: u64, runner: &mut Runner) -> u64 {
         self.counters.asked.add(u64::from(wanted.count_ones()));
@@ -131,8 +130,8 @@ impl Tap {
         if candidates == 0 { 0 } else { runner.run(&self.options.program, &views_of(packets), candidates) }
     }
 
-    /// Captures packets of a batch, by bit: those that the runner has just found; `seen` says what is known
-    /// of one.
+    /// Captures the packets of a batch in the bit set `matching`, which the runner has just found; `seen`
+    /// returns a packet's metadata.
     pub(super) fn take(
         &mut self,
         packets: &[Packet],
@@ -151,7 +150,7 @@ impl Tap {
         }
     }
 
-    /// Copies a packet, if there is room.
+    /// Copies a packet; false if there are too few free chunks.
     fn copy(&mut self, packet: &Packet, wanted: u32, seen: CapturedPacket) -> bool {
         let length = packet.len().min(wanted.min(self.options.longest) as usize);
         let parts = length.div_ceil(CHUNK_BYTES).max(1);
@@ -179,14 +178,14 @@ impl Tap {
         true
     }
 
-    /// True if `parts` chunks are free; counts those that have come back since.
+    /// True if `parts` chunks are free, after looking for returned ones.
     #[cold]
     fn has_free(&mut self, parts: usize) -> bool {
         self.free.refresh() >= parts
     }
 }
 
-/// Parts of a batch's packets that a program can read.
+/// Readable parts of a batch's packets.
 fn views_of(packets: &[Packet]) -> [View<'_>; BATCH] {
     let mut views = [View::default(); BATCH];
     for (view, packet) in views.iter_mut().zip(packets) {
@@ -196,10 +195,10 @@ fn views_of(packets: &[Packet]) -> [View<'_>; BATCH] {
 }
 
 impl TapReader {
-    /// Hands each packet that has come to `take`. Gives their number.
+    /// Calls `take` with each captured packet. Returns their number.
     ///
     /// # Errors
-    /// The first error of `take`; the packet is gone then.
+    /// The first error of `take`; that packet is lost.
     pub fn read<E>(
         &mut self,
         mut take: impl FnMut(&CapturedPacket, &[u8]) -> Result<(), E>,
@@ -222,17 +221,17 @@ impl TapReader {
         Ok(count)
     }
 
-    /// True if the worker has the tap, or had it.
+    /// True if the worker has or had the tap.
     pub fn has_begun(&self) -> bool {
         self.counters.begun.load(Ordering::Relaxed) || self.has_ended()
     }
 
-    /// True if the worker has let go of the tap: what can be read now is all that there will be.
+    /// True if the worker has dropped the tap: no further packets will come.
     pub fn has_ended(&self) -> bool {
         self.counters.ended.load(Ordering::Acquire)
     }
 
-    /// The counters.
+    /// Counters of the tap.
     pub fn counters(&self) -> &TapCounters {
         &self.counters
     }

@@ -1,43 +1,43 @@
-//! A packet as coalescing sees it: the ends of its headers, and whether it may be merged at all.
+//! Candidate for coalescing: header offsets of a packet, and whether it may be merged.
 
 use crate::parse::{Addresses, Extent, HeaderSummary, Network};
 use crate::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Pseudo, Tcp, TcpFlags, Udp};
 use polder_buffers::{ChecksumState, Packet, SegmentationKind};
 
-/// A tag as double tagging was done before IEEE 802.1ad; some still do.
+/// EtherType of double tagging before IEEE 802.1ad, still in use.
 const OLD_TAG: EtherType = EtherType(0x9100);
 
-/// Result of examining a packet.
+/// Classification of a packet.
 #[derive(Debug)]
 pub(super) enum Look {
-    /// Neither TCP nor UDP: no flow is waiting for it.
+    /// Neither TCP nor UDP: belongs to no flow.
     Other,
-    /// Perhaps part of a flow that cannot be told: no packet may overtake it.
+    /// Possibly TCP or UDP of an unknown flow: no later packet may be merged with earlier ones.
     Unclear,
-    /// Part of a flow.
+    /// TCP or UDP of a known flow.
     Flow(Candidate),
 }
 
-/// A whole TCP or UDP packet over IP, none of whose headers is out of the ordinary.
+/// An unfragmented TCP or UDP packet over IP with plain headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// A hash of addresses and ports.
+    /// Hash of addresses and ports.
     pub(super) flow: u32,
     /// The protocols.
     pub(super) protocol: Protocol,
-    /// Bytes from the start of the packet to the network header.
+    /// Offset of the network header in bytes.
     pub(super) network: u16,
-    /// Bytes from the start of the packet to the transport header.
+    /// Offset of the transport header in bytes.
     pub(super) transport: u16,
-    /// Bytes of all headers.
+    /// Length of all headers in bytes.
     pub(super) headers: u16,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub(super) payload: u32,
-    /// TCP: number of the first byte.
+    /// TCP sequence number of the first byte.
     pub(super) sequence: u32,
-    /// IPv4: identification; 0 over IPv6.
+    /// IPv4 identification; 0 over IPv6.
     pub(super) identification: u16,
-    /// Possible position in a merged packet.
+    /// Positions that the packet may have in a merged packet.
     pub(super) part: Part,
 }
 
@@ -50,14 +50,14 @@ pub(super) enum Protocol {
     Udp6,
 }
 
-/// Possible position of a packet in a merged packet.
+/// Positions that a packet may have in a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Any.
+    /// Any position.
     Any,
-    /// The last, because PSH or FIN belongs to the last byte.
+    /// Last only, because PSH or FIN belongs to the last byte.
     Last,
-    /// None; those of the flow that come after it are not to overtake it.
+    /// Not merged; later packets of the flow must not be merged with earlier ones.
     None,
 }
 
@@ -76,7 +76,7 @@ impl Protocol {
     }
 }
 
-/// Looks at a packet.
+/// Classifies a packet.
 ///
 /// Cost: reads the first 54 to 78 bytes.
 #[inline]
@@ -89,7 +89,7 @@ pub(super) fn look(packet: &Packet) -> Look {
         (Network::Ipv4, IpProtocol::TCP) => Protocol::Tcp4,
         (Network::Ipv4, IpProtocol::UDP) => Protocol::Udp4,
         (Network::Ipv4, _) => return Look::Other,
-        // Behind extension headers there may be either.
+        // TCP or UDP may follow the extension headers.
         (Network::Ipv6, _) if headers.is_extended_v6() => return Look::Unclear,
         (Network::Ipv6, IpProtocol::TCP) => Protocol::Tcp6,
         (Network::Ipv6, IpProtocol::UDP) => Protocol::Udp6,
@@ -110,16 +110,16 @@ pub(super) fn look(packet: &Packet) -> Look {
     look_transport(packet, bytes.get(transport..).unwrap_or_default(), &place, protocol, identification)
 }
 
-/// Looks at a frame without a packet of IP.
+/// Classifies a frame without IP packet.
 #[cold]
 fn look_other(bytes: &[u8], headers: HeaderSummary) -> Look {
     let ether_type = bytes.get(headers.network_offset() - 2..).and_then(<[u8]>::first_chunk);
     let ether_type = EtherType(ether_type.map_or(0, |&field| u16::from_be_bytes(field)));
-    // Behind a further tag there may be any flow.
+    // Any flow may follow a further tag.
     if ether_type.is_tag() || ether_type == OLD_TAG { Look::Unclear } else { Look::Other }
 }
 
-/// Sum of the addresses; of IPv6, of the last four bytes, which tell hosts of a link apart.
+/// Sum of the addresses; for IPv6 of their last four bytes, which distinguish hosts of a link.
 #[inline]
 fn mixed(addresses: Addresses) -> u32 {
     let [source, destination] = match addresses {
@@ -132,11 +132,11 @@ fn mixed(addresses: Addresses) -> u32 {
     source.wrapping_add(destination.rotate_left(16))
 }
 
-/// Offset of a transport header, and properties of the headers in front of it.
+/// Offset of a transport header, and properties of the headers before it.
 struct HeaderOffsets {
     network: usize,
     transport: usize,
-    /// True if the frame ends where the IP packet does.
+    /// True if the frame ends with the IP packet.
     is_exact: bool,
     addresses: u32,
 }
@@ -183,14 +183,14 @@ fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol
     })
 }
 
-/// True if a packet has a partial checksum that is not the one of its transport header.
+/// True if the packet's partial checksum is not that of its transport header.
 #[inline]
 fn is_odd(packet: &Packet, place: &HeaderOffsets, protocol: Protocol) -> bool {
     let field = (usize::from(packet.checksum_start), packet.checksum_offset);
     packet.checksum == ChecksumState::Partial && field != (place.transport, protocol.checksum_offset())
 }
 
-/// By its flags alone.
+/// Positions that the TCP flags allow.
 #[inline]
 const fn part_of(flags: TcpFlags) -> Part {
     const LASTS: TcpFlags = TcpFlags::PSH.with(TcpFlags::FIN);
@@ -202,8 +202,8 @@ const fn part_of(flags: TcpFlags) -> Part {
     }
 }
 
-/// True if `next` has the headers of `head`, but for the fields that differ from segment to
-/// segment: lengths, identification, checksums, sequence number, PSH and FIN.
+/// True if `next` has the same headers as `head`, except for fields that differ between segments: lengths,
+/// identification, checksums, sequence number, PSH and FIN.
 #[inline]
 pub(super) fn same_headers(head: &Packet, next: &Packet, at: &Candidate) -> bool {
     let (a, b) = (head.bytes(), next.bytes());
@@ -233,10 +233,10 @@ fn same_tcp(a: &[u8], b: &[u8], at: &Candidate) -> bool {
         && same(18, usize::from(at.headers))
 }
 
-/// True if both checksums are exactly those of a sender that computes them anew: right, and of the two
-/// ways to write zero the usual one; or that of the transport is partial, as such a sender leaves it to its device.
+/// True if both checksums are exactly those that segmentation would compute: correct, with the usual
+/// representation of zero; or the transport checksum is partial.
 ///
-/// Cost: reads the whole packet, unless the device has verified it or is to complete it.
+/// Cost: reads the whole packet, unless its checksum is verified by the device or partial.
 pub(super) fn is_exact(packet: &Packet, at: &Candidate) -> bool {
     let bytes = packet.bytes();
     let network = bytes.get(usize::from(at.network)..).unwrap_or_default();
@@ -255,7 +255,7 @@ pub(super) fn is_exact(packet: &Packet, at: &Candidate) -> bool {
     }
 }
 
-/// The addresses; `None` when the IPv4 header's checksum is not exactly right.
+/// Pseudo-header addresses; `None` if the IPv4 header's checksum is not exact.
 fn pseudo(network: &[u8], at: &Candidate, length: usize) -> Option<Pseudo> {
     if at.protocol.is_v4() {
         let ip = Ipv4::parse_head(network, length).ok()?;

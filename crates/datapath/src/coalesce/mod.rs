@@ -1,23 +1,22 @@
-//! Segments of one flow, merged into one packet for a port that takes it uncut.
+//! Stage `coalesce`: merges segments of one flow into super-packets.
 //!
-//! In: a batch on its way to one port. Out: the same batch with fewer packets; those that were merged
-//! carry a [`Segmentation`] and a partial checksum. Exits: none.
-//! Cost: one look at the headers of each packet; for those that are merged, the sum over the payload,
-//! unless the device has verified it, and a link. Traffic that does not merge is looked at seldom: after
-//! [`MISSES`] batches in vain one in [`PERIOD`], until one merges. Source: A6.
+//! In: a batch for one egress port. Out: the same batch with fewer packets; merged packets have a
+//! [`Segmentation`] and a partial checksum. Exits: none. Cost: one parse of each packet's headers; for merged
+//! packets, the sum over the payload, unless the device has verified it, and a link in a chain. Traffic that
+//! does not merge is examined rarely: after [`MISSES`] batches without a merge only every [`PERIOD`]th, until
+//! one merges. Source: A6.
 //!
-//! A merged packet can be cut again into exactly the packets that came: [`segment`](crate::segment)
-//! does so, byte by byte. Packets of a flow never overtake each other, and nothing waits for the next
-//! batch.
+//! A merged packet can be cut again into exactly the original packets: [`segment`](crate::segment) does so,
+//! byte by byte. Packets of a flow never overtake each other, and no packet waits for the next batch.
 //!
-//! | merged are | when |
+//! | merged | condition |
 //! |---|---|
 //! | TCP over IPv4 and IPv6 | headers are equal, options and VLAN tags included; the sequence number is the next one; ACK is the only flag besides ECE, and PSH or FIN on the last; all but the last are of one length |
 //! | UDP over IPv4 and IPv6 | headers are equal; there is a checksum; all but the last are of one length |
 //!
-//! IPv4 identifications count up by one, as in segments that a device cuts. Fragments, IPv4 options,
-//! extension headers, wrong checksums and link-layer padding are never merged. A partial checksum counts as right: the
-//! segments that a tunnel has brought from a local sender have one each.
+//! IPv4 identifications must increment by one, as in segments made by a device. Fragments, IPv4 options,
+//! extension headers, wrong checksums and link-layer padding are never merged. A partial checksum counts as
+//! correct: decapsulated segments from a local sender have one each.
 
 mod candidate;
 
@@ -28,62 +27,62 @@ use polder_buffers::{
     BATCH, Batch, ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind, Tail,
 };
 
-/// Frames that a merged packet has at most: devices describe each of them to somebody.
+/// Maximum number of frames in a merged packet: devices need a descriptor for each.
 pub const MOST_FRAMES: usize = 60;
-/// Batches in a row in which nothing merged, after which it is worth looking seldom.
+/// Number of consecutive batches without a merge after which batches are examined rarely.
 pub const MISSES: u32 = 32;
-/// Period of the examined batches then.
+/// Period of examined batches while they are examined rarely.
 pub const PERIOD: u32 = 8;
-/// Bytes that an IP packet has at most (RFC 791; without RFC 2675).
+/// Maximum length of an IP packet in bytes (RFC 791; without RFC 2675).
 const LONGEST_PACKET: u32 = 65_535;
-/// Places by hash; twice as many as packets, so that few flows share one.
+/// Size of the hash table; twice the batch size, so that few flows share a place.
 const PLACES: usize = 2 * BATCH;
-/// Bits of a hash that are not looked at.
+/// Bits of a hash that do not select the place.
 const UNUSED_BITS: u32 = 32 - PLACES.trailing_zeros();
-/// In a place, and instead of the number of a run.
+/// Number of no run.
 const NONE: u8 = u8::MAX;
 
-/// State of one worker that merges the packets of a batch; no packet stays in it from batch to batch.
+/// State of one worker's coalescing; no packet stays in it between batches.
 #[derive(Debug)]
 pub struct Coalescer {
     worker: usize,
-    /// Batches in a row in which nothing merged.
+    /// Consecutive batches without a merge.
     misses: u32,
-    /// By hash: the run that packets of the flow may join.
+    /// By hash: the run that the flow's next packet may join.
     places: [u8; PLACES],
     runs: Vec<Run>,
-    /// By packet: the run that it joined, and is to be merged into; none for the first of a run.
+    /// By packet: the run that it joins; `NONE` for other packets.
     joins: [u8; BATCH],
-    /// By packet: the run that it is the first of.
+    /// By packet: the run whose first packet it is.
     leads: [u8; BATCH],
-    /// Tails to be appended to the first packet, by run.
+    /// By run: packets to be appended to the first one.
     tails: Vec<Tail>,
     /// Packets of the batch, last first.
     room: Vec<Packet>,
 }
 
-/// Packets of one flow that follow each other.
+/// Consecutive packets of one flow that are merged.
 #[derive(Debug)]
 struct Run {
-    /// The first.
+    /// Index of the first packet.
     head: u8,
     /// Header fields of the first packet.
     first: Candidate,
-    /// Packets that joined it.
+    /// Number of packets that joined the first.
     joined: u8,
-    /// Packets that all of them are on a link.
+    /// Number of packets on the wire that the run represents.
     wire_packets: u16,
     frames: u8,
-    /// True if the first one's checksums were looked at, with success.
+    /// True if the checksums of the first packet have been verified.
     verified: bool,
-    /// Payload bytes of all.
+    /// Length of the payload of all packets in bytes.
     payload: u32,
-    /// The flags of the last.
+    /// TCP flags of the last packet.
     ends: TcpFlags,
 }
 
 impl Coalescer {
-    /// For worker `worker`.
+    /// State of worker number `worker`.
     pub fn new(worker: usize) -> Self {
         Self {
             worker,
@@ -97,12 +96,12 @@ impl Coalescer {
         }
     }
 
-    /// Number of its worker.
+    /// Number of the worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }
 
-    /// Merges packets that leave by `outlet`, where that is possible. No packet of the batch is dropped.
+    /// Merges packets that leave by `outlet`. No packet is dropped.
     pub fn coalesce(&mut self, batch: &mut Batch, outlet: &Outlet) {
         if batch.len() < 2 {
             return;
@@ -118,7 +117,7 @@ impl Coalescer {
         }
     }
 
-    /// Finds out which packets belong together; returns how many join others.
+    /// Assigns packets to runs; returns the number of packets that join others.
     fn decide(&mut self, batch: &Batch, takes: Takes) -> u64 {
         self.places = [NONE; PLACES];
         self.runs.clear();
@@ -137,7 +136,7 @@ impl Coalescer {
         joined
     }
 
-    /// A packet of a flow: says whether it joins those before it.
+    /// Assigns a packet of a flow; true if it joins the packets before it.
     #[inline]
     fn enter(
         &mut self,
@@ -171,13 +170,13 @@ impl Coalescer {
         false
     }
 
-    /// Merges the packets that were chosen; returns the number of packets that became longer.
+    /// Merges the assigned packets; returns the number of merged packets.
     #[cold]
     fn merge(&mut self, batch: &mut Batch) -> u64 {
         let mut merged = 0;
         self.tails.clear();
         self.tails.resize_with(self.runs.len(), Tail::default);
-        // From the last packet on: what is behind a packet has been put together when it is its turn.
+        // From the last packet on, so that the packets after a run's first one are already chained.
         while let Some(mut packet) = batch.pop() {
             let number = batch.len();
             if let Some(run) = self.runs.get(usize::from(self.joins[number])) {
@@ -217,7 +216,8 @@ impl Run {
         }
     }
 
-    /// Takes a packet of the same hash if it is the next one of the flow. `Some(true)` when more may follow.
+    /// Appends a packet with the same hash if it continues the flow. `Some(true)` if further packets may
+    /// follow, `None` if it does not join.
     fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch) -> Option<bool> {
         let first = &self.first;
         let head = batch.get(usize::from(self.head))?;
@@ -245,12 +245,12 @@ impl Run {
         Some(next.payload == first.payload && next.part == Part::Any)
     }
 
-    /// IPv4 identification of the packet that is due.
+    /// IPv4 identification that the next packet must have.
     fn next_identification(&self) -> u16 {
         self.first.identification.wrapping_add(u16::from(self.joined) + 1)
     }
 
-    /// Makes the first packet, which has all payload, say so.
+    /// Updates the headers and metadata of the first packet, which now has the whole payload.
     fn describe(&self, packet: &mut Packet) {
         let first = &self.first;
         packet.wire_packets = self.wire_packets;
@@ -287,7 +287,7 @@ impl Run {
     }
 }
 
-/// Sets the length of an IP packet; returns its addresses.
+/// Sets the length of an IP packet; returns its pseudo-header addresses.
 fn lengthen(network: &mut [u8], whole: usize, protocol: Protocol) -> Option<Pseudo> {
     let length = u16::try_from(whole).ok()?;
     if protocol.is_v4() {
@@ -307,7 +307,7 @@ fn flags(packet: &Packet, at: &Candidate) -> TcpFlags {
     tcp.map(|tcp| tcp.flags()).unwrap_or_default()
 }
 
-/// Frames of a packet.
+/// Number of frames of a packet.
 fn frames(packet: &Packet) -> u8 {
     if packet.is_contiguous() { 1 } else { u8::try_from(packet.segment_count()).unwrap_or(u8::MAX) }
 }

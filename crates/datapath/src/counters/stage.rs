@@ -1,17 +1,17 @@
-//! The stages of a packet's journey: one list, from which counters, the picture in documents, and the engine's states and
-//! tables come.
+//! Stages of the packet path: one list, from which counters, the picture in documents, and the engine's
+//! states and tables are generated.
 //!
-//! A new stage is a row here, a file, and a line in `lib.rs`. The row ends with the state that a worker keeps for the
-//! stage, and with the stage's own table of the configuration, if it has one. The file implements
-//! [`StageState`](crate::stage::StageState) for that state. A stage marked `inbound` implements
-//! [`Inbound`](crate::stage::Inbound) as well: received packets meet such stages in the order of the list. Reasons by
-//! which a stage ends journeys are rows of [`DropReason`](crate::drops::DropReason).
+//! A new stage is a row here, a file, and a line in `lib.rs`. The row ends with the stage's state in a
+//! worker, and with the stage's table in the configuration, if any. The file implements
+//! [`StageState`](crate::stage::StageState) for that state. A stage marked `inbound` also implements
+//! [`Inbound`](crate::stage::Inbound): received packets pass these stages in the order of the list. Drop
+//! reasons are rows of [`DropReason`](crate::drops::DropReason).
 
 macro_rules! stages {
     ($d:tt $($variant:ident, $name:literal, $source:literal, [$($file:literal),* $(,)?], $about:literal
         $(, $state:ident: $module:ident::$State:ident
             $(, reads $table:ident: $Table:ident $content:literal $(, $inbound:ident)?)?)?;)+) => {
-        /// The stages of the journey, in its order.
+        /// Stages of the packet path, in order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Stage {
@@ -19,22 +19,22 @@ macro_rules! stages {
         }
 
         impl Stage {
-            /// All stages, in the order of the journey.
+            /// All stages, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name in tables and metrics; reasons of `drops` name their stage by it.
+            /// Name in tables and metrics; drop reasons name their stage by it.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// File or folder of the stage, in this crate's `src`.
+            /// File or directory of the stage in this crate's `src`.
             pub const fn source(self) -> &'static str {
                 match self { $(Self::$variant => $source,)+ }
             }
 
-            /// Files that work on a packet that is bridged into a tunnel, from the folder `crates`, in the order in
-            /// which the packet meets them; none for a stage that such a packet passes by. `cargo xtask journey`
-            /// counts them.
+            /// Files that process a packet that is bridged into a tunnel, relative to the directory `crates`,
+            /// in order; empty for a stage that such a packet does not pass. `cargo xtask journey` counts
+            /// them.
             pub const fn files(self) -> &'static [&'static str] {
                 match self { $(Self::$variant => &[$($file),*],)+ }
             }
@@ -45,7 +45,7 @@ macro_rules! stages {
             }
         }
 
-        /// Hands the rows of stages that the engine keeps a state for to a macro.
+        /// Passes the rows of stages with a state to a macro.
         macro_rules! with_stages {
             ($d with:ident) => {
                 $d with! {
@@ -118,7 +118,7 @@ impl Stage {
     /// Number of stages.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The journey as a picture of two lines, as documents show it.
+    /// Picture of the packet path in two lines, for documents.
     pub fn picture() -> String {
         let (first, second) = Self::ALL.split_at(Self::COUNT.div_ceil(2));
         let arrows =
@@ -126,7 +126,7 @@ impl Stage {
         format!("device rx ─▶ {}\n          ─▶ {} ─▶ device tx\n", arrows(first), arrows(second))
     }
 
-    /// A line for each stage: name, and what it does.
+    /// List of the stages for documents, one line each: name and description.
     pub fn list() -> String {
         Self::ALL.iter().map(|stage| format!("{:<12} {}\n", stage.name(), stage.about())).collect()
     }

@@ -1,17 +1,18 @@
-//! Totals of counters, by name: what goes on with them in another process adds them to its own.
+//! Named totals of counters, by which another process continues counting after a hand-over.
 
 use super::{Counter, Stage};
 use super::{FilterCounters, OrderCounters, QueueCounters, StageCounters, WorkerCounters};
 use crate::drops::{DropCounters, DropReason, Ledger};
 use std::sync::Arc;
 
-/// A block of counters, of which those that count up have names.
+/// A block of counters with named totals.
 pub trait Totals {
-    /// Shows every counter that counts up, with its name behind `prefix`. Gauges are left out.
+    /// Calls `visit` with the name and counter of every total; names start with `prefix`. Gauges are left
+    /// out.
     fn totals(&self, prefix: &str, visit: &mut dyn FnMut(&str, &Counter));
 }
 
-/// Makes blocks of counters show those that count up, and those of their parts.
+/// Implements [`Totals`] for blocks of counters and their parts.
 macro_rules! totals {
     ($($block:ident { $($field:ident),* $(,)? } [$($part:ident),*];)+) => {$(
         impl $crate::counters::Totals for $block {

@@ -1,26 +1,26 @@
-//! Drop reasons: one list, from which counters, tables, metrics and `polder show drops` come.
+//! List of drop reasons, from which counters, tables, metrics and `polder show drops` are generated.
 //!
-//! A row is the reason's variant, its stage, its name, one sentence about it, and its remedy. A reason is added here
-//! and where it is used, and nowhere else.
+//! A row has the variant, its stage, its name, one sentence of description, and its remedy. A new reason is
+//! added here and where it is used.
 
-/// Remedy for bytes that are wrong when they arrive.
+/// Remedy for malformed packets.
 const BROKEN_SENDER: &str = "Nothing to do here: the sender makes broken packets. `polder show drops` names the port, a \
     capture there the sender.";
-/// Remedy for a header whose version or type contradicts the one in front of it.
+/// Remedy for a header whose version or type contradicts the header before it.
 const MISLABELLED: &str = "Nothing to do here: the sender labels its packets wrongly.";
-/// Remedy for checksums that are wrong when they arrive.
+/// Remedy for wrong checksums of received packets.
 const BAD_CHECKSUM: &str = "If the sender is a virtual interface of this machine, its checksums are left undone: \
     `ethtool -K PEER tx off` on it. Else the link or the sender is broken.";
-/// Remedy for settings that both ends of a tunnel must share.
+/// Remedy for settings that both tunnel endpoints must share.
 const OTHER_END: &str = "Configure both ends alike: `polder show config` here, the same on the other end.";
-/// Remedy for fragments that no healthy path makes.
+/// Remedy for fragments that no working path makes.
 const ATTACK: &str = "Somebody attacks, or the path is broken: see who sends them.";
-/// Remedy for packets that a rule ends.
+/// Remedy for packets that a rule drops.
 const AS_RULES_SAY: &str = "As configured: `polder show filters` counts by rule; `polder capture PORT --drops` shows \
     the packets.";
 /// Remedy for addresses that no station may have.
 const NOBODYS_ADDRESS: &str = "Nothing to do here: the sender uses an address that nobody may have.";
-/// Remedy for routes that end packets.
+/// Remedy for routes that drop packets.
 const AS_ROUTE_SAYS: &str = "As the route says: `polder show routes`.";
 
 macro_rules! reasons {
@@ -33,28 +33,28 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-            /// All reasons, in the order of the journey.
+            /// All reasons, in the order of the stages.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Number of reasons.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// The name in tables and metrics.
+            /// Name in tables and metrics.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// The stage that drops for this reason.
+            /// Name of the stage that drops for this reason.
             pub const fn stage(self) -> &'static str {
                 match self { $(Self::$variant => $stage,)+ }
             }
 
-            /// One sentence for people.
+            /// Description for operators, one sentence.
             pub const fn description(self) -> &'static str {
                 match self { $(Self::$variant => $description,)+ }
             }
 
-            /// Remedy for the drop, in a sentence or two.
+            /// Remedy for operators, one or two sentences.
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)+ }
             }

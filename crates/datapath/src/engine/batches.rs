@@ -1,4 +1,4 @@
-//! Batches between stages: cut into chunks, put into work batches, and questions of router and captures about them.
+//! Batches between stages: division into chunks, collection into work batches, and summaries.
 
 use crate::drops::is_dropped;
 use crate::route::Sent;
@@ -6,7 +6,7 @@ use crate::sequence::is_marked;
 use crate::steer::WorkBatch;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 
-/// Puts the remaining packets of a batch into its work batch.
+/// Moves the packets of a batch that are not dropped into its work batch.
 #[inline]
 pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) {
     if work.len() == 0 && !batch.iter().any(is_dropped) {
@@ -17,20 +17,21 @@ pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) 
     }
 }
 
-/// Facts about a batch that the stages behind router and bridge need, from one pass.
+/// Summary of a batch for the stages after router and bridge, computed in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchSummary {
-    /// Packets that are still on their way.
+    /// Number of packets that are not dropped.
     pub(super) alive: usize,
-    /// True if some packets are to be sequenced.
+    /// True if some packets need a sequence number.
     pub(super) has_marked: bool,
-    /// True if some packets have offloads that a local sender left to the device.
+    /// True if some packets have partial checksums.
     pub(super) has_partial: bool,
-    /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
+    /// Lowest and highest rank of the packets' egress, see [`rank`].
     pub(super) ranks: (u16, u16),
 }
 
-/// Numbers that are no ports come first, so that the last rank is that of a port if there is one.
+/// Rank of an egress: numbers that are no ports come first, so that the highest rank is a port if there is
+/// one.
 #[inline(always)]
 pub(super) const fn rank(port: PortId) -> u16 {
     port.0.wrapping_add(2)
@@ -53,18 +54,18 @@ impl BatchSummary {
         summary
     }
 
-    /// The port by which all packets leave, if there is one.
+    /// The egress port of all packets; `None` if they differ.
     pub(super) fn only_port(&self) -> Option<PortId> {
         let (first, last) = self.ranks;
         (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
     }
 
-    /// True if all packets leave by ports below that one, or not at all.
+    /// True if all packets leave by ports below `port`, or not at all.
     pub(super) fn is_below(&self, port: PortId) -> bool {
         self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
     }
 
-    /// The same of a batch that the router has said it all of.
+    /// Summary of a batch that the router forwarded completely.
     #[inline]
     pub(super) fn of_sent(batch: &Batch, Sent { lowest, highest }: Sent) -> Self {
         let ranks = (rank(lowest), rank(highest));
@@ -73,14 +74,12 @@ impl BatchSummary {
         summary
     }
 
-    /// True if some packets have not met the port by which they leave, as far as can be said in one look:
-    /// where packets were dropped, it is asked again.
+    /// True if some packets may lack an egress; dropped packets also count.
     pub(super) fn may_lack_ports(&self) -> bool {
         self.ranks.0 <= rank(NO_PORT)
     }
 
-    /// True if all packets leave by that port, false if none does; `None` if each packet has to be
-    /// examined.
+    /// True if all packets leave by `port`, false if none does; `None` if each packet must be examined.
     pub(super) fn leaves_by(&self, port: PortId) -> Option<bool> {
         let (first, last) = self.ranks;
         if port == NO_PORT || !(first..=last).contains(&rank(port)) {
@@ -90,7 +89,7 @@ impl BatchSummary {
     }
 }
 
-/// Packets of the batch that are still on their way.
+/// Number of packets that are not dropped.
 #[inline]
 pub(super) fn alive(batch: &Batch) -> usize {
     batch.iter().filter(|packet| !is_dropped(packet)).count()

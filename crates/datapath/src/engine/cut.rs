@@ -1,5 +1,5 @@
-//! The detours of packets that are cut before they go on: those that their port, or their tunnel, does not take whole, and
-//! encapsulated ones that the port behind the tunnel does not take whole.
+//! Segmentation in the engine: of super-packets that their egress or tunnel does not take, and of
+//! encapsulated ones that the underlay does not take.
 
 use super::Journey;
 use super::stages::goes_on;
@@ -11,7 +11,7 @@ use crate::transmit::Egress;
 use crate::units::Nanos;
 use polder_buffers::{Batch, Packet, SegmentationKind};
 
-/// Place where packets are cut.
+/// Place in the packet path where packets are cut.
 #[derive(Clone, Copy)]
 enum Place {
     BeforeEncapsulation,
@@ -19,8 +19,8 @@ enum Place {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Cuts packets that do not go on whole, and goes on with a batch of segments at a time: a packet may have as many as
-    /// it has bytes.
+    /// Segments super-packets that cannot continue whole, and continues with a batch of segments at a time: a
+    /// packet may have as many segments as bytes.
     #[cold]
     pub(super) fn cut(&mut self, batch: &mut Batch) {
         let mut cut = core::mem::take(&mut self.stages.scratch.cut);
@@ -39,7 +39,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.stages.scratch.cut = cut;
     }
 
-    /// From encapsulation on: what the port behind a tunnel does not take whole is cut.
+    /// Processes encapsulated packets: segments super-packets that the underlay does not take, then sends
+    /// all.
     pub(super) fn leave_encapsulated(&mut self, batch: &mut Batch, has_partial: bool) {
         if has_partial && batch.iter().any(|packet| !self.leaves_whole(packet)) {
             return self.cut_encapsulated(batch);
@@ -77,7 +78,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             }
         };
         let count = u64::from(cutting.count());
-        // Equal, unless the packet's end was cut off, or its sender said something else.
+        // Equal, unless the packet was truncated or its sender gave another number.
         self.context.ledger.split.add(count.saturating_sub(wire_packets));
         self.context.ledger.merged.add(wire_packets.saturating_sub(count));
         let worker = self.stages.dispatch.worker();
@@ -104,7 +105,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
-    /// Puts a packet behind those that are about to go on.
+    /// Appends a packet to the batch that continues next.
     fn go_on(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
         if cut.is_full() {
             self.go_on_with(cut, place);

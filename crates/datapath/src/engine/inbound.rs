@@ -1,4 +1,4 @@
-//! Stages between parser and router, as the list of stages has them.
+//! Inbound stages, between parser and router, generated from the list of stages.
 
 use super::Journey;
 use super::batches::alive;
@@ -12,8 +12,8 @@ macro_rules! define {
     ($($variant:ident, $state:ident: $module:ident::$State:ident
         $(, reads $table:ident: $Table:ident $content:literal $(, $inbound:ident)?)?;)+) => {
         impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-            /// From decapsulation to the router, with `left` packets that are still on their way; returns how many of
-            /// them are left.
+            /// Applies the inbound stages to a batch with `left` packets that are not dropped; returns the
+            /// number of packets left.
             #[inline]
             pub(super) fn come_in(&mut self, batch: &mut Batch, ingress: PortId, mut left: usize) -> usize {
                 $($($(if <crate::$module::$State as Inbound>::is_met(&self.tables.$table, ingress) {
@@ -29,8 +29,8 @@ macro_rules! define {
 with_stages!(define);
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// An inbound stage has worked on a batch that had `count` packets on their way; returns how many are left. Not in
-    /// line, so that the path without such stages is as short as if there were none.
+    /// Bookkeeping after an inbound stage, which processed `count` packets; returns the number of packets
+    /// left. Not inlined, to keep the path without such stages short.
     #[inline(never)]
     fn inbound(&mut self, stage: Stage, batch: &Batch, count: usize) -> usize {
         self.meter.lap(stage, count);

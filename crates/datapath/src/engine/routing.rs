@@ -1,4 +1,4 @@
-//! The router, as the engine meets it.
+//! Routing in the engine.
 
 use super::batches::in_chunks;
 use super::{BatchSummary, Engine, Journey, Tables, TurnContext};
@@ -10,8 +10,8 @@ use crate::units::Nanos;
 use polder_buffers::{Batch, NO_PORT, Packet};
 
 impl Engine {
-    /// Looks after packets that wait for a neighbour's link-layer address, when it is time to: asks again,
-    /// gives up, and sends what may go on. Without such packets it costs a test.
+    /// Maintains packets that wait for a neighbour, if due: repeats requests, gives up, and sends packets
+    /// whose neighbour was resolved. One test if there are none.
     #[inline]
     pub fn look_after(&mut self, with: TurnContext<'_>, egress: &mut impl Egress) {
         if self.stages.route.is_due(with.now) {
@@ -22,7 +22,7 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// From the router on. Not in line, so that the path without one is as short as if there were no stage.
+    /// Processes a batch from `route` on. Not inlined, to keep the path without router short.
     #[inline(never)]
     pub(super) fn route_stage(&mut self, batch: &mut Batch, count: usize) {
         let Tables { routers, tunnels, fast_paths, .. } = self.tables;
@@ -44,7 +44,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
-    /// Bridges the packets that the router has neither sent nor dropped.
+    /// Bridges the packets that the router has neither forwarded nor dropped.
     fn bridge_rest(&mut self, batch: &mut Batch, sent: Option<Sent>) {
         let summary = sent.map_or_else(|| BatchSummary::of(batch), |sent| BatchSummary::of_sent(batch, sent));
         if summary.may_lack_ports() && !batch.iter().all(has_egress) {

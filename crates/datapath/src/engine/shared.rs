@@ -1,4 +1,4 @@
-//! Batches that other workers received, or that others send.
+//! Batches that other workers received or will send.
 
 use super::{Engine, Journey, TurnContext};
 use crate::counters::Stage;
@@ -10,7 +10,7 @@ use crate::units::Nanos;
 use polder_buffers::{Batch, NO_PORT, Pool, PortId, wire_packets};
 
 impl Engine {
-    /// Takes packets of any ports through all stages; the batch is empty afterwards.
+    /// Takes packets of mixed ingress through all stages; the batch is empty afterwards.
     pub fn process_mixed(
         &mut self,
         batch: &mut Batch,
@@ -23,8 +23,8 @@ impl Engine {
         journey.answer();
     }
 
-    /// Takes a work batch's packets through the stages before reordering. What is left of them, perhaps
-    /// nothing, is in the work batch afterwards; what is dropped has been released.
+    /// Takes a work batch's packets through the stages before reordering. The work batch then contains the
+    /// packets that are not dropped, perhaps none; dropped packets are released.
     pub fn work(
         &mut self,
         work: &mut WorkBatch,
@@ -42,7 +42,7 @@ impl Engine {
         self.stages.scratch.work = batch;
     }
 
-    /// Sends a work batch's packets, whose turn has come; it is empty afterwards.
+    /// Sends the packets of the work batch that is next in order; it is empty afterwards.
     pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let stage = self.counters.stage(Stage::Reorder);
         stage.packets.add(work.len() as u64);
@@ -58,19 +58,19 @@ impl Engine {
         }
     }
 
-    /// Drops packets for that reason; the batch is empty afterwards.
+    /// Drops packets for the given reason; the batch is empty afterwards.
     #[cold]
     pub fn discard(&mut self, batch: &mut Batch, reason: DropReason, pool: &mut Pool) {
         self.counters.drops.count(reason, wire_packets(batch));
         pool.release(batch);
     }
 
-    /// True if tunnels end at a port.
+    /// True if tunnels end at the port.
     pub fn is_underlay(&self, port: PortId) -> bool {
         self.tables.get().tunnels.underlay(port).is_some()
     }
 
-    /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
+    /// Sends packets that another worker has taken through the stages; the batch is empty afterwards.
     pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let mut clock = || Nanos(0);
         self.journey(with, egress, &mut clock).leave(batch);
@@ -78,7 +78,7 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// From the parser on, of packets of any ports.
+    /// Processes a batch of mixed ingress from `parse` on.
     fn arrive_mixed(&mut self, batch: &mut Batch) {
         let tunnels = &self.tables.tunnels;
         let mut ports = batch.iter().map(|packet| packet.ingress);

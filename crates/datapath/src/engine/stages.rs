@@ -1,4 +1,4 @@
-//! States and tables of all stages, as the list of stages has them.
+//! States and tables of all stages, generated from the list of stages.
 
 use crate::capture::Captures;
 use crate::counters::{WorkerCounters, with_stages};
@@ -10,7 +10,7 @@ use crate::tunnel::Tunnel;
 use crate::units::Nanos;
 use polder_buffers::{Batch, Packet, PortId, SegmentationKind};
 
-/// A stage's own table.
+/// Table of a stage, or `()`.
 macro_rules! table {
     ($tables:expr) => {
         &()
@@ -29,15 +29,14 @@ macro_rules! define {
             $($(#[doc = $content] pub $table: crate::$module::$Table,)?)+
             /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
             pub longest_frame: usize,
-            /// Ports that carry out decisions by themselves.
+            /// Ports with a fast path.
             pub fast_paths: FastPaths,
-            /// By port: how packets leave by it. A port without an entry, such as a tunnel, takes complete packets
-            /// alone.
+            /// By port: offloads of the egress. A port without an entry, such as a tunnel, has none.
             pub outlets: Vec<Outlet>,
         }
 
         impl Default for Tables {
-            /// No bridge, tunnel, router or rule, and frames of Ethernet.
+            /// No bridge, tunnel, router or rule; Ethernet's maximum frame.
             fn default() -> Self {
                 Self {
                     $($($table: Default::default(),)?)+
@@ -49,7 +48,7 @@ macro_rules! define {
         }
 
         impl Tables {
-            /// The same tables with copies of all that stages write to.
+            /// The same tables with copies of everything that stages write.
             pub(crate) fn image(&self) -> Self {
                 Self {
                     $($($table: self.$table.image(),)?)+
@@ -59,7 +58,8 @@ macro_rules! define {
                 }
             }
 
-            /// Reason why the kernel carries no flows of a port or tunnel past some stage; `None` if it may.
+            /// Reason why the kernel must not forward flows of a port or tunnel past some stage; `None` if it
+            /// may.
             pub fn obstacle(&self, port: PortId) -> Option<&'static str> {
                 let obstacles =
                     [$(<crate::$module::$State as StageState>::obstacle(table!(self $(, $table)?), port),)+];
@@ -67,7 +67,7 @@ macro_rules! define {
             }
         }
 
-        /// State of each stage, in the order of the journey, and space that stages share.
+        /// State of each stage in order, and shared scratch memory.
         #[derive(Debug)]
         pub(super) struct Stages {
             $(pub(super) $state: crate::$module::$State,)+
@@ -77,7 +77,7 @@ macro_rules! define {
         }
 
         impl Stages {
-            /// The states of the worker with this number.
+            /// States of worker number `worker`.
             pub(super) fn begin(worker: usize, tables: &Tables, counters: &WorkerCounters) -> Self {
                 Self {
                     $($state: StageState::begin(worker, table!(tables $(, $table)?), counters),)+
@@ -87,23 +87,23 @@ macro_rules! define {
                 }
             }
 
-            /// The tables have been replaced.
+            /// Adapts the states to new tables.
             pub(super) fn adopt(&mut self, tables: &Tables) {
                 $(self.$state.adopt(table!(tables $(, $table)?));)+
                 self.scratch.reserve(tables);
             }
 
-            /// The earliest time at which a stage is to look after packets that it holds.
+            /// Earliest time at which a stage must maintain held packets.
             pub(super) fn next_deadline(&self) -> Option<Nanos> {
                 [$(self.$state.next_deadline(),)+].into_iter().flatten().min()
             }
 
-            /// Does the work that is due by time alone.
+            /// Does the work of all stages that is due at this time.
             pub(super) fn expire(&mut self, context: &mut Context<'_>) {
                 $(self.$state.expire(context);)+
             }
 
-            /// Drops held packets.
+            /// Drops the packets that stages hold.
             pub(super) fn clear(&mut self, context: &mut Context<'_>) {
                 $(self.$state.clear(context);)+
             }
@@ -113,10 +113,10 @@ macro_rules! define {
 
 with_stages!(define);
 
-/// Stage from outside: it works on the batch in place, before the bridge.
+/// Additional stage of the caller: works on the batch in place, before the bridge.
 pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
 
-/// An extra stage, if there is one.
+/// The additional stage, if any.
 #[derive(Default)]
 pub(super) struct Extra(pub(super) Option<ExtraStage>);
 
@@ -126,7 +126,7 @@ impl core::fmt::Debug for Extra {
     }
 }
 
-/// Packets of a batch that has grown, and the part of them that is on its way.
+/// Packets of a batch that has grown, and the part that is being processed.
 #[derive(Debug, Default)]
 pub(super) struct Grown {
     pub(super) packets: Vec<Packet>,
@@ -139,21 +139,21 @@ impl Grown {
     }
 }
 
-/// Space for packets while their batch has grown.
+/// Scratch memory for packets while their batch is divided or has grown.
 #[derive(Debug)]
 pub(super) struct Scratch {
     pub(super) flooded: Grown,
     pub(super) fragments: Grown,
-    /// Packets of a batch some of which were cut by the router, or waited.
+    /// Packets of a batch that the router fragmented or of which some wait.
     pub(super) routed: Grown,
-    /// Segments of packets that go neither by their port nor into their tunnel whole.
+    /// Segments of packets that neither their egress nor their tunnel takes whole.
     pub(super) cut: Batch,
     /// Segments of packets that their tunnel's underlay does not take whole.
     pub(super) cut_encapsulated: Batch,
     pub(super) replies: Batch,
-    /// A work batch's packets while stages work on them.
+    /// Packets of a work batch while stages process them.
     pub(super) work: Batch,
-    /// Packets that another worker sequences.
+    /// Packets that another worker must sequence.
     pub(super) unsequenced: Batch,
 }
 
@@ -173,7 +173,7 @@ impl Scratch {
         scratch
     }
 
-    /// Makes room for what stages with these tables may make of a batch.
+    /// Reserves memory for the packets that stages with these tables may make of a batch.
     pub(super) fn reserve(&mut self, tables: &Tables) {
         let Tables { bridges, tunnels, routers, longest_frame, .. } = tables;
         self.routed.packets.reserve(routers.longest_expansion(*longest_frame));
@@ -182,8 +182,8 @@ impl Scratch {
     }
 }
 
-/// Completes the checksum of a packet for its port, or for the one behind its tunnel, if that takes none that is partial.
-/// `false` for a packet that is to be cut first; then nothing was done.
+/// Completes the packet's checksum if its egress, or its tunnel's underlay, does not take partial checksums.
+/// Returns false, and does nothing, for a packet that must be segmented first.
 #[inline(never)]
 pub(super) fn goes_on(
     packet: &mut Packet,
@@ -194,7 +194,7 @@ pub(super) fn goes_on(
     let port = tunnel.map_or(packet.egress, |tunnel| tunnel.underlay().port);
     let takes = takes_of(port, &tables.outlets);
     if packet.segmentation.kind != SegmentationKind::None {
-        // Encapsulated, it is cut as late as can be.
+        // An encapsulated packet is segmented as late as possible.
         return match tunnel {
             Some(tunnel) => tunnel.takes_uncut(packet, context),
             None => takes.takes(packet.segmentation),

@@ -1,4 +1,4 @@
-//! State of one worker's stages: how it begins, follows new tables, and ends.
+//! State of one worker's stages: creation, change of tables, end.
 
 use super::stages::{Extra, ExtraStage, Stages, Tables};
 use super::timing::Timer;
@@ -10,10 +10,10 @@ use polder_buffers::Pool;
 use polder_buffers::snapshot::Reader;
 use std::sync::Arc;
 
-/// Counters of one worker: of all stages, and of the bridge.
+/// Counters of one worker, and of its bridge stage.
 pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
 
-/// One worker's stages.
+/// Stages of one worker.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) tables: Reader<Tables>,
@@ -23,34 +23,34 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The stages of worker `worker`.
+    /// Stages of worker number `worker`.
     pub fn new(tables: Reader<Tables>, worker: usize) -> Self {
         Self::counting_in(tables, worker, (Arc::default(), Arc::default()))
     }
 
-    /// The same with counters that another worker of this number has left.
+    /// Stages that continue with the counters of an earlier worker of this number.
     pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): EngineCounters) -> Self {
         let mut stages = Stages::begin(worker, tables.get(), &counters);
         stages.bridge.count_in(bridging);
         Self { tables, counters, stages, timer: Timer::default() }
     }
 
-    /// Puts a stage before the bridge. Without one a batch costs a test of whether there is one.
+    /// Adds a stage before the bridge.
     pub fn set_extra(&mut self, stage: ExtraStage) {
         self.stages.extra = Extra(Some(stage));
     }
 
-    /// The worker's counters.
+    /// Counters of the worker.
     pub fn counters(&self) -> &Arc<WorkerCounters> {
         &self.counters
     }
 
-    /// The routing stage's counters.
+    /// Counters of the routing stage.
     pub fn route_counters(&self) -> &Arc<RouteCounters> {
         self.stages.route.counters()
     }
 
-    /// The bridge stage's counters.
+    /// Counters of the bridge stage.
     pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
         self.stages.bridge.counters()
     }
@@ -60,25 +60,26 @@ impl Engine {
         self.stages.dispatch.grow_to(ports);
     }
 
-    /// The tables have been replaced.
+    /// Adapts the stages to new tables.
     #[cold]
     pub(super) fn adopt(&mut self) {
         self.stages.adopt(self.tables.get());
     }
 
-    /// Does the work that is due by time alone.
+    /// Does the work that is due at this time.
     pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
         stages.expire(&mut context);
     }
 
-    /// Time of the next work of [`Engine::tick`] or [`Engine::look_after`], if no batch comes before.
+    /// Time of the next call of [`Engine::tick`] or [`Engine::look_after`] if no batch comes before; `None`
+    /// if none is needed.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.stages.next_deadline()
     }
 
-    /// Drops held packets, for a worker that ends.
+    /// Drops the packets that stages hold, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, stages, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };

@@ -1,12 +1,12 @@
-//! Selection of timed turns, and the counters of every turn.
+//! Selection of timed turns, and counters of every turn.
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::units::Nanos;
 
-/// Mean period of timed turns, which are timed stage by stage.
+/// Mean distance of timed turns.
 const TIMED_TURNS: u32 = 16;
 
-/// Says which turns are timed.
+/// Selects the turns that are timed.
 #[derive(Debug, Default)]
 pub(super) struct Timer {
     turns_left: u32,
@@ -16,10 +16,12 @@ pub(super) struct Timer {
 impl Timer {
     /// True if this turn is timed.
     ///
-    /// Queues take turns in a fixed order, so a fixed distance would time some of them alone.
+    /// The distance is random: queues have turns in a fixed order, so a constant distance would time only
+    /// some of them.
     pub(super) fn fires(&mut self) -> bool {
         let Some(left) = self.turns_left.checked_sub(1) else {
-            // The constants of a full-period generator (Numerical Recipes); its high bits are used.
+            // Full-period linear congruential generator (constants of Numerical Recipes), of which the high
+            // bits are used.
             self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             self.turns_left = TIMED_TURNS / 2 + (self.random >> 16) % TIMED_TURNS;
             return true;
@@ -29,16 +31,16 @@ impl Timer {
     }
 }
 
-/// Counts the packets that enter the stages and, in a timed turn, measures the stages' time.
+/// Counts the packets of each stage and, in a timed turn, measures the stage's time.
 pub(super) struct Meter<'a, C> {
     pub(super) counters: &'a WorkerCounters,
-    /// The end of the last stage, in a timed turn.
+    /// End of the last stage, in a timed turn.
     pub(super) last: Option<Nanos>,
     pub(super) clock: &'a mut C,
 }
 
 impl<C: FnMut() -> Nanos> Meter<'_, C> {
-    /// A stage has ended that `packets` packets had entered.
+    /// Records the end of a stage that processed `packets` packets.
     #[inline]
     pub(super) fn lap(&mut self, stage: Stage, packets: usize) {
         if packets == 0 {

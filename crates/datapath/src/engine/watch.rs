@@ -1,4 +1,4 @@
-//! Captures, as the engine meets them.
+//! Captures in the engine.
 
 use super::{BatchSummary, Engine, Journey};
 use crate::capture::{Captures, Tap, Watched};
@@ -7,7 +7,7 @@ use crate::units::Nanos;
 use polder_buffers::Batch;
 
 impl Engine {
-    /// Begins a capture. Without one each of its places costs a test of whether there is one.
+    /// Starts a capture.
     #[cold]
     pub fn add_tap(&mut self, tap: Tap) {
         self.stages.captures.get_or_insert_default().add(tap);
@@ -21,7 +21,7 @@ impl Engine {
         }
     }
 
-    /// Captures of packets as devices deliver them, if there are any.
+    /// Captures for packets as devices deliver them; `None` without captures.
     #[inline]
     pub fn captures(&mut self) -> Option<&mut Captures> {
         self.stages.captures.as_deref_mut()
@@ -29,24 +29,23 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Captures packets that go into tunnels.
+    /// Captures packets before encapsulation.
     #[inline]
     pub(super) fn watch_entering(&mut self, batch: &Batch, summary: BatchSummary) {
         if let Some(captures) = &mut self.stages.captures {
-            // What was partial may have been dropped since.
+            // Packets with partial checksums may have been dropped since.
             let is_known = !summary.has_partial;
             let leaves = |port| if is_known { summary.leaves_by(port) } else { None };
             captures.leaving(batch, self.context.now, leaves);
         }
     }
 
-    /// Sends a batch, and captures sent packets, packets that were dropped before, and packets that
-    /// no port takes.
+    /// Sends a batch, and captures sent packets, dropped packets, and packets that no port takes.
     #[inline(never)]
     pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) -> usize {
         let (Some(captures), now) = (self.stages.captures.as_deref_mut(), self.context.now) else { return 0 };
         captures.dropped(batch, now);
-        // What was marked may be with another worker, or dropped.
+        // Packets that need a sequence number may be with another worker, or dropped.
         let is_known = !summary.has_marked;
         captures.leaving(batch, now, |port| if is_known { summary.leaves_by(port) } else { None });
         let mut watched = Watched { egress: self.egress, captures, now };

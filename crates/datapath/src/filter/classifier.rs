@@ -1,14 +1,15 @@
-//! Search for the first rule that fits: tables of masks (tuple-space search), few and never long.
+//! Classifier: finds the first matching rule by tuple-space search.
 //!
-//! Rules are cut into boxes, boxes with like masks share a table, and a table is asked with one hash of
-//! the packet's masked key. Three things keep that cheap (`docs/adr/0010-filter.md`):
+//! Rules are split into boxes; boxes with similar masks share a hash table, which is probed with one hash of
+//! the packet's masked key. Three measures limit the cost (`docs/adr/0010-filter.md`):
 //!
-//! * Masks are *coarser* than the boxes in their table (TupleMerge, Daly and others, 2019): prefixes are
-//!   rounded, ports are left out where addresses tell enough. A bucket that would hold more than
-//!   [`CROWD`] boxes sends the others to a table with a finer mask.
-//! * A packet asks only those tables that have a box for the first 16 bits of its addresses, for its
-//!   protocol and for its port: four bitmaps, laid over each other.
-//! * Tables stand in the order of their first rule; a packet that has found an earlier one stops.
+//! * A table's mask is *coarser* than the masks of its boxes (TupleMerge, Daly and others, 2019): prefix
+//!   lengths are rounded, ports are omitted if addresses are selective enough. If a bucket would hold more
+//!   than [`CROWD`] boxes, further boxes go to a table with a finer mask.
+//! * Four bitmaps, by the first 16 bits of each address, protocol and port, are intersected to select the
+//!   tables that may match.
+//! * Tables are ordered by their first rule; the search stops at a table whose first rule is later than the
+//!   match.
 
 use super::key::{
     DESTINATION_PORT_AT, ETHER_TYPE_AT, HAS_FLAGS, HAS_PORTS, IS_IP, Key, PORT_AT, PROTOCOL_AT,
@@ -17,16 +18,16 @@ use super::key::{
 use super::rule::{Entry, Rule};
 use std::collections::HashMap;
 
-/// Boxes in one bucket of a coarse table.
+/// Maximum number of boxes in a bucket of a coarse table.
 const CROWD: u32 = 4;
-/// Tables that bitmaps tell of; those behind are asked by every packet.
+/// Number of tables covered by the bitmaps; every packet probes the tables after these.
 const MAPPED: usize = 64;
-/// Slots of the bitmaps of addresses.
+/// Number of slots in an address bitmap.
 const ADDRESS_SLOTS: usize = 1024;
-/// Most boxes: 16 MiB of entries, and a quarter of that for buckets.
+/// Maximum number of boxes: 16 MiB of entries, and a quarter of that for buckets.
 pub const MOST_BOXES: usize = 1 << 17;
 
-/// The rules of one direction, ready to be asked.
+/// Compiled rules of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
     /// In the order of their first rules.
@@ -34,34 +35,34 @@ pub(super) struct Classifier {
     maps: Maps,
 }
 
-/// Boxes whose masks include this one.
+/// Hash table of boxes whose masks include the table's mask.
 #[derive(Debug)]
 struct Table {
     mask: [u64; WORDS],
-    /// The first rule that it has.
+    /// Lowest rule number in the table.
     first: u32,
     shift: u32,
     buckets: Box<[Bucket]>,
-    /// By bucket, and in each bucket by rule.
+    /// Sorted by bucket, then by rule.
     entries: Box<[Entry]>,
 }
 
-/// Some entries that stand together, up to where those of the next bucket begin.
+/// A range of entries, which ends where the next bucket's begins.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     start: u32,
-    /// A bit for each value that five bits of an entry's hash have.
+    /// Bit set of five-bit tags of the entries' hashes.
     tags: u32,
 }
 
-/// Index of the mapped tables that have a box for a value.
+/// Bitmaps of the tables that may match, by value.
 #[derive(Debug)]
 struct Maps {
     sources: Box<[u64; ADDRESS_SLOTS]>,
     destinations: Box<[u64; ADDRESS_SLOTS]>,
-    /// By family and protocol.
+    /// Indexed by family and protocol.
     protocols: Box<[u64; 1024]>,
-    /// By the lower byte of the port.
+    /// Indexed by the lower byte of the port number.
     ports: Box<[u64; 256]>,
 }
 
@@ -76,23 +77,23 @@ impl Default for Maps {
     }
 }
 
-/// Size of a compiled set of rules.
+/// Size of compiled rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Rules.
+    /// Number of rules.
     pub rules: usize,
-    /// Boxes that they were cut into.
+    /// Number of boxes.
     pub boxes: usize,
-    /// Tables that a packet may have to ask.
+    /// Number of tables that a packet may probe.
     pub tables: usize,
-    /// Boxes that a packet has to be compared with, if it comes to the worst.
+    /// Maximum number of boxes that a packet is compared with.
     pub most_compared: usize,
-    /// Memory, in bytes.
+    /// Memory in bytes.
     pub bytes: usize,
 }
 
 impl Classifier {
-    /// Prepares rules; their numbers are their positions.
+    /// Compiles numbered rules.
     pub(super) fn new(rules: &[(u32, &Rule)]) -> Self {
         let mut entries = Vec::new();
         rules.iter().for_each(|(number, rule)| rule.cut(*number, &mut entries));
@@ -109,7 +110,7 @@ impl Classifier {
         self.tables.is_empty()
     }
 
-    /// The first rule that fits.
+    /// Returns the number of the first matching rule; `None` if no rule matches.
     #[inline]
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         let mut best = u32::MAX;
@@ -132,7 +133,7 @@ impl Classifier {
         (best != u32::MAX).then_some(best)
     }
 
-    /// Adds its memory and boxes to `size`.
+    /// Adds the classifier's boxes and memory to `size`.
     pub(super) fn measure(&self, size: &mut Size) {
         for table in &self.tables {
             size.boxes += table.entries.len();
@@ -171,13 +172,13 @@ impl Table {
     }
 }
 
-/// The hash of a masked key; its upper bits say which bucket.
+/// Hash of a masked key; its upper bits select the bucket.
 ///
-/// Senders cannot do harm by choosing collisions: a packet is compared only with the rules of one
-/// bucket, whose number depends on the rules alone.
+/// Senders gain nothing by choosing collisions: a packet is compared with the rules of one bucket only, and
+/// their number depends only on the rules.
 #[inline]
 fn hash(words: &[u64; WORDS], mask: &[u64; WORDS]) -> u64 {
-    // Odd numbers without a pattern: the first digits of the square roots of 2, 3, 5, 7, 11 and 13.
+    // Odd numbers without pattern: the first digits of the square roots of 2, 3, 5, 7, 11 and 13.
     const FACTORS: [u64; WORDS] = [
         0x6a09_e667_f3bc_c909,
         0xbb67_ae85_84ca_a73b,
@@ -227,21 +228,21 @@ impl Maps {
     }
 }
 
-/// Sets `bit` in the slots for which `fits` holds.
+/// Sets `bit` in all slots whose index satisfies `fits`.
 fn mark(slots: &mut [u64], bit: u64, fits: impl Fn(usize) -> bool) {
     for (index, slot) in slots.iter_mut().enumerate() {
         *slot |= u64::from(fits(index)) * bit;
     }
 }
 
-/// Marks all 16-bit beginnings of addresses that a prefix allows.
+/// Sets `bit` for all first 16 bits of addresses in a prefix.
 fn add_address(map: &mut [u64; ADDRESS_SLOTS], value: u64, mask: u64, bit: u64) {
     let free = !mask & 0xffff;
     if free.count_ones() >= 12 {
         map.iter_mut().for_each(|slot| *slot |= bit);
         return;
     }
-    // Prefixes are masks of ones from the top, so what is free is counted through.
+    // The mask of a prefix is ones from the top, so the free bits are enumerated by counting.
     for low in 0..=free {
         map[address_slot(value & mask & 0xffff | low)] |= bit;
     }
@@ -252,7 +253,7 @@ fn address_slot(beginning: u64) -> usize {
     usize::from((beginning.wrapping_mul(0x9e37_79b9) >> 22 & 0xffff) as u16) % ADDRESS_SLOTS
 }
 
-/// Tables while they are being filled.
+/// Tables under construction.
 #[derive(Default)]
 struct Drafts {
     list: Vec<Draft>,
@@ -262,12 +263,12 @@ struct Drafts {
 struct Draft {
     mask: [u64; WORDS],
     entries: Vec<Entry>,
-    /// Number of boxes that have each masked key.
+    /// Number of boxes per masked key.
     crowds: HashMap<[u64; WORDS], u32>,
 }
 
 impl Drafts {
-    /// Puts a box into the first table that has room for it, from the coarsest mask to the finest.
+    /// Puts a box into the first table with room, from the coarsest mask to the finest.
     fn place(&mut self, entry: &Entry) {
         let masks = [coarse(&entry.mask, true), coarse(&entry.mask, false), hashed(&entry.mask)];
         let last = masks.len() - 1;
@@ -291,7 +292,7 @@ fn masked(value: &[u64; WORDS], mask: &[u64; WORDS]) -> [u64; WORDS] {
     core::array::from_fn(|word| value[word] & mask[word])
 }
 
-/// The bits of a mask that hashing uses: all but TCP flags and what is known.
+/// Mask bits that are hashed: all but TCP flags and the "known" bits.
 fn hashed(mask: &[u64; WORDS]) -> [u64; WORDS] {
     let mut mask = *mask;
     mask[4] &= !0xff;
@@ -299,21 +300,22 @@ fn hashed(mask: &[u64; WORDS]) -> [u64; WORDS] {
     mask
 }
 
-/// A mask with prefixes rounded down, and, if `addresses_suffice` and they do, without anything else.
+/// Coarser mask: prefix lengths rounded down; if `addresses_suffice` and the addresses are selective, without
+/// other fields.
 fn coarse(mask: &[u64; WORDS], addresses_suffice: bool) -> [u64; WORDS] {
-    /// Bits of both prefixes together that tell rules apart well enough.
+    /// Total prefix length from which addresses are selective enough.
     const ENOUGH: u32 = 24;
     let mut mask = hashed(mask);
     let mut bits = 0;
     for word in [0, 2] {
         let length = mask[word].count_ones() + mask[word + 1].count_ones();
-        // Prefixes of IPv4 end within the first 32 bits; those of IPv6 are rarely shorter.
+        // IPv4 prefixes have at most 32 bits; IPv6 prefixes are rarely that short.
         let rounded = if length <= 32 { (length & !7).min(24) } else { (length & !15).min(64) };
         mask[word] = u64::MAX.checked_shl(64 - rounded).unwrap_or(0);
         mask[word + 1] = 0;
         bits += rounded;
     }
-    // Ranges of ports keep their first bits where those are many.
+    // A port range is hashed only if it fixes many leading bits.
     for (at, of) in [(SOURCE_PORT_AT, 5), (DESTINATION_PORT_AT, 5), (VLAN_AT, 4)] {
         let field = mask[of] >> at & 0xffff;
         if field != 0xffff && (addresses_suffice || field.count_ones() < 8) {
@@ -334,7 +336,7 @@ impl Draft {
         let mask = self.mask;
         let place = |entry: &Entry| usize::try_from(hash(&entry.value, &mask) >> shift).unwrap_or(usize::MAX);
         self.entries.sort_by_key(|entry| (place(entry), entry.rule));
-        // One more, to say where the last one ends.
+        // One more bucket marks the end of the last.
         let mut buckets = vec![Bucket::default(); count + 1];
         for entry in &self.entries {
             buckets[place(entry) + 1].start += 1;

@@ -1,32 +1,32 @@
-//! Matches of each rule, by worker.
+//! Counters of matches, per rule and worker.
 //!
-//! A rule has a *slot*, which it keeps from configuration to configuration; slots stand in chunks that
-//! are never moved, so that a reload loses no count. Each worker writes its own half of a chunk alone.
+//! A rule has a *slot* that it keeps over reloads. Slots are in chunks that never move, so that a reload
+//! loses no count. Each worker has its own part of a chunk.
 
 use crate::counter::Counter;
 use polder_buffers::Packet;
 use std::sync::Arc;
 
-/// Slots of one chunk.
+/// Number of slots per chunk.
 const CHUNK: usize = 256;
 
-/// Matches of one rule at one worker.
+/// Matches of one rule on one worker.
 #[derive(Debug, Default)]
 pub(super) struct RuleCount {
     packets: Counter,
     bytes: Counter,
 }
 
-/// The counters of some rules, by worker.
+/// Counters of [`CHUNK`] rules, by worker.
 #[derive(Debug)]
 struct Chunk(Box<[Arc<[RuleCount]>]>);
 
-/// A chunk of one worker.
+/// Allocates one worker's part of a chunk.
 fn fresh() -> Arc<[RuleCount]> {
     (0..CHUNK).map(|_| RuleCount::default()).collect()
 }
 
-/// The counters of all rules. Clones are the same counters.
+/// Counters of all rules. Clones share the same counters.
 #[derive(Clone, Debug, Default)]
 pub struct RuleCounts {
     workers: usize,
@@ -34,12 +34,12 @@ pub struct RuleCounts {
 }
 
 impl RuleCounts {
-    /// Room for no rule yet, for `workers` workers.
+    /// Counters for `workers` workers, without slots.
     pub fn new(workers: usize) -> Self {
         Self { workers, chunks: Vec::new() }
     }
 
-    /// Makes room for `workers` workers, if there is less; counts stay.
+    /// Extends the counters to `workers` workers; counts are kept.
     pub fn serve(&mut self, workers: usize) {
         if workers <= self.workers {
             return;
@@ -51,21 +51,21 @@ impl RuleCounts {
         }
     }
 
-    /// Makes room for `slots` rules; what was counted stays.
+    /// Extends the counters to `slots` rules; counts are kept.
     pub fn grow_to(&mut self, slots: usize) {
         while self.chunks.len() * CHUNK < slots {
             self.chunks.push(Arc::new(Chunk((0..self.workers).map(|_| fresh()).collect())));
         }
     }
 
-    /// A worker's counters of a slot.
+    /// A worker's counters of a slot; `None` if out of range.
     #[inline]
     fn of(&self, worker: usize, slot: u32) -> Option<&RuleCount> {
         let slot = slot as usize;
         self.chunks.get(slot / CHUNK)?.0.get(worker)?.get(slot % CHUNK)
     }
 
-    /// Counts one packet. To be called by the worker alone.
+    /// Counts one packet. Called only by worker `worker`.
     #[inline]
     pub(super) fn count(&self, worker: usize, slot: u32, packet: &Packet) {
         if let Some(count) = self.of(worker, slot) {
@@ -74,7 +74,7 @@ impl RuleCounts {
         }
     }
 
-    /// Packets and bytes that all workers have counted in a slot, since it was made.
+    /// Packets and bytes that all workers have counted in a slot.
     pub fn get(&self, slot: u32) -> (u64, u64) {
         let counts = (0..self.workers).filter_map(|worker| self.of(worker, slot));
         counts.fold((0, 0), |(packets, bytes), count| {

@@ -5,40 +5,38 @@
 //! | 0, 1 | source address; IPv4 in the upper half of word 0 |
 //! | 2, 3 | destination address |
 //! | 4 | port, VLAN, EtherType (16 each), protocol, TCP flags (8 each) |
-//! | 5 | source port, destination port (16 each), what is known (32) |
+//! | 5 | source port, destination port (16 each), "known" bits (32) |
 //!
-//! Fields that a packet does not have are zero, and a condition on them asks for the bit that says
-//! that the field is known.
+//! Fields that a packet lacks are zero; a condition on a field also tests its "known" bit.
 
 use crate::parse::{Addresses, HeaderSummary, Part};
 use crate::wire::IpProtocol;
 use polder_buffers::{Packet, PortId};
 
-/// Words of a key.
+/// Number of words of a key.
 pub(super) const WORDS: usize = 6;
 
-/// All that rules can ask of one packet.
+/// Packet fields that rules can test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Key(pub(super) [u64; WORDS]);
 
-/// Bits of word 5: the packet is IPv4 or IPv6.
+/// Bit of word 5: the packet is IPv4 or IPv6.
 pub(super) const IS_IP: u64 = 1;
-/// Its ports are known: no later fragment, and of a protocol that has ports.
+/// Bit of word 5: ports are known (no later fragment, a protocol with ports).
 pub(super) const HAS_PORTS: u64 = 2;
-/// Its TCP flags are known.
+/// Bit of word 5: TCP flags are known.
 pub(super) const HAS_FLAGS: u64 = 4;
 
-/// Bit offset of the fields in word 4.
+/// Bit offsets of fields in word 4.
 pub(super) const PORT_AT: u32 = 48;
 pub(super) const VLAN_AT: u32 = 32;
 pub(super) const ETHER_TYPE_AT: u32 = 16;
 pub(super) const PROTOCOL_AT: u32 = 8;
-/// Bit offset of the fields in word 5.
+/// Bit offsets of fields in word 5.
 pub(super) const SOURCE_PORT_AT: u32 = 48;
 pub(super) const DESTINATION_PORT_AT: u32 = 32;
 
-/// The headers of an IP packet cannot be read as far as rules may ask: broken, or cut into fragments
-/// too small (RFC 1858, RFC 3128).
+/// The IP headers are malformed, or fragmented so that rules could be evaded (RFC 1858, RFC 3128).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 
@@ -47,14 +45,14 @@ const TAGGED: usize = 18;
 const TAG: u16 = 0x8100;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Bytes of a TCP header up to its flags.
+/// Length in bytes of a TCP header up to its flags.
 const TO_FLAGS: usize = 14;
-/// Bytes of the two ports.
+/// Length in bytes of both ports.
 const PORTS: usize = 4;
 
 impl Key {
-    /// Reads the headers of a frame that `port` received or is to send; frames without a tag, and those
-    /// whose tag names no VLAN, are in VLAN `untagged`.
+    /// Reads the key of a frame that `port` received or will send; frames without tag or with a priority tag
+    /// are in VLAN `untagged`.
     #[inline]
     pub(super) fn read(packet: &mut Packet, port: PortId, untagged: u16) -> Result<Self, Unreadable> {
         let (headers, bytes) = HeaderSummary::with_bytes(packet);
@@ -107,7 +105,7 @@ impl Key {
         let protocol = headers.protocol();
         let (fourth, fifth) = match headers.part() {
             Part::Whole | Part::First => upper(protocol, headers.payload(bytes))?,
-            // RFC 3128: a fragment that overwrites the flags of the one before it.
+            // RFC 3128: a fragment that overwrites the TCP flags of the first fragment.
             Part::Second if protocol == IpProtocol::TCP => return Err(Unreadable),
             Part::Second | Part::Later => (u64::from(protocol.0) << PROTOCOL_AT, IS_IP),
         };
@@ -126,7 +124,7 @@ impl Key {
         (self.0[4] >> PROTOCOL_AT & 0xff) as u8
     }
 
-    /// The port it came in by, or is to leave by.
+    /// Ingress or egress port.
     #[inline]
     pub(super) fn port(&self) -> u16 {
         (self.0[4] >> PORT_AT & 0xffff) as u16
@@ -142,7 +140,7 @@ impl Key {
         (self.0[5] >> DESTINATION_PORT_AT & 0xffff) as u16
     }
 
-    /// 0 for other payloads than IP, 1 for IPv4, 2 for IPv6.
+    /// 0 for packets other than IP, 1 for IPv4, 2 for IPv6.
     #[inline]
     pub(super) fn family(&self) -> usize {
         match self.ether_type() {
@@ -160,7 +158,7 @@ pub(super) fn halves(bits: u128) -> [u64; 2] {
     [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes(rest)]
 }
 
-/// Words 4 and 5: protocol, ports and flags from the bytes behind the IP header.
+/// Words 4 and 5: protocol, ports and flags from the IP payload.
 #[inline(always)]
 fn upper(protocol: IpProtocol, payload: &[u8]) -> Result<(u64, u64), Unreadable> {
     let fourth = u64::from(protocol.0) << PROTOCOL_AT;

@@ -1,15 +1,17 @@
-//! Filters: rules that accept, drop or reject, by what stands in a packet's headers.
+//! Filters: rules that accept, drop or reject packets by header fields.
 //!
-//! In: packets that a port has received, before the bridge learns from them; packets that the bridge has
-//! given a port, before they go into a tunnel. Out: the same. Exits: `SourceGuard`, `Filtered`, `FilterRejected`,
+//! In: packets that a port received, before the bridge learns from them; packets that the bridge forwarded to
+//! a port, before encapsulation. Out: accepted packets. Exits: `SourceGuard`, `Filtered`, `FilterRejected`,
 //! `FilterUnreadable`, `KernelHook`. Source: E5.
 //!
-//! The first rule that fits decides; what no rule fits is accepted. Packets of a port that is stopped end in front of all
-//! rules, and so do packets of a port with a [`SourceGuard`] that its stations may not send. Without a rule or such a port there is no stage: the engine asks once a batch. Rules have no memory. What
-//! needs some, connections, needs order too, and has its place behind reordering, in [`sequence`](crate::sequence).
+//! The first matching rule decides; a packet that matches no rule is accepted. Packets of a stopped port are
+//! dropped before all rules, and so are packets that a port's [`SourceGuard`] refuses. Without rules, stopped
+//! ports and guards the stage is skipped, at one test per batch. Rules are stateless. Connection tracking
+//! needs packets in order, so its place is after reordering, in [`sequence`](crate::sequence).
 //!
-//! Cost: about 10 ns a packet for reading headers, less where another stage has, and a hash for each table that may
-//! have a rule for it. `docs/adr/0010-filter.md` has the data structure, with its memory and its bounds.
+//! Cost: about 10 ns per packet for parsing headers, unless another stage has parsed them, and one hash for
+//! each table that may match. `docs/adr/0010-filter.md` describes the data structure, its memory and its
+//! bounds.
 
 mod classifier;
 mod counts;
@@ -38,38 +40,38 @@ pub struct Filters {
     rules: Arc<[Compiled]>,
     inbound: Arc<Classifier>,
     outbound: Arc<Classifier>,
-    /// By port: the VLAN of frames without a tag.
+    /// By port: VLAN of untagged frames.
     untagged: Vec<u16>,
     counts: RuleCounts,
-    /// Ports and tunnels that are stopped.
+    /// Stopped ports and tunnels.
     stopped: Arc<[PortId]>,
-    /// By port; empty without any.
+    /// Source guards by port; empty if there are none.
     guards: Arc<source_guard::Guards>,
 }
 
-/// Action and counter of a rule that fits.
+/// Action and counter slot of a rule.
 #[derive(Clone, Copy, Debug)]
 struct Compiled {
     action: Action,
     slot: u32,
 }
 
-/// More than fits into memory that is worth it.
+/// The rules need more boxes than [`MOST_BOXES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filters have {boxes} combinations of their lists, more than {MOST_BOXES}")]
 pub struct TooManyBoxes {
-    /// Number of boxes.
+    /// Number of boxes needed.
     pub boxes: usize,
 }
 
 impl Filters {
-    /// No rules.
+    /// Filters without rules.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Rules in their order, each with the slot where it is counted; `untagged` is, by port, the VLAN of
-    /// frames without a tag.
+    /// Filters with `rules` in their order, each with its counter slot; `untagged` is, by port, the VLAN of
+    /// untagged frames.
     ///
     /// # Errors
     /// [`TooManyBoxes`].
@@ -93,20 +95,20 @@ impl Filters {
         })
     }
 
-    /// The same rules, with ports and tunnels by which nothing comes or goes. There are few.
+    /// The same filters with stopped ports and tunnels, which drop all packets in both directions.
     #[must_use]
     pub fn stopping(self, stopped: &[PortId]) -> Self {
         Self { stopped: stopped.into(), ..self }
     }
 
-    /// The same rules, with the guards of ports, by port.
+    /// The same filters with source guards by port.
     #[must_use]
     pub fn guarding(self, guards: Vec<Option<SourceGuard>>) -> Self {
         let has_any = guards.iter().any(Option::is_some);
         Self { guards: if has_any { guards.into() } else { Arc::default() }, ..self }
     }
 
-    /// True if there is a rule for packets in that direction, a port is stopped, or one that receives has a guard.
+    /// True if the stage has work in this direction: a rule, a stopped port, or a source guard.
     #[inline]
     pub fn looks(&self, direction: Direction) -> bool {
         self.has_rules(direction) || direction == Direction::In && !self.guards.is_empty()
@@ -125,7 +127,7 @@ impl Filters {
         }
     }
 
-    /// The same rules, whose matches are counted in places of their own: that of a rule is its number, from 0.
+    /// A copy with separate counters; the slot of a rule is its number, from 0.
     pub(crate) fn image(&self) -> Self {
         let mut counts = RuleCounts::new(1);
         counts.grow_to(self.rules.len());
@@ -141,7 +143,7 @@ impl Filters {
         }
     }
 
-    /// Number of matches of each rule, by the rule's number from 0; in an image.
+    /// Number of matches of each rule of an image, by rule number from 0.
     pub(crate) fn matched(&self) -> Vec<u64> {
         (0..).zip(&*self.rules).map(|(number, _)| self.counts.get(number).0).collect()
     }
@@ -155,19 +157,19 @@ impl Filters {
     }
 }
 
-/// State that one worker keeps between batches.
+/// State of one worker between batches.
 #[derive(Debug)]
 pub struct FilterState {
     worker: usize,
     keys: Box<[Key; BATCH]>,
     bucket: TokenBucket,
-    /// Answers to packets that were rejected; each is to leave by its egress, without meeting the bridge.
+    /// Replies to rejected packets; the caller sends each by its egress, bypassing the bridge.
     pub replies: Batch,
     counters: Arc<FilterCounters>,
 }
 
 impl FilterState {
-    /// Of worker `worker`, which counts answers in `counters`.
+    /// State of worker `worker`, which counts replies in `counters`.
     pub fn new(worker: usize, counters: Arc<FilterCounters>) -> Self {
         Self {
             worker,
@@ -211,7 +213,7 @@ enum FilterVerdict {
     Ends(DropReason),
 }
 
-/// Ends the journeys of packets that guards or rules refuse. Not to be called when [`Filters::looks`] says no.
+/// Drops packets that guards or rules refuse. Must not be called if [`Filters::looks`] returns false.
 pub fn filter(
     batch: &mut Batch,
     direction: Direction,
@@ -234,7 +236,7 @@ fn apply_rules(
     state: &mut FilterState,
     context: &mut Context<'_>,
 ) {
-    // Two loops: while headers of one packet are waited for, the next one's are on their way.
+    // Two loops: headers of the next packets are prefetched while one packet is parsed.
     let mut unreadable = 0_u64;
     for (position, packet) in batch.iter_mut().enumerate() {
         if is_dropped(packet) {
@@ -293,7 +295,7 @@ fn end(packet: &mut Packet, reason: DropReason, state: &mut FilterState, context
     context.discard(packet, reason);
 }
 
-/// Answers a packet that is rejected, if that is due and not too much.
+/// Sends a reply for a rejected packet if the protocol and the rate limit allow.
 fn tell(packet: &Packet, state: &mut FilterState, context: &mut Context<'_>) {
     let silenced = state.replies.is_full() || !state.bucket.take(context.now);
     let reply = if silenced { None } else { reject::answer(packet, context.pool) };

@@ -1,10 +1,10 @@
-//! Tells the sender of a packet that it was refused: a TCP reset (RFC 9293, 3.10.7.1), or an ICMP error
-//! (RFC 792, RFC 1812 5.2.7.1; RFC 4443, 3.1).
+//! Replies to rejected packets: a TCP reset (RFC 9293, 3.10.7.1) or an ICMP error (RFC 792, RFC 1812 5.2.7.1;
+//! RFC 4443, 3.1).
 //!
-//! A bridge has no address of its own to speak with, so the answer comes from the address that the packet
-//! was for, in the IP header as in the Ethernet header. It leaves by the port by which the packet came,
-//! with the packet's tag. Not answered: ICMP errors, resets, later fragments, groups, addresses that are
-//! no station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)), and what arrived with wrong checksums.
+//! A bridge has no address of its own, so the reply's source is the packet's destination, in the IP header
+//! and in the Ethernet header. The reply is sent by the packet's ingress, with its tag. No reply is sent to
+//! ICMP errors, resets, later fragments, multicast, addresses that are not a station's (RFC 1122, 3.2.2; RFC
+//! 4443, 2.4 (e)), and packets with wrong checksums.
 
 use crate::parse::{HeaderSummary, Network};
 use crate::reply::{IcmpError, are_stations, ip_bytes, is_error, write_ip, write_link};
@@ -17,20 +17,20 @@ use polder_buffers::{ChecksumState, Packet, Pool};
 /// ICMP codes of "destination unreachable" (RFC 792, RFC 1812).
 const PORT_UNREACHABLE: u8 = 3;
 const ADMINISTRATIVELY_PROHIBITED: u8 = 13;
-/// The same of ICMPv6 (RFC 4443, 3.1).
+/// ICMPv6 codes of "destination unreachable" (RFC 4443, 3.1).
 const PORT_UNREACHABLE_V6: u8 = 4;
 const ADMINISTRATIVELY_PROHIBITED_V6: u8 = 1;
-/// DSCP and ECN of an answer.
+/// DSCP and ECN of a reply.
 const TRAFFIC_CLASS: TrafficClass = TrafficClass::new(Dscp::DEFAULT, Ecn::NotCapable);
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, in bytes.
 const TCP: usize = Tcp::HEADER_BYTES;
 
-/// An IP packet of either version, as far as an answer needs it.
+/// Fields of a rejected IP packet that a reply needs.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     /// Offset of its IP header in the frame.
     offset: usize,
-    /// Station that it was for.
+    /// Destination MAC address of the packet.
     station: MacAddress,
     pseudo: Pseudo,
     protocol: IpProtocol,
@@ -40,7 +40,7 @@ struct Asked<'a> {
     upper: &'a [u8],
 }
 
-/// The answer to a packet, if there is to be one.
+/// Returns the reply to a packet; `None` if it must not be answered or the pool is empty.
 #[cold]
 pub(super) fn answer(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
     let asked = Asked::read(packet)?;
@@ -82,8 +82,8 @@ impl<'a> Asked<'a> {
         is_told.then_some(Self { offset, station, pseudo, protocol, upper_length, upper })
     }
 
-    /// True if its checksum is right, as far as that can be told here: a sender that is not who it says
-    /// shall not have others answered.
+    /// True if the packet's checksum is correct or cannot be verified here: a forged packet must not trigger
+    /// replies to a third party.
     fn has_right_checksum(&self, packet: &Packet) -> bool {
         let is_known = packet.checksum != ChecksumState::Unknown || self.upper.len() != self.upper_length;
         let has_one = match self.protocol {
@@ -116,7 +116,7 @@ impl<'a> Asked<'a> {
         header[2..4].copy_from_slice(&tcp.source_port().to_be_bytes());
         header[4..8].copy_from_slice(&sequence.to_be_bytes());
         header[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
-        // Data offset in words, then the flags.
+        // Data offset in words, then flags.
         header[12] = 5 << 4;
         header[13] = said;
         let checksum = pseudo.sum_over(IpProtocol::TCP, header).finish();

@@ -1,4 +1,4 @@
-//! Rules as the configuration gives them, and the same cut into boxes.
+//! Rules as configured, and their division into boxes.
 
 use super::key::{
     DESTINATION_PORT_AT, ETHER_TYPE_AT, HAS_FLAGS, HAS_PORTS, IS_IP, PORT_AT, PROTOCOL_AT, SOURCE_PORT_AT,
@@ -8,38 +8,38 @@ use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use polder_buffers::PortId;
 
-/// Direction of the packets that a rule tests: received by a port, or to be sent by it.
+/// Direction of the packets that a rule tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Packets that a port has received, before the bridge learns from them.
+    /// Packets that a port received, before the bridge learns from them.
     #[default]
     In,
-    /// Packets that are to leave by a port, before they go into a tunnel.
+    /// Packets that a port will send, before encapsulation.
     Out,
 }
 
-/// Action on a packet that a rule matches.
+/// Action on a matching packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The packet goes on.
+    /// The packet is accepted.
     #[default]
     Accept,
-    /// Its journey ends.
+    /// The packet is dropped.
     Drop,
-    /// Its journey ends, and its sender is told.
+    /// The packet is dropped, and its sender gets a reply.
     Reject,
 }
 
-/// Addresses that begin alike.
+/// Address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// An address that begins so; bits behind the prefix do not count.
+    /// Address; bits after the prefix are ignored.
     pub address: IpAddr,
-    /// Number of significant bits: at most 32 or 128.
+    /// Prefix length: at most 32 or 128.
     pub bits: u8,
 }
 
-/// TCP flags that are looked at, and those of them that have to be set.
+/// Test of TCP flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlagTest {
     /// Flags that are tested.
@@ -48,28 +48,28 @@ pub struct FlagTest {
     pub set: u8,
 }
 
-/// One rule. A list that is empty asks nothing; else one of its elements has to fit.
+/// One rule. An empty list matches every packet; otherwise one element must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Direction of the tested packets.
     pub direction: Direction,
-    /// Ports and tunnels by which packets came in, or are to leave.
+    /// Ingress or egress ports and tunnels, by direction.
     pub ports: Vec<PortId>,
-    /// VLANs; a frame without a tag is in that of its port, and in 0 when the port has none.
+    /// VLAN ranges; an untagged frame is in its port's VLAN, or in 0 if the port has none.
     pub vlans: Vec<RangeInclusive<u16>>,
-    /// EtherType of the frame.
+    /// EtherTypes.
     pub ether_types: Vec<u16>,
-    /// From where.
+    /// Prefixes of the source address.
     pub sources: Vec<Prefix>,
-    /// To where.
+    /// Prefixes of the destination address.
     pub destinations: Vec<Prefix>,
     /// IP protocols.
     pub protocols: Vec<u8>,
-    /// TCP, UDP or SCTP ports of the sender.
+    /// Ranges of TCP, UDP or SCTP source ports.
     pub source_ports: Vec<RangeInclusive<u16>>,
-    /// TCP, UDP or SCTP ports of the receiver.
+    /// Ranges of TCP, UDP or SCTP destination ports.
     pub destination_ports: Vec<RangeInclusive<u16>>,
-    /// TCP flags.
+    /// Test of TCP flags; `None` for no test.
     pub flags: Option<FlagTest>,
     /// Action on matching packets.
     pub action: Action,
@@ -78,7 +78,7 @@ pub struct Rule {
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// One combination of a rule's lists: bits that have to be as they are, and ranges of ports.
+/// Box: one combination of elements of a rule's lists, as masked bits and ranges.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
@@ -86,12 +86,12 @@ pub(super) struct Entry {
     pub(super) mask: [u64; WORDS],
     /// First and last source port, first and last destination port, first and last VLAN.
     pub(super) ranges: [u16; 6],
-    /// Position of the rule; the lowest that fits decides.
+    /// Number of the rule; the lowest matching number decides.
     pub(super) rule: u32,
 }
 
 impl Rule {
-    /// Number of boxes that it is cut into, however many more than fit into a table.
+    /// Number of boxes of the rule; saturates.
     pub fn boxes(&self) -> usize {
         let mut count = 1_usize;
         for length in [
@@ -108,7 +108,7 @@ impl Rule {
         count
     }
 
-    /// Pairs of source and destination of one family.
+    /// Pairs of source and destination prefix of the same family.
     fn addresses(&self) -> impl Iterator<Item = (Option<Prefix>, Option<Prefix>)> {
         let alike = |pair: &(Option<Prefix>, Option<Prefix>)| match pair {
             (Some(source), Some(destination)) => source.address.is_ipv4() == destination.address.is_ipv4(),
@@ -120,7 +120,7 @@ impl Rule {
         pairs.filter(alike)
     }
 
-    /// Its boxes, as rule number `rule`.
+    /// Appends the rule's boxes to `entries`, as rule number `rule`.
     pub(super) fn cut(&self, rule: u32, entries: &mut Vec<Entry>) {
         let everything = Entry {
             value: [0; WORDS],
@@ -160,12 +160,12 @@ impl Rule {
     }
 }
 
-/// The elements of a list, or nothing once.
+/// Elements of a list, or `None` once if it is empty.
 fn each<T>(list: &[T]) -> impl Iterator<Item = Option<&T>> {
     list.iter().map(Some).chain(list.is_empty().then_some(None))
 }
 
-/// Each entry with each element of a list; a list that is empty asks nothing.
+/// Combines each entry with each element of a list; an empty list changes nothing.
 fn product<T>(entries: &[Entry], list: &[T], ask: impl Fn(&mut Entry, &T)) -> Vec<Entry> {
     if list.is_empty() {
         return entries.to_vec();
@@ -189,7 +189,7 @@ impl Entry {
         self.mask[5] |= bits;
     }
 
-    /// The bits that all numbers of a range have in common, and the range beside them.
+    /// Tests a range: the leading bits that all its numbers share, and the range itself.
     fn ask_range(&mut self, word: usize, at: u32, place: usize, range: &RangeInclusive<u16>) {
         let (first, last) = (*range.start(), *range.end());
         let differ = (first ^ last).leading_zeros();
@@ -199,7 +199,7 @@ impl Entry {
         self.ranges[place + 1] = last;
     }
 
-    /// The same with addresses; `None` when those are of a family that the rule excludes.
+    /// Adds address tests; `None` if their family contradicts the rule's EtherType.
     fn with_addresses(mut self, source: Option<Prefix>, destination: Option<Prefix>) -> Option<Self> {
         let Some(either) = source.or(destination) else { return Some(self) };
         let family = if either.address.is_ipv4() { IPV4 } else { IPV6 };
@@ -220,7 +220,7 @@ impl Entry {
         Some(self)
     }
 
-    /// True if a packet fits.
+    /// True if the packet matches.
     #[inline]
     pub(super) fn fits(&self, key: &super::key::Key) -> bool {
         let mut differ = 0;
@@ -237,7 +237,7 @@ impl Entry {
 }
 
 impl Prefix {
-    /// The address in words 0 and 1 of a key, and the bits that count.
+    /// Address and mask as words of a key.
     fn words(&self) -> ([u64; 2], [u64; 2]) {
         let ones = |bits: u32| u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
         match self.address {

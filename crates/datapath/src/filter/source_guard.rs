@@ -1,20 +1,20 @@
-//! Source guard: packets that a port receives come from its own stations (RFC 7039, RFC 6105, RFC 5227).
+//! Source guard: accepts packets of a port only from its own stations (RFC 7039, RFC 6105, RFC 5227).
 //!
-//! In: packets that a port has received, before the bridge learns from them. Exits: `SourceGuard`.
+//! In: packets that a port received, before the bridge learns from them. Exits: `SourceGuard`.
 //!
-//! | packet | has to have |
+//! | packet | required |
 //! |---|---|
-//! | any frame | the guard's link-layer address as its source |
-//! | ARP | that address and one of the guard's as its sender; 0.0.0.0 in a probe (RFC 5227, 2.1.1) |
+//! | any frame | the guard's MAC address as source |
+//! | ARP | that MAC address and one of the guard's IP addresses as sender; 0.0.0.0 in a probe (RFC 5227, 2.1.1) |
 //! | IPv4 | one of the guard's addresses as its source, or 0.0.0.0 |
-//! | IPv6 | the same; or `::`, or the link-local address that follows from the link-layer address (RFC 4291, A) |
-//! | neighbour discovery | the guard's addresses in its options and as the target of an advertisement or a probe |
-//! | router advertisement, redirect | no place: a host sends none |
+//! | IPv6 | the same; or `::`, or the link-local address derived from the MAC address (RFC 4291, A) |
+//! | neighbour discovery | the guard's addresses in options and as target of an advertisement or a probe |
+//! | router advertisement, redirect | always dropped: hosts do not send them |
 //!
-//! Headers that cannot be read, and neighbour discovery in fragments (RFC 6980), end here as well. A guard without IP
-//! addresses looks at link-layer addresses alone.
+//! Malformed headers, and neighbour discovery in fragments (RFC 6980), are dropped as well. A guard without
+//! IP addresses checks MAC addresses only.
 //!
-//! Cost: a comparison of two numbers for each address of the guard; one branch for packets of other ports.
+//! Cost: one comparison for each address of the guard; one branch for packets of other ports.
 
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::parse::{Addresses, HeaderSummary};
@@ -22,21 +22,21 @@ use crate::wire::{Arp, ArpOperation, EtherType, Ethernet, Icmpv6, IpProtocol, Ma
 use core::net::IpAddr;
 use polder_buffers::{Batch, PortId};
 
-/// Addresses of the stations behind a port.
+/// Addresses that senders on a port may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceGuard {
     mac: MacAddress,
-    /// Addresses of IPv4; `None` if any may be a source.
+    /// IPv4 source addresses; `None` if all are accepted.
     v4: Option<Box<[u32]>>,
-    /// The same of IPv6, with the link-local one.
+    /// IPv6 source addresses, the link-local one included; `None` if all are accepted.
     v6: Option<Box<[u128]>>,
 }
 
-/// Guards by port; empty without any.
+/// Guards by port; empty if there are none.
 pub(super) type Guards = [Option<SourceGuard>];
 
 impl SourceGuard {
-    /// Packets from this link-layer address, and from these IP addresses unless there are none.
+    /// Guard for this MAC address and these IP addresses; with an empty list all IP addresses are accepted.
     pub fn new(mac: MacAddress, addresses: &[IpAddr]) -> Self {
         let v4 = addresses.iter().filter_map(|address| match address {
             IpAddr::V4(address) => Some(address.to_bits()),
@@ -54,7 +54,7 @@ impl SourceGuard {
         }
     }
 
-    /// True if the frame may have come from a station of the guard's.
+    /// True if a station of the guard may have sent the frame.
     fn admits(&self, headers: HeaderSummary, bytes: &[u8]) -> bool {
         if Ethernet::parse(bytes).map(|ethernet| ethernet.source()) != Ok(self.mac) {
             return false;
@@ -78,7 +78,7 @@ impl SourceGuard {
         self.v6.as_ref().is_none_or(|own| own.contains(&address))
     }
 
-    /// ARP, and what carries no IP packet that a station would read.
+    /// Checks ARP and frames that are not readable IP packets.
     fn admits_other(&self, headers: HeaderSummary, bytes: &[u8]) -> bool {
         let at = headers.network_offset();
         let kind = at.checked_sub(2).and_then(|at| bytes.get(at..)?.first_chunk());
@@ -90,11 +90,11 @@ impl SourceGuard {
                 arp.sender_mac() == self.mac && (is_probe || self.has_v4(sender))
             });
         }
-        // Behind a third tag, or with a broken header, another station may read more than this one.
+        // After a third tag or with a malformed header, a receiver may parse further than this gateway.
         kind != EtherType::IPV4 && kind != EtherType::IPV6 && !kind.is_tag()
     }
 
-    /// ICMPv6 from `source`; 0 stands for no address yet.
+    /// Checks ICMPv6 from `source`; 0 is the unspecified address.
     fn admits_icmp(&self, headers: HeaderSummary, bytes: &[u8], source: u128) -> bool {
         if !headers.has_transport() {
             return true;
@@ -110,12 +110,12 @@ impl SourceGuard {
         let Some(options) = body.get(fixed..).filter(|_| !headers.is_fragment()) else { return false };
         let target =
             body.get(RESERVED..fixed).and_then(<[u8]>::first_chunk).map(|&at| u128::from_be_bytes(at));
-        // A probe for an address of another's would take it from that station (RFC 4862, 5.4).
+        // A probe for a foreign address would take it from that station (RFC 4862, 5.4).
         let is_claim = kind == Icmpv6::NEIGHBOUR_ADVERTISEMENT || source == 0;
         target.is_none_or(|target| !is_claim || self.has_v6(target)) && self.admits_options(options)
     }
 
-    /// Options of neighbour discovery (RFC 4861, 4.6).
+    /// Checks options of neighbour discovery (RFC 4861, 4.6).
     fn admits_options(&self, mut options: &[u8]) -> bool {
         while let Some(&[kind, words]) = options.first_chunk() {
             let Some((option, rest)) = options.split_at_checked(usize::from(words) * 8).filter(|_| words > 0)
@@ -131,7 +131,7 @@ impl SourceGuard {
     }
 }
 
-/// Ends the journeys of packets that no station behind their port may send.
+/// Drops packets that no station of their port may send.
 pub(super) fn guard(batch: &mut Batch, guards: &Guards, context: &mut Context<'_>) {
     for packet in batch.iter_mut() {
         let PortId(port) = packet.ingress;
@@ -146,19 +146,19 @@ pub(super) fn guard(batch: &mut Batch, guards: &Guards, context: &mut Context<'_
     }
 }
 
-/// The link-local address with the modified EUI-64 of a link-layer address.
+/// Link-local address with the modified EUI-64 of a MAC address.
 fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> u128 {
     u128::from_be_bytes([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Types of ICMPv6 (RFC 4861, 4).
+/// ICMPv6 types (RFC 4861, 4).
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const REDIRECT: u8 = 137;
-/// Options with a link-layer address (RFC 4861, 4.6.1).
+/// Options with a MAC address (RFC 4861, 4.6.1).
 const SOURCE_ADDRESS: u8 = 1;
 const TARGET_ADDRESS: u8 = 2;
-/// Bytes behind the ICMPv6 header, and of an address behind these.
+/// Length in bytes of the reserved field after the ICMPv6 header, and of the address after it.
 const RESERVED: usize = 4;
 const ADDRESS: usize = 16;
 

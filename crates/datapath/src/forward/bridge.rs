@@ -1,4 +1,4 @@
-//! The stage: one verdict a packet, carried out in place.
+//! Stage `bridge`: decides on each packet in place.
 
 mod header;
 mod publish;
@@ -21,17 +21,16 @@ use rare::{refuse, refuse_source};
 use run::{BridgeVerdict, Run};
 use state::Frame;
 
-/// Decides where the packets of `batch` go.
+/// Decides on the packets of `batch`.
 ///
-/// Frames that follow each other and came in by one port are all learned from before the first of them
-/// is sent on. Nothing is learned from messages of the gateway's own, which come in a batch of their own.
+/// Sources of consecutive frames with the same ingress are all learned before the first of these frames is
+/// forwarded. Nothing is learned from the gateway's own messages, which are in batches of their own.
 ///
-/// Usually the batch stays as it is, and `egress` and `vlan` of its packets are set. When at least
-/// one of them goes to several members, the whole batch moves to the end of `expanded`, in order, and
-/// the batch is empty: the rest of the journey runs over `expanded`. `expanded` has capacity for
-/// [`Bridges::longest_expansion`] packets more.
+/// Usually the batch stays in place, with `egress` and `vlan` of its packets set. If at least one packet goes
+/// to several members, the whole batch moves to the end of `expanded`, in order, and `batch` is empty: later
+/// stages process `expanded`, which must have spare capacity for [`Bridges::longest_expansion`] packets.
 ///
-/// Frames between ports with fast paths are published there.
+/// Decisions about frames between ports with fast paths are published there.
 pub fn bridge(
     batch: &mut Batch,
     (bridges, fast_paths): (&Bridges, &FastPaths),
@@ -75,10 +74,10 @@ pub fn bridge(
     }
 }
 
-/// The way that the last frame for a known station took. Most of a batch takes few ways, and to guess that
-/// it is the same again is faster than to wait for what is known of the port.
+/// Destination and egress of the last forwarded frame. Most of a batch has few destinations, and a correct
+/// prediction is faster than waiting for the member's data.
 struct Way<'a> {
-    /// A station at its end, with its VLAN.
+    /// A station on the port, with its VLAN.
     station: FdbKey,
     port: PortId,
     to: Option<&'a Member>,
@@ -91,7 +90,7 @@ impl Default for Way<'_> {
 }
 
 impl Way<'_> {
-    /// True if a station that was found behind `port` is at its end.
+    /// True if a station that was found on `port` has the same egress and VLAN.
     #[inline(always)]
     fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
         port == Some(self.port) && station.vlan() == self.station.vlan() && !station.is_group()
@@ -99,7 +98,7 @@ impl Way<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Reads the headers of the run and finds its VLANs. Sets `vlan`. Returns the run's length.
+    /// Reads the headers of the run, looks up their VLANs and sets `vlan`. Returns the run's length.
     #[inline(never)]
     fn classify(
         &self,
@@ -127,7 +126,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
             };
-            // A flow's frames have one header.
+            // Frames of one flow have the same header.
             if let (known, Some((place, vlan))) = last
                 && known == header
             {
@@ -159,8 +158,8 @@ impl<'a> Run<'a> {
         self.from.vlans.as_ref().map_or(Ok(0), |vlans| vlans.classify(header.tag()))
     }
 
-    /// Learns the sources of the run. Frames with the source of the one before need no lookup. Returns true if a
-    /// station has moved.
+    /// Learns the sources of the run; consecutive frames with the same source need one look-up. Returns true
+    /// if a station has moved.
     #[inline(never)]
     fn learn(&self, packets: &mut [Packet], state: &mut BridgeState, context: &Context<'_>) -> bool {
         let (view, port, time) = (self.fdb().view(), self.from.port, self.time);
@@ -183,13 +182,13 @@ impl<'a> Run<'a> {
         moved
     }
 
-    /// Addresses of the bridge.
+    /// Forwarding database of the bridge.
     #[inline(always)]
     fn fdb(&self) -> &'a Fdb {
         &self.bridge.fdb
     }
 
-    /// Looks the destinations up and sends. Returns which of the packets go to several members.
+    /// Looks up the destinations and forwards. Returns the bit set of packets that go to several members.
     #[inline(never)]
     fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
         let view = self.fdb().view();
@@ -219,7 +218,7 @@ impl<'a> Run<'a> {
         floods
     }
 
-    /// Sends a frame that does not go where the one before went. Says whether it goes to several members.
+    /// Forwards a frame whose egress was not predicted. Returns true if it goes to several members.
     #[inline(never)]
     fn relay_one(
         &self,
@@ -249,7 +248,7 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// The verdict on a destination.
+    /// Verdict on a destination.
     fn decide(&self, destination: FdbKey, place: BucketIndex) -> BridgeVerdict<'a> {
         if destination.is_group() {
             return BridgeVerdict::Flood;
@@ -259,7 +258,7 @@ impl<'a> Run<'a> {
         let Some(to) = found.and_then(|port| self.bridges.member(port)) else { return BridgeVerdict::Flood };
         let from = self.from;
         if to.bridge != from.bridge {
-            // A port that has left the bridge is as good as unknown.
+            // The station's port has left the bridge, so the station counts as unknown.
             return BridgeVerdict::Flood;
         }
         let refusal = if !from.is_apart_from(to) {

@@ -1,4 +1,4 @@
-//! Checks of the options of bridges.
+//! Checks of bridge options.
 
 use super::options::{BridgeError, BridgeOptions, NOT_A_MEMBER, StaticEntry};
 use super::table::Member;
@@ -6,7 +6,7 @@ use super::vlan_set::VlanMode;
 use crate::wire::VlanId;
 use std::collections::HashMap;
 
-/// By port: its place among all members.
+/// Index of each port among all members, by port.
 pub(super) fn places(options: &[BridgeOptions]) -> Result<Box<[u16]>, BridgeError> {
     let mut by_port = Vec::new();
     let mut owners = Vec::<&BridgeOptions>::new();
@@ -24,7 +24,7 @@ pub(super) fn places(options: &[BridgeOptions]) -> Result<Box<[u16]>, BridgeErro
     Ok(by_port.into())
 }
 
-/// Checks the options of one bridge by itself.
+/// Checks the options of one bridge.
 pub(super) fn check(options: &BridgeOptions) -> Result<(), BridgeError> {
     let bridge = || options.name.clone();
     if !(1..=1_000_000).contains(&options.ageing_seconds) {

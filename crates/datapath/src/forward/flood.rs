@@ -1,4 +1,4 @@
-//! Frames for several members: who gets them, how many a port may cause, and the copies.
+//! Flooding: receivers of a frame, limits per port, and copies.
 
 use super::fdb::FdbKey;
 use super::options::FloodLimits;
@@ -9,31 +9,31 @@ use crate::flags::{FLOODED, NOT_REFLECTED};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
 
-/// Receivers of a frame that is not for one known member.
+/// Receivers of a flooded frame.
 pub(super) enum Targets<'a> {
-    /// No member, and the reason.
+    /// No member; the drop reason.
     Nobody(DropReason),
-    /// One member: nothing has to be copied.
+    /// One member: no copy is needed.
     One(&'a Member),
     /// Several members.
     Many,
 }
 
-/// Frame to be flooded.
+/// A frame to be flooded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flood<'a> {
-    /// The member it came in by.
+    /// Ingress of the frame.
     pub(super) from: &'a Member,
-    /// Its VLAN.
+    /// VLAN of the frame.
     pub(super) vlan: u16,
-    /// True if the destination is a group: members with `flood` off get it as well.
+    /// True if the destination is a group: members with `flood` off receive it too.
     pub(super) group: bool,
-    /// True if the member that it came in by gets it too.
+    /// True if the ingress member receives the frame too (hairpin).
     pub(super) reflects: bool,
 }
 
 impl<'a> Flood<'a> {
-    /// Counts the members that get the frame.
+    /// Determines whether no, one or several members receive the frame.
     #[inline]
     pub(super) fn targets(self, bridges: &'a Bridges) -> Targets<'a> {
         let mut members = self.members(bridges);
@@ -44,13 +44,13 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// The members that get the frame, in the order of the configuration.
+    /// Members that receive the frame, in the order of the configuration.
     fn members(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
         self.candidates(bridges)
             .filter(move |to| !(to.isolated && self.from.isolated) && bridges.links().is_up(to.port))
     }
 
-    /// Members that would get it if no link were down and no member isolated.
+    /// Members that would receive the frame if all links were up and no member isolated.
     fn candidates(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
         let members = bridges.members_of(bridges.bridge(self.from.bridge)).iter();
         members
@@ -60,7 +60,7 @@ impl<'a> Flood<'a> {
             .filter(move |to| to.carries(self.vlan) && (to.flood || self.group))
     }
 
-    /// True if the member that the frame came in by gets it too.
+    /// True if the ingress member receives the frame too.
     pub(super) fn is_reflected(self, bridges: &'a Bridges) -> bool {
         self.reflects && self.members(bridges).any(|to| to.port == self.from.port)
     }
@@ -78,7 +78,7 @@ impl<'a> Flood<'a> {
     }
 }
 
-/// One gate for each kind of flooded frame.
+/// Rate limiters, one for each kind of flooded frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FloodGates {
     unknown_unicast: FloodGate,
@@ -87,13 +87,13 @@ pub(super) struct FloodGates {
 }
 
 impl FloodGates {
-    /// Gates with their full credit.
+    /// Rate limiters with full credit.
     pub(super) const fn new() -> Self {
         let gate = FloodGate::new();
         Self { unknown_unicast: gate, multicast: gate, broadcast: gate }
     }
 
-    /// True if a frame to `destination` may be flooded.
+    /// True if the limits allow a frame to `destination` to be flooded.
     pub(super) fn admit(&mut self, destination: FdbKey, limits: FloodLimits, now: Nanos) -> bool {
         let (gate, limit) = match destination.is_group() {
             true if destination.is_broadcast() => (&mut self.broadcast, limits.broadcast),
@@ -104,23 +104,23 @@ impl FloodGates {
     }
 }
 
-/// Lets a number of floods a second pass, and a tenth of a second's worth at once.
+/// Rate limiter of floods; the burst is a tenth of a second's worth.
 ///
-/// One a port and worker: a port with queues on two workers may cause twice its limit.
+/// One per port and worker: a port with queues on two workers may cause twice its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FloodGate {
-    /// Floods that may pass, in billionths: one nanosecond at one a second earns one.
+    /// Floods that may pass, in billionths: at one flood per second, each nanosecond earns one.
     credit: u64,
     filled_at: Nanos,
 }
 
 impl FloodGate {
-    /// A gate with its full credit.
+    /// A limiter with full credit.
     pub(super) const fn new() -> Self {
         Self { credit: u64::MAX, filled_at: Nanos(0) }
     }
 
-    /// True if one more flood may pass, at `limit` a second.
+    /// Takes the credit of one flood, at `limit` floods per second; false if there is none.
     pub(super) fn admit(&mut self, limit: u32, now: Nanos) -> bool {
         const ONE: u64 = Nanos::SECOND.0;
         let at_once = u64::from((limit / 10).max(limit.min(64))) * ONE;
@@ -135,11 +135,11 @@ impl FloodGate {
     }
 }
 
-/// Moves the whole batch to the end of `expanded`, in order; the packets whose bit in `floods` is set
-/// become one a member that gets them, adjacent and in the order of the configuration.
+/// Moves the whole batch to the end of `expanded`, in order; packets whose bit in `floods` is set become one
+/// packet per receiving member, adjacent and in the order of the configuration.
 ///
-/// The last member gets the original. A copy that finds no buffer (or no room in `expanded`, whose
-/// capacity is never exceeded) was cloned and dropped, as far as the counters are concerned.
+/// The last member gets the original. A copy without buffer (or without room in `expanded`, whose capacity is
+/// never exceeded) counts as cloned and dropped.
 #[cold]
 pub(super) fn expand(
     batch: &mut Batch,
@@ -178,7 +178,7 @@ fn flood_one(
     for member in flood.members(bridges) {
         let Some(before) = last.replace(member) else { continue };
         context.ledger.cloned.add(packet.wire_packets.into());
-        // Room for this original and those behind it is spoken for.
+        // Room for this original and the packets after it is reserved.
         let has_room = expanded.capacity() - expanded.len() > behind + 1;
         match has_room.then(|| packet.duplicate(context.pool)).flatten() {
             Some(mut copy) => {
@@ -190,13 +190,13 @@ fn flood_one(
     }
     match last {
         Some(member) => send(&mut packet, member, tag, context),
-        // The links went down between verdict and copy.
+        // The link went down between verdict and copy.
         None => context.discard(&mut packet, DropReason::PortDown),
     }
     expanded.push(packet);
 }
 
-/// The tag of a frame.
+/// Tag of a frame.
 fn tag_of(frame: &[u8]) -> Tag {
     match frame.get(ADDRESSES..).and_then(<[u8]>::first_chunk) {
         Some(word) => Tag::from_wire(u32::from_le_bytes(*word)),

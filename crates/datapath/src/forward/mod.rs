@@ -1,27 +1,27 @@
-//! Whereto: a VLAN-aware learning bridge.
+//! Bridge: VLAN-aware and learning.
 //!
 //! * In: packets with `ingress`, headers in the head frame.
-//! * Out: `egress` is a member of the same bridge (a device or a tunnel), `vlan` is set, and the tag
-//!   is the one that member sends. A frame that several members get has become several packets.
+//! * Out: `egress` is a member of the same bridge (a device or a tunnel), `vlan` is set, and the tag is the
+//!   egress member's. A frame for several members has become several packets.
 //! * Exits: the reasons of stage "bridge" in [`drops`](crate::drops), and [`NoBuffer`], [`NoHeadroom`],
 //!   [`EthernetTruncated`], [`VlanTruncated`].
-//! * Cost: two lookups of one cache line each; nothing is written unless something changed.
-//!   Flooding to several members copies, once a member but one.
-//! * Source: IEEE 802.1Q-2022, clause 8 (relay, filtering, learning); behaviour between the lines as
-//!   of the Linux bridge.
+//! * Cost: two look-ups of one cache line each; nothing is written unless something changed. Flooding copies
+//!   the packet for each member but one.
+//! * Source: IEEE 802.1Q-2022, clause 8 (relay, filtering, learning); unspecified behaviour as in the Linux
+//!   bridge.
 //!
-//! | file | what it knows |
+//! | module | content |
 //! |---|---|
-//! | [`Bridges`] | configuration: who bridges with whom, and how |
-//! | [`bridge()`] | the stage: one verdict a packet |
-//! | [`Fdb`] | where addresses are |
-//! | [`VlanMode`] | which tag goes in and comes out where |
-//! | [`ForwardGroups`] | which link-local groups are forwarded |
-//! | `OwnAddresses` | which addresses are the members' own |
-//! | `HairpinGate` | how many frames a member may reflect |
-//! | `FloodGates` | copies for several members, and how many floods a port may cause |
+//! | [`Bridges`] | configuration: bridges and their members |
+//! | [`bridge()`] | the stage: one verdict per packet |
+//! | [`Fdb`] | forwarding database: port of each address |
+//! | [`VlanMode`] | VLAN tags on ingress and egress |
+//! | [`ForwardGroups`] | link-local groups that are forwarded |
+//! | `OwnAddresses` | addresses that belong to the members themselves |
+//! | `HairpinGate` | limit of frames that a member reflects |
+//! | `FloodGates` | copies for several members, and limits of flooding |
 //!
-//! The page for operators is `docs/guide/bridge.md`; how the database works, in ADR 0004.
+//! Operators: `docs/guide/bridge.md`. Design of the database: ADR 0004.
 //!
 //! [`NoBuffer`]: crate::drops::DropReason::NoBuffer
 //! [`NoHeadroom`]: crate::drops::DropReason::NoHeadroom

@@ -1,4 +1,4 @@
-//! Options of bridges, and errors in them.
+//! Options of bridges, and configuration errors.
 
 use super::fdb::{Fdb, FdbKey};
 use super::groups::ForwardGroups;
@@ -7,51 +7,53 @@ use crate::wire::{MacAddress, VlanId};
 use polder_buffers::PortId;
 use std::sync::Arc;
 
-/// One bridge.
+/// Options of one bridge.
 #[derive(Clone, Debug)]
 pub struct BridgeOptions {
-    /// Its name, for messages.
+    /// Name, for messages.
     pub name: String,
-    /// Seconds that a learned address outlives its last frame, 1 to 1 000 000; 300 is usual.
+    /// Ageing time: seconds from the last frame until a learned address expires, 1 to 1 000 000; 300 is
+    /// usual.
     pub ageing_seconds: u32,
-    /// Its members, two or more to be of use.
+    /// Members; at least two to be useful.
     pub members: Vec<MemberOptions>,
-    /// Addresses that are bound to a member.
+    /// Addresses bound to a member.
     pub static_entries: Vec<StaticEntry>,
-    /// Link-local groups that it forwards.
+    /// Link-local groups that are forwarded.
     pub forward_groups: ForwardGroups,
-    /// Learned addresses; given on from table to table, so that a reload forgets nothing.
+    /// Forwarding database; passed on from table to table, so that a reload keeps it.
     pub fdb: Arc<Fdb>,
 }
 
-/// One port of a bridge.
+/// Options of one bridge member.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
-    /// The port.
+    /// Port of the member.
     pub port: PortId,
-    /// Treatment of VLANs.
+    /// VLAN mode.
     pub vlans: VlanMode,
-    /// True if the sources of its frames are learned.
+    /// True if the sources of received frames are learned.
     pub learning: bool,
-    /// True if it is sent frames to unknown stations. Groups and broadcast it is sent in any case.
+    /// True if frames to unknown addresses are flooded to the member. Multicast and broadcast always are.
     pub flood: bool,
-    /// True if it is kept apart from the other isolated members.
+    /// True if the member exchanges no frames with other isolated members.
     pub isolated: bool,
-    /// Group of members that are one port to the bridge and exchange nothing, named by one of them: the remotes of
-    /// a tunnel (split horizon; RFC 4762, 4.4). `None` for a member by itself.
+    /// Split-horizon group, named by one of its members: its members exchange no frames, like the remotes of
+    /// one tunnel (RFC 4762, 4.4). `None` for a member without group.
     pub split_horizon: Option<PortId>,
-    /// Limits on its flooded frames.
+    /// Limits of flooded frames received on the member.
     pub flood_limits: FloodLimits,
-    /// Most addresses that are learned on it; `None` for as many as the database takes.
+    /// Maximum number of learned addresses; `None` for no limit.
     pub fdb_max_learned: Option<u32>,
-    /// Most flooded frames a second, by worker, that leave by it although they came in by it; `None` if no frame does.
+    /// Maximum number of flooded frames per second and worker that leave by their ingress (hairpin); `None`
+    /// if hairpin is off.
     pub hairpin: Option<u32>,
-    /// Address that the kernel has there: the bridge drops what comes in by another member with it as source.
+    /// Address of the kernel on this port: frames with this source from other members are dropped.
     pub own_address: Option<MacAddress>,
 }
 
 impl BridgeOptions {
-    /// A bridge of `members` that forgets addresses after 300 seconds, and has no option.
+    /// A bridge with an ageing time of 300 seconds and default options.
     pub fn new(name: &str, members: Vec<MemberOptions>, fdb: Arc<Fdb>) -> Self {
         let (name, forward_groups) = (name.to_owned(), ForwardGroups::NONE);
         Self { name, ageing_seconds: 300, members, static_entries: Vec::new(), forward_groups, fdb }
@@ -59,7 +61,7 @@ impl BridgeOptions {
 }
 
 impl MemberOptions {
-    /// A transparent member by itself that learns and is flooded to, without limits.
+    /// A transparent member that learns and receives floods, without limits.
     pub fn new(port: PortId) -> Self {
         Self {
             port,
@@ -76,49 +78,48 @@ impl MemberOptions {
     }
 }
 
-/// Maximum number of frames a second that come in by a port and go to several members, by worker;
-/// `None` for any number.
+/// Maximum number of flooded frames received on a port, per second and worker; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloodLimits {
-    /// Frames for a station that is not known.
+    /// Frames to unknown unicast addresses.
     pub unknown_unicast: Option<u32>,
-    /// Frames for a group other than all.
+    /// Frames to multicast groups except broadcast.
     pub multicast: Option<u32>,
-    /// Frames for all.
+    /// Broadcast frames.
     pub broadcast: Option<u32>,
 }
 
-/// An address that is bound to a member: neither aged nor moved.
+/// Static entry: an address bound to a member, which neither ages nor moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticEntry {
-    /// The address of one station.
+    /// Unicast address.
     pub address: MacAddress,
-    /// Its VLAN; `None` on a bridge of transparent members.
+    /// VLAN; `None` on a bridge of transparent members.
     pub vlan: Option<VlanId>,
-    /// The member behind which it is.
+    /// Member on which the station is.
     pub port: PortId,
 }
 
-/// Error in a configuration of bridges.
+/// Error in the configuration of bridges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeError {
-    /// A port is a member twice.
+    /// A port is a member of two bridges, or twice of one.
     #[error("port {} is a member of {first} and of {second}; a port is in one bridge, once", port.0)]
     TwiceMember {
         /// The port.
         port: PortId,
-        /// The bridge that has it.
+        /// Bridge that has the port.
         first: String,
-        /// The bridge that wants it as well.
+        /// Second bridge that names the port.
         second: String,
     },
-    /// Transparent and VLAN-aware members in one bridge.
+    /// A bridge mixes transparent and VLAN-aware members.
     #[error("{bridge} has members with and without VLANs; give every member a VLAN mode or none")]
     MixedModes {
         /// The bridge.
         bridge: String,
     },
-    /// A trunk that carries nothing.
+    /// A trunk without VLANs.
     #[error("port {} of {bridge} is a trunk without VLANs; name those that it carries", port.0)]
     EmptyTrunk {
         /// The bridge.
@@ -134,7 +135,7 @@ pub enum BridgeError {
         /// The port.
         port: PortId,
     },
-    /// An ageing time out of range.
+    /// The ageing time is out of range.
     #[error("{bridge}: an ageing time of {seconds} s; use 1 to 1000000")]
     Ageing {
         /// The bridge.
@@ -142,7 +143,7 @@ pub enum BridgeError {
         /// Configured ageing time.
         seconds: u32,
     },
-    /// A static entry for a group address or for no address.
+    /// A static entry for a group or zero address.
     #[error("{bridge}: {address} is not the address of one station")]
     StaticGroup {
         /// The bridge.
@@ -170,7 +171,7 @@ pub enum BridgeError {
         /// The port.
         port: PortId,
     },
-    /// More members than a table can number.
+    /// The number of members exceeds the range of their indices.
     #[error("{count} members in all bridges; at most 65534")]
     TooMany {
         /// Number of members.
@@ -184,5 +185,5 @@ impl StaticEntry {
     }
 }
 
-/// Of a port that is in no bridge; beyond every place in `members`.
+/// Index of a port that is in no bridge.
 pub(super) const NOT_A_MEMBER: u16 = u16::MAX;

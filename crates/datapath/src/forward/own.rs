@@ -1,20 +1,20 @@
-//! Addresses of members that the kernel has: no other member has such a station.
+//! Own addresses: MAC addresses of members that belong to this machine's kernel.
 //!
-//! A host's TAP, and an interface on which the kernel goes on sending, are stations of this machine. A frame that
-//! comes in by another member with such an address as its source is a forgery, or has gone round in a loop: it is
-//! dropped and not learned from, so that no port can draw the host's frames to itself.
+//! A host's TAP, and an interface on which the kernel continues to send, are stations of this machine. A
+//! frame from another member with such a source is forged or looped: it is dropped and not learned, so that
+//! no port can attract the host's frames.
 
 use super::fdb::FdbKey;
 use super::options::BridgeOptions;
 use polder_buffers::PortId;
 use std::collections::HashSet;
 
-/// Addresses of the members of one bridge, in rising order; an address may be that of several members.
+/// Own addresses of one bridge's members, in ascending order; several members may share an address.
 #[derive(Clone, Debug)]
 pub(super) struct OwnAddresses(Box<[(FdbKey, PortId)]>);
 
 impl OwnAddresses {
-    /// Addresses of the members, without those that are bound by a static entry.
+    /// Own addresses of the members, except those bound by a static entry.
     pub(super) fn of(options: &BridgeOptions) -> Self {
         let bound = options.static_entries.iter().map(|entry| entry.address).collect::<HashSet<_>>();
         let of_members = options.members.iter().filter_map(|member| Some((member.own_address?, member.port)));
@@ -24,25 +24,25 @@ impl OwnAddresses {
         Self(addresses.into())
     }
 
-    /// True if no member has an address.
+    /// True if no member has an own address.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All addresses, each with its member.
+    /// All own addresses, each with its member.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FdbKey, PortId)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Members whose address `station` is, in any VLAN.
+    /// Members whose own address is `station`, in any VLAN.
     pub(super) fn members(&self, station: FdbKey) -> impl Iterator<Item = PortId> + '_ {
         let address = station.without_vlan();
         let first = self.0.partition_point(|(key, _)| key.0 < address.0);
         self.0[first..].iter().take_while(move |(key, _)| *key == address).map(|&(_, port)| port)
     }
 
-    /// True if `station` is the address of members, of which `port` is none.
+    /// True if `station` is the own address of members other than `port`.
     pub(super) fn is_elsewhere(&self, station: FdbKey, port: PortId) -> bool {
         let mut members = self.members(station).peekable();
         members.peek().is_some() && members.all(|member| member != port)

@@ -1,4 +1,4 @@
-//! The configuration of the bridges, checked and prepared: built once, replaced whole.
+//! Table of all bridges: built once from the configuration, replaced whole.
 
 mod build;
 
@@ -14,17 +14,17 @@ use polder_buffers::{Packet, PortId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Link state: the ports that can send. Shared by all tables and workers; the thread that learns of
-/// a link's state writes it.
+/// Link state of all ports. Shared by all tables and workers, and written by the thread that learns a link's
+/// state.
 #[derive(Debug)]
 pub struct Links(Box<[AtomicBool]>);
 
-/// All bridges.
+/// All bridges and their members.
 #[derive(Debug)]
 pub struct Bridges {
-    /// By port: the place in `members`, or `NOT_A_MEMBER`.
+    /// By port: the index in `members`, or `NOT_A_MEMBER`.
     by_port: Box<[u16]>,
-    /// Members of all bridges; those of one bridge stand together.
+    /// Members of all bridges, grouped by bridge.
     members: Box<[Member]>,
     bridges: Box<[Bridge]>,
     links: Arc<Links>,
@@ -47,18 +47,19 @@ pub(super) struct Member {
     pub(super) learning: bool,
     pub(super) flood: bool,
     pub(super) isolated: bool,
-    /// [`MemberOptions::split_horizon`](super::MemberOptions::split_horizon); its own port if it is in no group.
+    /// [`MemberOptions::split_horizon`](super::MemberOptions::split_horizon); the member's own port without
+    /// group.
     pub(super) split_horizon: PortId,
     pub(super) flood_limits: FloodLimits,
     pub(super) fdb_max_learned: u32,
     /// [`MemberOptions::hairpin`](super::MemberOptions::hairpin).
     pub(super) hairpin: Option<u32>,
-    /// `None` when transparent.
+    /// VLANs of the port; `None` for a transparent member.
     pub(super) vlans: Option<Box<PortVlans>>,
 }
 
 impl Links {
-    /// True if `port` can send; ports that were not announced cannot.
+    /// True if the link of `port` is up; false for unknown ports.
     #[inline(always)]
     pub fn is_up(&self, port: PortId) -> bool {
         self.0.get(usize::from(port.0)).is_some_and(|link| link.load(Ordering::Relaxed))
@@ -66,18 +67,19 @@ impl Links {
 }
 
 impl Bridges {
-    /// Learned addresses of a member's bridge, and its ageing time in seconds.
+    /// Forwarding database of a member's bridge, and its ageing time in seconds; `None` if the port is no
+    /// member.
     pub fn learned_by(&self, port: PortId) -> Option<(&Fdb, u32)> {
         let bridge = self.bridge(self.member(port)?.bridge);
         Some((&bridge.fdb, bridge.ageing))
     }
 
-    /// Link state: the ports that can send.
+    /// Link state of all ports.
     pub fn links(&self) -> &Arc<Links> {
         &self.links
     }
 
-    /// Member of the bridge of `port` whose own address `station` is.
+    /// Member of the bridge of `port` whose own address is `station`; `None` if there is none.
     pub fn owner(&self, port: PortId, station: MacAddress) -> Option<PortId> {
         let bridge = self.bridge(self.member(port)?.bridge);
         bridge.own.members(FdbKey::new(station, 0)).next()
@@ -93,13 +95,13 @@ impl Bridges {
         self.members.get(usize::from(*place))
     }
 
-    /// The bridge of a member, by [`Member::bridge`].
+    /// Bridge of a member, by [`Member::bridge`].
     #[inline(always)]
     pub(super) fn bridge(&self, number: u16) -> &Bridge {
         &self.bridges[usize::from(number)]
     }
 
-    /// The members of a bridge, in the order of the configuration.
+    /// Members of a bridge in the order of the configuration.
     #[inline(always)]
     pub(super) fn members_of(&self, bridge: &Bridge) -> &[Member] {
         &self.members[bridge.members.clone()]
@@ -107,25 +109,25 @@ impl Bridges {
 }
 
 impl Member {
-    /// True if the member sends frames of `vlan` (0 on a bridge without VLANs).
+    /// True if the member carries `vlan` (0 on a bridge without VLANs).
     #[inline(always)]
     pub(super) fn carries(&self, vlan: u16) -> bool {
         self.vlans.as_ref().map_or(vlan == 0, |vlans| vlans.carries(vlan))
     }
 
-    /// The VLAN of its untagged frames, 0 on a bridge without VLANs; `None` if it has no such frames.
+    /// VLAN of untagged frames, 0 on a bridge without VLANs; `None` if the member has no untagged frames.
     pub(super) fn untagged(&self) -> Option<u16> {
         self.vlans.as_ref().map_or(Some(0), |vlans| vlans.untagged())
     }
 
-    /// True if frames that came in by it may leave by `to` as far as both are one port.
+    /// True if split horizon and hairpin allow frames from this member to leave by `to`.
     #[inline(always)]
     pub(super) fn is_apart_from(&self, to: &Self) -> bool {
         to.split_horizon != self.split_horizon || self.hairpin.is_some() && to.port == self.port
     }
 }
 
-/// Gives the packet, which has tag `tag`, to `member`.
+/// Forwards the packet, whose tag is `tag`, to `member`.
 #[inline(always)]
 pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
     debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");

@@ -1,20 +1,20 @@
-//! VLANs: which of them a port carries, and how frames carry them on the wire.
+//! VLANs of a port, and VLAN tags of frames.
 //!
 //! A port of a VLAN-aware bridge has a set of VLANs and at most one of them untagged:
 //!
-//! | port | takes | sends |
+//! | port | accepts | sends |
 //! |---|---|---|
 //! | access *v* | untagged and priority-tagged frames, as *v* | *v* untagged |
 //! | trunk *set* | tagged frames of the set | the set tagged |
-//! | trunk *set*, native *n* | the same, and untagged and priority-tagged frames as *n* | the set tagged, *n* untagged |
+//! | trunk *set*, native *n* | as before, and untagged and priority-tagged frames as *n* | the set tagged, *n* untagged |
 //!
-//! An access port refuses tagged frames, those of its own VLAN too ("admit only untagged and
-//! priority-tagged frames", IEEE 802.1Q-2022, 6.9). A frame of the native VLAN whose payload begins
-//! with a tag is not sent on a trunk: the other side would take that tag for the frame's VLAN. Both
-//! together close the way by which a host behind an access port reaches foreign VLANs with two tags.
+//! An access port drops tagged frames, also of its own VLAN ("admit only untagged and priority-tagged
+//! frames", IEEE 802.1Q-2022, 6.9). A frame of the native VLAN whose payload begins with a tag is not sent on
+//! a trunk, because the receiver would take that tag for the frame's VLAN. Together this prevents VLAN
+//! hopping by double tags from an access port.
 //!
-//! Only tags of type 0x8100 are the bridge's; a service tag (0x88a8) is payload. Priority and drop
-//! eligibility are kept as long as a frame has a tag, and are 0 in a new tag.
+//! Only tags of type 0x8100 are processed; a service tag (0x88a8) is payload. Priority and drop eligibility
+//! stay unchanged while a frame has a tag, and are 0 in a new tag.
 
 mod prepare;
 
@@ -22,30 +22,30 @@ use super::vlan_set::Bits;
 use crate::drops::DropReason;
 use polder_buffers::{ChecksumState, Packet};
 
-/// The tag of a frame as it came in.
+/// Tag of a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tag {
     /// No tag.
     #[default]
     None,
-    /// Tag control information: priority, drop eligibility and VLAN.
+    /// Tag control information: priority, drop eligible indicator and VLAN.
     Control(u16),
 }
 
-/// VLANs that a port of a VLAN-aware bridge takes and sends: [`VlanMode`](super::VlanMode), prepared for the path.
+/// VLANs of a port of a VLAN-aware bridge: [`VlanMode`](super::VlanMode) compiled for look-ups.
 #[derive(Clone, Debug)]
 pub(super) struct PortVlans {
-    /// VLANs that it sends.
+    /// VLANs that the port sends.
     members: Bits,
-    /// VLANs that it takes with a tag.
+    /// VLANs that the port accepts with a tag.
     tagged: Bits,
-    /// VLAN of untagged frames, both ways; 0 for none.
+    /// VLAN of untagged frames in both directions; 0 for none.
     untagged: u16,
     is_trunk: bool,
 }
 
 impl PortVlans {
-    /// The VLAN of a frame that came in with `tag`.
+    /// VLAN of a frame that was received with `tag`.
     #[inline(always)]
     pub(super) fn classify(&self, tag: Tag) -> Result<u16, DropReason> {
         let id = match tag {
@@ -65,12 +65,12 @@ impl PortVlans {
         self.members.contains(vlan)
     }
 
-    /// The VLAN of untagged frames, if it has any.
+    /// VLAN of untagged frames; `None` if the port has none.
     pub(super) fn untagged(&self) -> Option<u16> {
         (self.untagged != 0).then_some(self.untagged)
     }
 
-    /// Gives a frame with tag `tag` the one with which the port sends `vlan`.
+    /// Changes the tag `tag` of a frame to the one with which the port sends `vlan`.
     #[inline(always)]
     pub(super) fn dress(&self, packet: &mut Packet, tag: Tag, vlan: u16) -> Result<(), DropReason> {
         match (tag, vlan == self.untagged) {
@@ -85,9 +85,9 @@ impl PortVlans {
         }
     }
 
-    /// Refuses a frame for the native VLAN of a trunk that would be read as tagged.
+    /// Refuses an untagged frame on a trunk that a receiver would read as tagged.
     fn check_bare(&self, packet: &Packet) -> Result<(), DropReason> {
-        // The type alone tells: of a chain, the head frame may end with it.
+        // The EtherType is sufficient: in a chain, the head frame may end after it.
         let ether_type = packet.bytes().get(ADDRESSES..ADDRESSES + 2);
         if self.is_trunk && ether_type == Some(&[0x81, 0x00]) {
             return Err(DropReason::VlanNotAllowed);
@@ -97,7 +97,7 @@ impl PortVlans {
 }
 
 impl Tag {
-    /// The tag in bytes 12 to 15 of a frame, of which the first is lowest in `word`.
+    /// Tag in bytes 12 to 15 of a frame, first byte lowest in `word`.
     #[inline(always)]
     pub(super) const fn from_wire(word: u32) -> Self {
         let [a, b, high, low] = word.to_le_bytes();
@@ -108,7 +108,7 @@ impl Tag {
     }
 }
 
-/// Puts a tag behind the addresses, in front of everything else.
+/// Inserts a tag after the MAC addresses.
 fn push_tag(packet: &mut Packet, vlan: u16) -> Result<(), DropReason> {
     packet.prepend(TAG_LENGTH).map_err(|_| DropReason::NoHeadroom)?;
     let bytes = packet.bytes_mut();
@@ -119,7 +119,7 @@ fn push_tag(packet: &mut Packet, vlan: u16) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Takes the tag out.
+/// Removes the tag.
 fn pop_tag(packet: &mut Packet) -> Result<(), DropReason> {
     packet.bytes_mut().copy_within(..ADDRESSES, TAG);
     packet.trim_front(TAG_LENGTH).map_err(|_| DropReason::VlanTruncated)?;
@@ -133,7 +133,7 @@ fn set_control(packet: &mut Packet, control: u16) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Moves the offsets that count from the start of the packet; 0 means unknown and stays.
+/// Adjusts the packet's header offsets; 0 means unknown and stays.
 fn shift_offsets(packet: &mut Packet, shift: impl Fn(u16) -> u16) {
     let shifted = |offset: u16| if offset == 0 { 0 } else { shift(offset) };
     packet.network_offset = shifted(packet.network_offset);
@@ -143,12 +143,12 @@ fn shift_offsets(packet: &mut Packet, shift: impl Fn(u16) -> u16) {
     }
 }
 
-/// Bytes of destination and source address.
+/// Length of the two MAC addresses in bytes.
 pub(super) const ADDRESSES: usize = 12;
-/// Bytes of a tag.
+/// Length of a tag in bytes.
 const TAG: usize = 4;
 const TAG_LENGTH: u16 = 4;
 /// Minimum offset of a tagged frame's network header.
 const TAGGED: u16 = 18;
-/// The VLAN in the tag control information.
+/// Mask of the VLAN in the tag control information.
 const VLAN_MASK: u16 = 0x0fff;

@@ -1,4 +1,4 @@
-//! Sets of VLANs, and which of them a port is configured to carry.
+//! Sets of VLANs, and the VLAN modes of ports.
 
 use crate::wire::VlanId;
 
@@ -6,29 +6,29 @@ use crate::wire::VlanId;
 #[derive(Clone, PartialEq, Eq)]
 pub struct VlanSet(pub(super) Box<Bits>);
 
-/// One bit a VLAN.
+/// One bit per VLAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bits([u64; 64]);
 
-/// Treatment of VLANs by a port of a bridge.
+/// VLAN mode of a bridge port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VlanMode {
-    /// Not at all: tags are payload, all frames are in one broadcast domain. As a Linux bridge with
-    /// `vlan_filtering 0`. Either all ports of a bridge are transparent or none.
+    /// VLAN tags are payload, and all frames are in one broadcast domain, as in a Linux bridge with
+    /// `vlan_filtering 0`. All ports of a bridge must be transparent or none.
     Transparent,
-    /// Untagged frames of one VLAN.
+    /// Access port: untagged frames of one VLAN.
     Access(VlanId),
-    /// Tagged frames of many VLANs.
+    /// Trunk port: tagged frames of several VLANs.
     Trunk {
-        /// The VLANs that it carries.
+        /// VLANs of the trunk.
         allowed: VlanSet,
-        /// The one of them that is sent and taken untagged.
+        /// Native VLAN, sent and accepted untagged; `None` without one.
         native: Option<VlanId>,
     },
 }
 
 impl VlanSet {
-    /// No VLAN.
+    /// An empty set.
     pub fn empty() -> Self {
         Self(Box::new(Bits([0; 64])))
     }
@@ -38,7 +38,7 @@ impl VlanSet {
         (1..4095).filter_map(VlanId::configured).collect()
     }
 
-    /// Puts `vlan` in; [`VlanId::PRIORITY`] names no VLAN and is left out.
+    /// Adds `vlan`; [`VlanId::PRIORITY`] is ignored.
     pub fn insert(&mut self, vlan: VlanId) {
         if vlan == VlanId::PRIORITY {
             return;
@@ -46,18 +46,18 @@ impl VlanSet {
         self.0.0[usize::from(vlan.get() >> 6) & 63] |= 1 << (vlan.get() & 63);
     }
 
-    /// True if VLAN `vlan` is in the set; 0 and 4095 never are.
+    /// True if the set contains `vlan`; false for 0 and 4095.
     #[inline]
     pub fn contains(&self, vlan: u16) -> bool {
         self.0.contains(vlan)
     }
 
-    /// The VLANs in it, in ascending order.
+    /// Iterates over the VLANs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
         (1..4095).filter(|&vlan| self.contains(vlan)).filter_map(VlanId::configured)
     }
 
-    /// True if no VLAN is in it.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.0.iter().all(|&word| word == 0)
     }

@@ -1,31 +1,31 @@
-//! Partial checksums of packets whose device does not say that they are partial.
+//! Detects partial checksums of packets whose device does not report them.
 //!
-//! A local sender leaves the folded sum of the pseudo-header alone in the checksum field of TCP or UDP, and tells the
-//! device beside the packet. Where that is lost, the field itself shows it. A checksum that is right and has this
-//! value by chance stays as it is when it is completed; a wrong one that has it, one of 65 535, is made right. So this
-//! is for ports whose senders may be on this machine alone: no wire has damaged what they send.
+//! A local sender stores the folded pseudo-header sum in the checksum field of TCP or UDP, and marks the
+//! packet. If the mark is lost, the field itself shows it. A correct checksum that has this value by chance
+//! is unchanged by completion; an incorrect one (1 in 65 535) would be corrected. So this is only for ports
+//! whose senders are on this machine, where no link can corrupt packets.
 //!
-//! Looked at are the innermost headers that Polder's tunnels may have in front (GRE, IP in IP, VXLAN at its usual port). SCTP
-//! leaves zero in the field of its CRC.
+//! The innermost headers after those of Polder's tunnels (GRE, IP in IP, VXLAN on its default port) are
+//! examined. SCTP stores zero in the field of its CRC.
 //!
-//! Cost: the headers of each packet; of a partial checksum in a tunnel, the payload.
+//! Cost: the headers of each packet; for a partial checksum in a tunnel, also the payload.
 
 use super::complete_checksum;
 use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, Link, Tcp, Udp, Vxlan};
 use polder_buffers::{ChecksumState, Packet};
 
-/// State of a packet's checksum field.
+/// State of a packet's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognised {
-    /// Nothing to be done.
+    /// Complete, or unknown protocol.
     Complete,
-    /// A partial checksum: it is marked as such, or completed in a tunnel.
+    /// Partial and marked as such; or it was partial, and has been completed inside a tunnel.
     Partial,
-    /// A CRC of SCTP that nobody has computed.
+    /// A CRC of SCTP that was not computed.
     MissingCrc,
 }
 
-/// Looks for a checksum that a local sender has left to the device, and marks it as partial.
+/// Detects a checksum that a local sender left to the device, and marks it as partial.
 #[inline(never)]
 pub fn recognise(packet: &mut Packet) -> Recognised {
     if packet.checksum != ChecksumState::Unknown {
@@ -46,13 +46,13 @@ pub fn recognise(packet: &mut Packet) -> Recognised {
     }
 }
 
-/// Finding, with the number of tunnels in front.
+/// Detected checksum; `depth` is the number of tunnels around it.
 enum Found {
     Partial { start: u16, offset: u16, depth: usize },
     MissingCrc,
 }
 
-/// Next part of a packet.
+/// Next part of the packet to be parsed.
 enum Next<'a> {
     Frame(&'a [u8]),
     Network(EtherType, &'a [u8]),
@@ -61,7 +61,7 @@ enum Next<'a> {
 
 fn find(frame: &[u8]) -> Option<Found> {
     let mut next = Next::Frame(frame);
-    // A tunnel is two steps.
+    // A tunnel takes two steps.
     for step in 0..2 * MOST_TUNNELS + 2 {
         next = match next {
             Next::Frame(bytes) => {
@@ -81,7 +81,7 @@ fn find(frame: &[u8]) -> Option<Found> {
     }
 }
 
-/// Payload of an IP packet at a place of the frame; `None` for one that has no such checksum.
+/// Parses an IP packet at offset `at` of the frame; `None` if it has no checksum left to a device.
 fn network(kind: EtherType, bytes: &[u8], (at, depth): (usize, usize)) -> Option<Next<'_>> {
     let (protocol, pseudo, message) = match kind {
         EtherType::IPV4 => {
@@ -98,7 +98,7 @@ fn network(kind: EtherType, bytes: &[u8], (at, depth): (usize, usize)) -> Option
         }
         _ => return None,
     };
-    // Padding of the link lies behind the message.
+    // Link-layer padding follows the message.
     let start = at + (message.as_ptr().addr() - bytes.as_ptr().addr());
     let partial = |offset: u16| {
         let field = message.get(usize::from(offset)..)?.first_chunk()?;
@@ -133,10 +133,10 @@ fn vxlan(message: &[u8]) -> Option<Next<'_>> {
     Some(Next::Frame(header.payload()))
 }
 
-/// Tunnels that are looked into, one in another.
+/// Maximum number of nested tunnels that are parsed.
 const MOST_TUNNELS: usize = 3;
 const SCTP: IpProtocol = IpProtocol(132);
-/// Position of the CRC in an SCTP header (RFC 9260, 3.1).
+/// Offset of the CRC in an SCTP header (RFC 9260, 3.1).
 const SCTP_CRC: usize = 8;
 
 #[cfg(test)]

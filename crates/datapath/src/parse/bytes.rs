@@ -1,11 +1,11 @@
-//! Fields of a packet, read where its summary says that they are.
+//! Header fields, read at the offsets in a packet's summary.
 
 use super::{EXTENT_AT, Extent, HeaderSummary, Network, PLAIN};
 use crate::wire::{IpProtocol, Ipv4, Ipv6, Pseudo};
 use polder_buffers::Packet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Source and destination of an IP packet.
+/// Source and destination address of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// IPv4.
@@ -15,7 +15,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// Addresses for the checksum of the payload.
+    /// Pseudo-header addresses for the payload's checksum.
     pub fn pseudo(self) -> Pseudo {
         match self {
             Self::V4(addresses) => {
@@ -30,19 +30,19 @@ impl Addresses {
     }
 }
 
-/// Fields of a whole IPv4 packet without tags and options.
+/// Fields of an unfragmented IPv4 packet without tags and options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainV4<'a> {
     /// Source and destination.
     pub addresses: [u32; 2],
     /// Protocol of the payload.
     pub protocol: IpProtocol,
-    /// Payload without the link's padding, as far as it is in the head frame.
+    /// Payload without link-layer padding, as far as it is in the head frame.
     pub payload: &'a [u8],
 }
 
 impl HeaderSummary {
-    /// Fields of a [plain](Self::is_plain_v4) packet in the frame `bytes`; `None` for any other.
+    /// Fields of a [plain](Self::is_plain_v4) packet in `bytes`; `None` for any other.
     #[inline(always)]
     pub fn plain_v4(self, bytes: &[u8]) -> Option<PlainV4<'_>> {
         if !self.is_plain_v4() {
@@ -58,8 +58,8 @@ impl HeaderSummary {
         Some(PlainV4 { addresses, protocol: self.protocol(), payload })
     }
 
-    /// Fields of a [plain](Self::is_plain_v4) packet with these bytes in its head frame; `None` for any other, whose
-    /// headers are not read for this.
+    /// Fields of a [plain](Self::is_plain_v4) packet whose head frame is `bytes`; `None` for any other,
+    /// without parsing it further.
     #[inline(always)]
     pub fn read_plain_v4<'p>(packet: &Packet, bytes: &'p [u8]) -> Option<PlainV4<'p>> {
         match packet.header_summary() {
@@ -68,13 +68,13 @@ impl HeaderSummary {
         }
     }
 
-    /// Network header and all bytes behind it, of the frame `bytes`.
+    /// Returns the part of the frame `bytes` from the network header on.
     #[inline(always)]
     pub fn network_header(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.network_offset()..).unwrap_or_default()
     }
 
-    /// Payload of the IP packet, of the frame `bytes`, without the link's padding.
+    /// Returns the IP payload in the frame `bytes`, without link-layer padding.
     #[inline]
     pub fn payload(self, bytes: &[u8]) -> &[u8] {
         let payload = bytes.get(self.transport_offset()..).unwrap_or_default();
@@ -82,7 +82,7 @@ impl HeaderSummary {
         payload.get(..end.saturating_sub(self.transport_offset())).unwrap_or(payload)
     }
 
-    /// Bytes before the link's padding, of the frame `bytes`, which has `length` bytes.
+    /// Offset of the link-layer padding in the frame `bytes` of `length` bytes; `length` without padding.
     #[inline]
     pub fn end(self, bytes: &[u8], length: usize) -> usize {
         if self.extent() != Extent::Padded {
@@ -93,7 +93,7 @@ impl HeaderSummary {
         self.network_offset() + fixed + field.map_or(0, |&field| usize::from(u16::from_be_bytes(field)))
     }
 
-    /// Addresses of an IP packet, of the frame `bytes`.
+    /// Addresses of the IP packet in the frame `bytes`; `None` if it is not IP.
     #[inline(always)]
     pub fn addresses(self, bytes: &[u8]) -> Option<Addresses> {
         let header = self.network_header(bytes);

@@ -1,4 +1,4 @@
-//! The summary of a packet that is not plain IPv4: tags, options, extension headers, fragments.
+//! Summary of a packet that is not plain IPv4: tags, options, extension headers, fragments.
 
 use super::{
     EXTENT_AT, Extent, HeaderSummary, LINK_AT, NETWORK_AT, NO_LINK, Network, PART_AT, Part, WORDS, WORDS_AT,
@@ -14,7 +14,8 @@ impl HeaderSummary {
         Self::network_of(tags, link.ether_type(), link.payload(), length - link.header_bytes())
     }
 
-    /// Summary of a packet of that type without a link header, `length` bytes long, of which `bytes` is the first part.
+    /// Summary of a packet without link header: `length` bytes long, of type `ether_type`, starting with
+    /// `bytes`.
     pub fn without_link(ether_type: EtherType, bytes: &[u8], length: usize) -> Self {
         Self::network_of(NO_LINK, ether_type, bytes, length)
     }
@@ -58,7 +59,7 @@ impl HeaderSummary {
         Self(link << LINK_AT | (network as u32) << NETWORK_AT | words << WORDS_AT | protocol.0 as u32)
     }
 
-    /// Adds the part that starts so many bytes behind the first, if the packet is a fragment.
+    /// Adds the fragment part by its offset in bytes; `None` for a packet that is not a fragment.
     const fn part_at(self, offset: Option<u16>) -> Self {
         let part = match offset {
             None => Part::Whole,

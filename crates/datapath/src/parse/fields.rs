@@ -1,38 +1,38 @@
-//! Header summaries that are not kept, and fields that stages for IP packets read: lengths, extension headers.
+//! Header summaries of borrowed packets, and fields that stages for IP packets need.
 
 use super::{EXTENT_AT, HeaderSummary, NETWORK_AT, Network};
 use crate::wire::Ipv6;
 use polder_buffers::Packet;
 
-/// Length of an IP packet, compared with that of the frame.
+/// Length of the IP packet compared with that of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Extent {
-    /// The frame ends where the IP packet does.
+    /// The frame ends with the IP packet.
     Exact = 0,
-    /// The link's padding follows.
+    /// Link-layer padding follows the IP packet.
     Padded = 1,
-    /// The tags of the frame, or the extension headers of the packet, do not end within it.
+    /// The tags or the extension headers do not end within the frame.
     Unreadable = 2,
-    /// The fixed header or the options are not there, or lengths contradict each other.
+    /// The fixed header or the options are truncated, or the lengths are inconsistent.
     Broken = 3,
 }
 
 impl HeaderSummary {
-    /// Summary of a packet, not kept.
+    /// Returns the summary of a packet without storing it.
     #[inline(always)]
     pub fn read(packet: &Packet) -> Self {
         Self::read_with_bytes(packet).0
     }
 
-    /// Summary of a packet, not kept, and the bytes in the packet's head frame.
+    /// Returns the summary of a packet without storing it, and the bytes in the head frame.
     #[inline(always)]
     pub fn read_with_bytes(packet: &Packet) -> (Self, &[u8]) {
         let bytes = packet.bytes();
         (Self::known_or_parsed(packet.header_summary(), bytes, packet.len()), bytes)
     }
 
-    /// Length of the IP packet, compared with that of the frame.
+    /// Length of the IP packet compared with that of the frame.
     #[inline(always)]
     pub const fn extent(self) -> Extent {
         match self.0 >> EXTENT_AT & 3 {
@@ -43,7 +43,7 @@ impl HeaderSummary {
         }
     }
 
-    /// True if the IP header contradicts itself or the packet's length, or is not all there.
+    /// True if the IP header is truncated or inconsistent with the packet's length.
     #[inline(always)]
     pub const fn is_broken(self) -> bool {
         self.0 >> EXTENT_AT & 3 == Extent::Broken as u32

@@ -1,26 +1,26 @@
-//! CoDel (RFC 8289): drops when even the shortest wait of an interval was too long.
+//! CoDel (RFC 8289): drops packets if even the minimum sojourn time of an interval exceeds the target.
 //!
-//! The names are those of the RFC's pseudo-code (section 5), so that the two can be laid side by side.
-//! One deviation, which the RFC allows (5.5): where the square root is taken is the processor's, in
-//! double precision, so nothing has to be approximated.
+//! The names are those of the RFC's pseudo-code (section 5), for comparison. One deviation, which the RFC
+//! allows (5.5): the square root is computed in double precision and not approximated.
 
 use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
 use polder_buffers::Packet;
 
-/// Targets of CoDel.
+/// Parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelOptions {
-    /// The wait that is acceptable for good (RFC 8289, 4.4).
+    /// Acceptable standing delay (RFC 8289, 4.4).
     pub target: Nanos,
-    /// Time for which it may be longer; the largest round trip of most of the traffic (4.3).
+    /// Time for which the delay may exceed the target; at least the round-trip time of most of the traffic
+    /// (4.3).
     pub interval: Nanos,
-    /// The longest packet, in bytes: with no more than one waiting, nothing is dropped.
+    /// Maximum packet length in bytes: no packet is dropped while the queue has no more bytes than that.
     pub longest_packet: u64,
 }
 
 impl Default for CodelOptions {
-    /// 5 ms and 100 ms, as the RFC advises for the Internet; Ethernet's frames.
+    /// 5 ms and 100 ms, as the RFC advises for the Internet; Ethernet's maximum frame.
     fn default() -> Self {
         Self { target: Nanos::from_millis(5), interval: Nanos::from_millis(100), longest_packet: 1514 }
     }
@@ -30,25 +30,25 @@ impl Default for CodelOptions {
 #[derive(Debug)]
 pub struct Codel {
     options: CodelOptions,
-    /// Time at which the wait will have been above the target for an interval; none while it is below.
+    /// Time at which the delay will have exceeded the target for an interval; `None` while it is below.
     first_above_time: Option<Nanos>,
-    /// Time at which to drop the next packet.
+    /// Time of the next drop.
     drop_next: Nanos,
-    /// Packets dropped since it began to drop.
+    /// Number of packets dropped in this dropping state.
     count: u32,
-    /// The same, when it began the last time.
+    /// Value of `count` at the start of the last dropping state.
     last_count: u32,
     dropping: bool,
 }
 
-/// A packet taken off the queue, and whether it may be dropped.
+/// A dequeued packet, and true if it may be dropped.
 struct Taken<T> {
     packet: Option<T>,
     ok_to_drop: bool,
 }
 
 impl Codel {
-    /// A state in which nothing is dropped.
+    /// Initial state, not dropping.
     pub fn new(options: CodelOptions) -> Self {
         Self {
             options,
@@ -60,8 +60,8 @@ impl Codel {
         }
     }
 
-    /// The next packet to send. `next` takes the packet at the head of the queue: itself, when it came,
-    /// and the bytes behind it. `drop` gets those that are not to be sent.
+    /// Returns the next packet to send. `next` dequeues a packet and returns it with its time of arrival and
+    /// the bytes left in the queue. `drop` gets packets that are dropped.
     pub fn take<T>(
         &mut self,
         now: Nanos,
@@ -101,7 +101,7 @@ impl Codel {
         taken
     }
 
-    /// Begins to drop: as fast as it had come to, if that was not long ago.
+    /// Enters the dropping state: at the former drop rate if the last one ended recently.
     fn begin(&mut self, now: Nanos) {
         self.dropping = true;
         let delta = self.count.saturating_sub(self.last_count);
@@ -139,7 +139,7 @@ impl Codel {
     }
 }
 
-/// A queue that drops by CoDel.
+/// A queue with CoDel.
 #[derive(Debug)]
 pub(super) struct CodelQueue {
     fifo: Fifo,
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Ours, over the same kind of queue.
+    /// [`Codel`] with the same kind of queue.
     struct Ours {
         queue: VecDeque<(u32, Nanos, u64)>,
         bytes: u64,
@@ -325,8 +325,8 @@ mod tests {
         }
     }
 
-    /// A second of a link that sends a packet each `service`, offered one each `arrival`: (sent, dropped),
-    /// and the wait at the end.
+    /// Sends a packet every `service` while one arrives every `arrival`, until `time`; returns the packets
+    /// sent, the packets dropped and the last wait.
     fn overload(arrival: u64, service: u64, time: u64, options: CodelOptions) -> (u64, u64, u64) {
         let mut ours = Ours::new(options);
         let (mut sent, mut wait, mut next_arrival, mut number) = (0, 0, 0, 0);

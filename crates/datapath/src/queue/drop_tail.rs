@@ -1,4 +1,4 @@
-//! Drop-tail: packets leave in the order in which they came, and one that finds no room is refused.
+//! Drop-tail: a FIFO that drops arriving packets while it is full.
 
 use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;

@@ -1,11 +1,11 @@
-//! Packets in the order in which they came, up to a limit.
+//! FIFO of packets with a limit.
 
 use polder_buffers::Packet;
 use std::collections::VecDeque;
 
 use crate::units::Nanos;
 
-/// Packets in order, with the time when each came.
+/// Packets in order of arrival, with their times of arrival.
 #[derive(Debug)]
 pub struct Fifo {
     packets: VecDeque<(Packet, Nanos)>,
@@ -15,7 +15,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// No packets, and memory for as many as there may be.
+    /// Creates an empty FIFO and allocates its memory.
     pub fn new(limit_packets: usize, limit_bytes: u64) -> Self {
         Self { packets: VecDeque::with_capacity(limit_packets), bytes: 0, limit_packets, limit_bytes }
     }
@@ -23,7 +23,7 @@ impl Fifo {
     /// Appends a packet.
     ///
     /// # Errors
-    /// The packet itself when it finds no room. An empty queue takes any packet.
+    /// The packet itself if the FIFO is full. An empty FIFO accepts any packet.
     pub fn push(&mut self, packet: Packet, came: Nanos) -> Result<(), Packet> {
         let bytes = packet.len() as u64;
         let packets = self.packets.len();
@@ -35,7 +35,7 @@ impl Fifo {
         Ok(())
     }
 
-    /// Takes out the packet that came first, and when it came.
+    /// Removes the first packet, with its time of arrival.
     pub fn pop(&mut self) -> Option<(Packet, Nanos)> {
         let (packet, came) = self.packets.pop_front()?;
         self.bytes -= packet.len() as u64;
@@ -47,7 +47,7 @@ impl Fifo {
         self.packets.len()
     }
 
-    /// True if there is none.
+    /// True if the FIFO is empty.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }

@@ -1,13 +1,13 @@
-//! The queue in front of a port that is slower than its traffic.
+//! Stage `queue`: egress queues of ports that are slower than their traffic.
 //!
-//! In: packets in the order in which they are to leave. Out: the same, less those that the discipline
-//! refuses. Exits: [`Refusal`]. Cost: two moves of a packet; nothing where a port has no queue.
+//! In: packets in the order of transmission. Out: the same, except those that the discipline drops. Exits:
+//! [`Refusal`]. Cost: two moves of a packet; none for a port without queue.
 //!
-//! It stands behind reordering and [`sequence`](crate::sequence): whatever it drops, the order of the rest is
-//! right, and nobody waits for what is gone (E8). Each sending queue of a device has its own, so no two
-//! workers meet here (E3). A discipline is one file, a [`QueueDiscipline`], and one variant of [`Discipline`];
-//! [`drop_tail`] and [`codel`] are there, flow queueing (RFC 8290) and CAKE find their place beside them. A queue
-//! can keep to a [rate](pace).
+//! The stage comes after reordering and [`sequence`](crate::sequence): a drop leaves the remaining order
+//! intact, and no ticket waits for a dropped packet (E8). Each sending queue of a device has its own, so
+//! workers do not contend (E3). A discipline is one file, a [`QueueDiscipline`], and a variant of
+//! [`Discipline`]: [`drop_tail`] and [`codel`] exist; flow queueing (RFC 8290) and CAKE would be further
+//! ones. A queue can limit its [rate](pace).
 
 pub mod codel;
 mod discipline;
@@ -26,17 +26,17 @@ use crate::counters::{Counter, totals};
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
 
-/// Kinds of queue disciplines.
+/// Queue disciplines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// Drops packets only when the queue is full.
+    /// Drops packets only if the queue is full.
     DropTail,
-    /// Drops packets to keep the delay short (RFC 8289).
+    /// Drops packets to limit the delay (RFC 8289).
     Codel(CodelOptions),
 }
 
 impl Discipline {
-    /// An empty queue of this kind, with memory for all packets that it can hold.
+    /// Creates an empty queue of this discipline, with its memory allocated.
     fn start(self, fifo: Fifo) -> Box<dyn QueueDiscipline> {
         match self {
             Self::DropTail => Box::new(fifo),
@@ -45,50 +45,49 @@ impl Discipline {
     }
 }
 
-/// Options of a queue.
+/// Options of an egress queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
     /// Discipline, which decides about drops.
     pub discipline: Discipline,
-    /// Bytes that it holds, Ethernet headers included, FCS excluded. A single packet always finds room
-    /// in an empty queue.
+    /// Capacity in bytes, Ethernet headers included, FCS excluded. An empty queue accepts any packet.
     pub limit_bytes: u64,
-    /// The rate that it keeps to, if any.
+    /// Maximum rate; `None` for no limit.
     pub rate: Option<BytesPerSecond>,
 }
 
 impl QueueOptions {
-    /// Packets that it holds: one for each [`BYTES_A_PACKET`](Self::BYTES_A_PACKET) of its limit,
-    /// because a short packet takes a frame like any other.
+    /// Capacity in packets: one for each [`BYTES_A_PACKET`](Self::BYTES_A_PACKET) of `limit_bytes`, because a
+    /// short packet takes a whole frame.
     pub fn limit_packets(&self) -> usize {
         usize::try_from(self.limit_bytes / Self::BYTES_A_PACKET).unwrap_or(usize::MAX).max(64)
     }
 
-    /// Bytes of the limit for each packet.
+    /// Bytes of the limit per packet of capacity.
     pub const BYTES_A_PACKET: u64 = 512;
 }
 
-/// Counters of one queue; written by the worker that owns it.
+/// Counters of one queue; written by the owning worker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct EgressCounters {
-    /// Packets that came.
+    /// Packets offered to the queue.
     pub entered: Counter,
-    /// Packets that left for the device.
+    /// Packets passed to the device.
     pub left: Counter,
-    /// Bytes of those.
+    /// Bytes passed to the device.
     pub left_bytes: Counter,
-    /// Packets that found no room.
+    /// Packets dropped because the queue was full.
     pub full: Counter,
-    /// Packets that were dropped to keep the delay short.
+    /// Packets dropped to limit the delay.
     pub delay: Counter,
-    /// Packets in it. A gauge.
+    /// Packets in the queue. A gauge.
     pub waiting: Counter,
-    /// Bytes in it. A gauge.
+    /// Bytes in the queue. A gauge.
     pub waiting_bytes: Counter,
-    /// Time for which the packet that left last has waited, in nanoseconds. A gauge.
+    /// Time in nanoseconds that the last packet spent in the queue. A gauge.
     pub wait_nanos: Counter,
-    /// Packets that left, by the time for which they waited.
+    /// Packets that left, by their time in the queue.
     pub waits: Waits,
 }
 
@@ -96,7 +95,7 @@ totals! {
     EgressCounters { entered, left, left_bytes, full, delay } [waits];
 }
 
-/// The queue of a port: a discipline, and the rate that it keeps to.
+/// Egress queue of a port: a discipline and a rate.
 #[derive(Debug)]
 pub struct EgressQueue {
     discipline: Box<dyn QueueDiscipline>,
@@ -105,22 +104,22 @@ pub struct EgressQueue {
 }
 
 impl EgressQueue {
-    /// An empty queue; memory for all packets that it can hold is taken here.
+    /// Creates an empty queue and allocates its memory.
     pub fn new(options: &QueueOptions) -> Self {
         let fifo = Fifo::new(options.limit_packets(), options.limit_bytes);
         let pace = options.rate.map(Pace::new);
         Self { discipline: options.discipline.start(fifo), pace, wait: Nanos::default() }
     }
 
-    /// Takes all packets of `batch`; what finds no room goes to `refuse`.
+    /// Enqueues all packets of `batch`; dropped packets are passed to `refuse`.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) {
         for packet in batch.drain() {
             self.discipline.enqueue(packet, now, &mut refuse);
         }
     }
 
-    /// The packet that is to leave next, if one is to leave at `now`; what is not to leave at all goes
-    /// to `refuse`.
+    /// Dequeues the next packet, if the rate allows one at `now`; packets that the discipline drops are
+    /// passed to `refuse`.
     pub fn take(&mut self, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) -> Option<Packet> {
         if self.pace.as_ref().is_some_and(|pace| !pace.is_free(now)) {
             return None;
@@ -133,23 +132,22 @@ impl EgressQueue {
         Some(packet)
     }
 
-    /// Time at which a packet may leave that may not leave at once because of the rate; `None` when nothing
-    /// waits for that.
+    /// Time at which the rate allows the next packet; `None` if the queue is empty or has no rate.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.pace.as_ref().filter(|_| !self.is_empty()).map(Pace::free_at)
     }
 
-    /// Time that the packet that left last has waited.
+    /// Time that the last dequeued packet spent in the queue.
     pub fn wait(&self) -> Nanos {
         self.wait
     }
 
-    /// Packets in the queue.
+    /// Number of packets in the queue.
     pub fn len(&self) -> usize {
         self.discipline.len()
     }
 
-    /// True if no packet waits.
+    /// True if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.discipline.is_empty()
     }
@@ -159,8 +157,8 @@ impl EgressQueue {
         self.discipline.bytes()
     }
 
-    /// Takes over the packets of the queue that this one replaces, with their times of arrival; packets that
-    /// find no room go to `refuse`.
+    /// Takes the packets of the queue that this one replaces, with their times of arrival; packets beyond the
+    /// capacity are passed to `refuse`.
     pub fn take_over(&mut self, mut old: Self, mut refuse: impl FnMut(Packet, Refusal)) {
         while let Some((packet, came)) = old.discipline.pop() {
             self.discipline.enqueue(packet, came, &mut refuse);
@@ -168,7 +166,7 @@ impl EgressQueue {
         self.wait = old.wait;
     }
 
-    /// Takes out everything, for a port that closes.
+    /// Removes all packets, for a port that closes.
     pub fn clear(&mut self) -> impl Iterator<Item = Packet> + '_ {
         core::iter::from_fn(|| self.discipline.pop()).map(|(packet, _)| packet)
     }

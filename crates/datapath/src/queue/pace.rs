@@ -1,20 +1,20 @@
-//! A rate that a queue keeps to, so that packets wait here and not in the device or behind it.
+//! Rate limit of a queue, so that packets wait in the queue, neither in the device nor after it.
 //!
-//! Every packet is given the time that it takes at that rate; the next one goes when that has passed.
-//! A late sender may catch up, but for no more than [`Pace::BURST`].
+//! Each packet occupies the link for its time at that rate; the next packet may leave after that. A late
+//! sender may catch up by at most [`Pace::BURST`].
 
 use crate::units::{BytesPerSecond, Nanos};
 
-/// Pacing of packets.
+/// Pacing of packets at a rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: BytesPerSecond,
-    /// Time at which the link will be free.
+    /// Time at which the next packet may leave.
     free_at: Nanos,
 }
 
 impl Pace {
-    /// Maximum lag that may be caught up: as much as a worker may oversleep.
+    /// Maximum lag that may be caught up, for a worker that oversleeps.
     pub const BURST: Nanos = Nanos::from_millis(1);
 
     /// Pace of `rate` bytes a second.
@@ -22,13 +22,13 @@ impl Pace {
         Self { rate, free_at: Nanos(0) }
     }
 
-    /// True if a packet may go.
+    /// True if a packet may leave.
     #[inline]
     pub fn is_free(&self, now: Nanos) -> bool {
         now >= self.free_at
     }
 
-    /// Time at which a packet may go.
+    /// Time at which the next packet may leave.
     pub fn free_at(&self) -> Nanos {
         self.free_at
     }

@@ -1,9 +1,9 @@
-//! Distribution of the times for which packets waited in a queue.
+//! Histogram of the times that packets spend in a queue.
 
 use crate::counters::{Counter, Totals};
 use crate::units::Nanos;
 
-/// Longest times of the classes; one more class has what waited longer.
+/// Upper bounds of the classes; one more class counts longer times.
 pub const BOUNDS: [Nanos; 13] = [
     Nanos(100_000),
     Nanos(200_000),
@@ -20,16 +20,16 @@ pub const BOUNDS: [Nanos; 13] = [
     Nanos(1_000_000_000),
 ];
 
-/// Packets by the time for which they waited.
+/// Number of packets by their time in the queue.
 #[derive(Debug, Default)]
 pub struct Waits {
     classes: [Counter; BOUNDS.len() + 1],
-    /// Sum of the times, in nanoseconds.
+    /// Sum of all times in nanoseconds.
     pub nanos: Counter,
 }
 
 impl Waits {
-    /// Counts packets of which each waited for `wait`.
+    /// Counts `packets` packets that each spent `wait` in the queue.
     #[inline]
     pub fn add(&self, packets: u64, wait: Nanos) {
         let class = BOUNDS.partition_point(|bound| *bound < wait);
@@ -37,7 +37,7 @@ impl Waits {
         self.nanos.add(packets * wait.0);
     }
 
-    /// Longest time of each class, none for the last one, and its packets.
+    /// Upper bound of each class (`None` for the last), and its number of packets.
     pub fn classes(&self) -> impl Iterator<Item = (Option<Nanos>, u64)> + '_ {
         let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
         bounds.zip(self.classes.iter().map(Counter::get))

@@ -1,37 +1,36 @@
-//! The lines that nodes stand in: read by workers while one thread writes others.
+//! Memory of the FIB's nodes: read by workers while one thread writes.
 //!
 //! ```text
-//! node: words 0 to 15   each twice: 8 bits, set where a slot has another entry than the slot before
-//!                       (the first bit of all is set), and 8 bits: how many are set before those
+//! node: words 0 to 15   two halves for eight slots each: 8 bits, set where a slot's entry differs from
+//!                       the slot before (the first bit of all is set), and the number of bits set before
 //!       words 16 …      one entry for each set bit
-//! entry: bit 31 clear: a way; set: the line of a node
+//! entry: bit 31 clear: a next hop; set: the line of a node
 //! ```
 //!
-//! Set bits are counted eight at a time, so that no instruction is wanted that not every processor has.
+//! Set bits are counted by a table of bytes, without a population-count instruction.
 //!
-//! All lines, of 64 bytes, are one piece of memory, so that a line is found by a multiplication. When it is
-//! full, a larger one takes its place, with everything copied; whoever reads the old one reads a table that
-//! nobody changes any more.
+//! All lines, of 64 bytes, are one allocation, so that a line's address is one multiplication. When it is
+//! full, it is copied to a larger one; readers of the old allocation see a table that is no longer changed.
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// In an entry: the other bits are the line of a node.
+/// Bit of an entry: the other bits are the line of a node.
 pub(super) const NODE: u32 = 1 << 31;
-/// Slots of a node.
+/// Number of slots of a node.
 pub(super) const SLOTS: usize = 256;
-/// Values of the first 16 bits of an address.
+/// Number of values of an address's first 16 bits.
 const FIRSTS: usize = 1 << 16;
 
-/// Words of a line.
+/// Number of words per line.
 const LINE: usize = 16;
-/// Words before the entries.
+/// Number of words before the entries of a node.
 const HEAD: usize = 16;
-/// Lines of the longest node, and one more.
+/// Number of size classes: a node takes 1 to `SIZES` - 1 lines.
 pub(super) const SIZES: usize = (HEAD + SLOTS) / LINE + 1;
-/// Lines of the smallest piece; few for the model checker, which has to make each word.
+/// Minimum number of lines; small for the model checker, which creates each word.
 const FEWEST: u32 = if cfg!(loom) { 16 } else { 64 };
 
-/// Number of bits of a byte that are set.
+/// Number of set bits of a byte.
 const ONES: [u8; 256] = {
     let mut ones = [0; 256];
     let mut byte = 1;
@@ -42,45 +41,45 @@ const ONES: [u8; 256] = {
     ones
 };
 
-/// Index of an entry: a word.
+/// Index of an entry's word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EntryIndex(usize);
 
-/// A table as readers have it.
+/// One allocation of the table, as readers see it.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// The entry of all addresses.
+    /// Entry of all addresses.
     top: AtomicU32,
-    /// The entries of all first 16 bits, in a large table.
+    /// Entries by the first 16 bits, in a large table only.
     direct: Option<Box<[AtomicU32; FIRSTS]>>,
     words: Box<[AtomicU32]>,
 }
 
 impl Arena {
-    /// With no node, and an entry that is no way.
+    /// An arena without nodes, whose entry is "no route".
     pub(super) fn new() -> Self {
         Self { top: AtomicU32::new(0), direct: None, words: Box::default() }
     }
 
-    /// The entry of all addresses.
+    /// Entry of all addresses.
     #[inline(always)]
     pub(super) fn top(&self) -> u32 {
-        // Acquire pairs with the Release in `set_top`: who sees an entry sees its node.
+        // Acquire pairs with the Release in `set_top`: a reader that sees an entry sees its node.
         self.top.load(Ordering::Acquire)
     }
 
-    /// Exchanges the entry of all addresses.
+    /// Replaces the entry of all addresses.
     pub(super) fn set_top(&self, entry: u32) {
         self.top.store(entry, Ordering::Release);
     }
 
-    /// The entries of all first 16 bits, if they are kept.
+    /// Entries by the first 16 bits; `None` in a small table.
     #[inline(always)]
     pub(super) fn direct(&self) -> Option<&[AtomicU32; FIRSTS]> {
         self.direct.as_deref()
     }
 
-    /// Exchanges the entry of the first 16 bits, if those are kept.
+    /// Replaces the entry of the first 16 bits, in a large table.
     pub(super) fn set_direct(&self, [first, second]: [u8; 2], entry: u32) {
         let Some(direct) = &self.direct else { return };
         let place = &direct[usize::from(u16::from_be_bytes([first, second]))];
@@ -91,18 +90,18 @@ impl Arena {
         }
     }
 
-    /// The words of all nodes.
+    /// Words of all nodes.
     #[inline(always)]
     pub(super) fn words(&self) -> Words<'_> {
         Words(&self.words)
     }
 
-    /// The entry of a slot in the node that `entry` names; an entry that names none is that of all slots.
+    /// Entry of a slot in the node `entry`; `entry` itself if it is not a node.
     pub(super) fn entry(&self, entry: u32, slot: u8) -> u32 {
         if entry & NODE == 0 { entry } else { self.words().load(self.words().place(entry, slot)) }
     }
 
-    /// Exchanges the entry of a slot that has one of its own.
+    /// Replaces the entry of a slot that has an entry word of its own.
     pub(super) fn set_entry(&self, line: u32, slot: u8, entry: u32) {
         if let Some(word) = self.words.get(self.words().place(line, slot).0) {
             // Release pairs with the Acquire in `Words`.
@@ -110,7 +109,7 @@ impl Arena {
         }
     }
 
-    /// Writes a node that readers cannot find yet; `entries` are by slot.
+    /// Writes a node that readers cannot reach yet; `entries` is indexed by slot.
     pub(super) fn write(&self, line: u32, entries: &[u32; SLOTS]) {
         let words = self.words.get(base(line)..).unwrap_or_default();
         let Some((head, places)) = words.split_at_checked(HEAD) else { return };
@@ -122,7 +121,7 @@ impl Arena {
                 half[0] = changes(slots, last);
                 last = Some(slots[7]);
                 let changed = (0..8).filter(|bit| half[0] >> bit & 1 != 0).map(|bit| slots[bit]);
-                // Relaxed: the Release of the entry that leads here publishes all words.
+                // Relaxed: the Release of the entry that refers to the node publishes all words.
                 changed
                     .zip(&places[count..])
                     .for_each(|(entry, place)| place.store(entry, Ordering::Relaxed));
@@ -132,12 +131,12 @@ impl Arena {
         }
     }
 
-    /// Lines that there are.
+    /// Number of lines.
     pub(super) fn lines(&self) -> u32 {
         u32::try_from(self.words.len() / LINE).unwrap_or(NODE)
     }
 
-    /// The same with room for `lines` lines and more, in use below `used`.
+    /// A larger copy with at least `lines` lines; lines below `used` are copied.
     pub(super) fn larger(&self, lines: u32, used: u32) -> Self {
         let lines = lines.max(self.lines() + self.lines() / 4).max(FEWEST) as usize;
         let mut words = polder_buffers::large_vec(lines * LINE);
@@ -146,7 +145,7 @@ impl Arena {
         Self { top: copy(&self.top), direct: self.copied(), words: words.into() }
     }
 
-    /// The same with the entries of all first 16 bits.
+    /// A copy with entries by the first 16 bits.
     pub(super) fn with_direct(&self) -> Self {
         let top = self.top();
         let entries = (0..=u16::MAX).map(|index| {
@@ -163,42 +162,42 @@ impl Arena {
         self.direct.as_ref()?.iter().map(copy).collect::<Box<[_]>>().try_into().ok()
     }
 
-    /// Bytes of all.
+    /// Memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.words) + self.direct.as_ref().map_or(0, |direct| size_of_val(&**direct))
     }
 }
 
-/// All nodes, as a look-up has them at hand.
+/// Words of all nodes, for look-ups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a>(&'a [AtomicU32]);
 
 impl Words<'_> {
     #[inline(always)]
     fn word(self, index: usize) -> u32 {
-        // Acquire pairs with the Release in `set_entry`, and with that of the entry which led to this
-        // node: who sees a node's line sees the node. It costs nothing more where loads are in order.
+        // Acquire pairs with the Release in `set_entry`, and with that of the entry that refers to this node:
+        // a reader that sees a node's line sees the node. It is free on processors with ordered loads.
         self.0.get(index).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Index of the entry of a slot, in the node that `entry` names.
+    /// Index of a slot's entry in the node `entry`.
     #[inline(always)]
     pub(super) fn place(self, entry: u32, slot: u8) -> EntryIndex {
         let base = base(entry);
         let half = self.word(base + usize::from(slot >> 4)) >> (2 * (slot & 8));
         let bits = half & ((2 << (slot & 7)) - 1);
         let [_, before, ..] = half.to_le_bytes();
-        // The first bit of all is set, so there is one at or before every slot.
+        // The first bit of all is set, so a bit is set at or before every slot.
         EntryIndex(base + HEAD - 1 + usize::from(before) + usize::from(ONES[(bits & 0xff) as usize]))
     }
 
-    /// The entry at a place.
+    /// Loads an entry.
     #[inline(always)]
     pub(super) fn load(self, place: EntryIndex) -> u32 {
         self.word(place.0)
     }
 
-    /// Hints that an entry is going to be read.
+    /// Prefetches an entry.
     #[inline(always)]
     pub(super) fn prefetch(self, place: EntryIndex) {
         if let Some(word) = self.0.get(place.0) {
@@ -206,20 +205,20 @@ impl Words<'_> {
         }
     }
 
-    /// Hints that a node is going to be asked for a slot. To be called with any entry.
+    /// Prefetches the word of a node that covers a slot. `entry` may be any entry.
     #[inline(always)]
     pub(super) fn prefetch_head(self, entry: u32, slot: u8) {
         self.prefetch(EntryIndex(base(entry) + usize::from(slot >> 4)));
     }
 }
 
-/// The first word of a node.
+/// Index of a node's first word.
 #[inline(always)]
 const fn base(entry: u32) -> usize {
     (entry & !NODE) as usize * LINE
 }
 
-/// Bit set of the eight slots that have another entry than the one before; `last` is before the first.
+/// Bit set of the slots whose entry differs from the slot before; `last` is before the first.
 fn changes(slots: &[u32; 8], mut last: Option<u32>) -> u8 {
     let mut bits = 0;
     for (bit, &entry) in slots.iter().enumerate() {
@@ -229,13 +228,13 @@ fn changes(slots: &[u32; 8], mut last: Option<u32>) -> u8 {
     bits
 }
 
-/// One writer's copy.
+/// Copies a word by its writer.
 fn copy(word: &AtomicU32) -> AtomicU32 {
-    // Relaxed: who copies has written it.
+    // Relaxed: the calling thread has written it.
     AtomicU32::new(word.load(Ordering::Relaxed))
 }
 
-/// Lines that a node with these entries takes.
+/// Number of lines of a node with these entries.
 pub(super) fn lines_of(entries: &[u32; SLOTS]) -> usize {
     let changes = entries.windows(2).filter(|pair| pair[0] != pair[1]).count();
     (HEAD + changes + 1).div_ceil(LINE)

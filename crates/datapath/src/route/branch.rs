@@ -1,8 +1,8 @@
-//! Writer's record of a node: the routes that it was made of.
+//! The writer's record of a node: the routes in it.
 
 use super::arena::SLOTS;
 
-/// A route of a node: `bits` (1 to 8) of the node's byte, the others zero.
+/// A route in a node: the upper `bits` (1 to 8) bits of the node's address byte, the others zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Twig {
     pub(super) bits: u8,
@@ -13,19 +13,19 @@ pub(super) struct Twig {
 /// A node as the writer sees it.
 #[derive(Debug, Default)]
 pub(super) struct Branch {
-    /// Line of the node, and number of its lines; 0 lines when it has not been written.
+    /// Line of the node, and its number of lines; 0 lines before it is written.
     pub(super) line: u32,
     pub(super) lines: u8,
-    /// The way of slots without a route: that of the longest prefix that covers the whole node.
+    /// Next hop of slots without a route: that of the longest prefix that covers the whole node.
     pub(super) inherited: u32,
-    /// Shorter ones first.
+    /// Routes, shorter prefixes first.
     pub(super) twigs: Vec<Twig>,
-    /// Slots with longer routes behind them, and their branches; in the order of slots.
+    /// Slots with longer routes, and the nodes of these; sorted by slot.
     pub(super) children: Vec<(u8, u32)>,
 }
 
 impl Branch {
-    /// Sets or removes a route; the way that it had.
+    /// Sets or removes a route; returns its previous next hop, if any.
     pub(super) fn change(&mut self, bits: u8, slot: u8, way: Option<u32>) -> Option<u32> {
         let found = self.twigs.binary_search_by_key(&(bits, slot), |twig| (twig.bits, twig.slot));
         match (found, way) {
@@ -39,7 +39,7 @@ impl Branch {
         }
     }
 
-    /// The child behind a slot.
+    /// Child node of a slot; `None` without longer routes.
     pub(super) fn child(&self, slot: u8) -> Option<u32> {
         self.position(slot).ok().map(|index| self.children[index].1)
     }
@@ -64,7 +64,7 @@ impl Branch {
         self.twigs.is_empty() && self.children.is_empty()
     }
 
-    /// Next hops of all slots, without those behind children.
+    /// Next hops of all slots, children not considered.
     pub(super) fn next_hops(&self) -> [u32; SLOTS] {
         let mut next_hops = [self.inherited; SLOTS];
         for twig in &self.twigs {
@@ -74,7 +74,7 @@ impl Branch {
         next_hops
     }
 
-    /// Bytes that it holds beside itself.
+    /// Memory in bytes, the struct itself excluded.
     pub(super) fn bytes(&self) -> usize {
         self.twigs.capacity() * size_of::<Twig>() + self.children.capacity() * size_of::<(u8, u32)>()
     }

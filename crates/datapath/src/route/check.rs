@@ -4,18 +4,18 @@ use crate::drops::DropReason;
 use crate::wire::{Checksum, IpProtocol, Ipv4, Ipv6};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Kind of destination of a packet with a valid header.
+/// Type of a valid packet's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination<A> {
-    /// Destination address, which a route may lead to.
+    /// Unicast address to be looked up.
     To(A),
-    /// A group, or all stations of the link.
+    /// Multicast group or limited broadcast.
     Group,
-    /// An address that is valid on its link alone.
+    /// Link-local address.
     OnLink(A),
 }
 
-/// First bytes of addresses that want a second look; all others are unicast and global.
+/// First bytes of addresses that need a closer check; all others are global unicast.
 const UNUSUAL: [bool; 256] = {
     let mut unusual = [false; 256];
     (unusual[0], unusual[127], unusual[255]) = (true, true, true);
@@ -27,36 +27,37 @@ const UNUSUAL: [bool; 256] = {
     unusual
 };
 
-/// The same of IPv6: unspecified, loop and mapped; link-local and site-local; groups.
+/// First bytes of IPv6 addresses that need a closer check: unspecified, loopback and mapped; link-local and
+/// site-local; multicast.
 const UNUSUAL_V6: [bool; 256] = {
     let mut unusual = [false; 256];
     (unusual[0], unusual[0xfe], unusual[0xff]) = (true, true, true);
     unusual
 };
 
-/// True if there is nothing about a header of five words that wants a second look, its time to live
-/// included; `room` are the bytes from it to the end of the packet.
+/// True if an IPv4 header without options needs no closer check, including its TTL; `room` is the number of
+/// bytes from the header to the packet's end.
 #[inline(always)]
 pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> bool {
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let usual = !UNUSUAL[usize::from(header[12])] & !UNUSUAL[usize::from(header[16])];
     let sum = Checksum::of_header(header);
-    // Most packets end with their frame, and who asks for `room` knows them by that.
+    // Most packets end with their frame; the caller computes `room` for that case.
     let fits = total == room || (Ipv4::HEADER_BYTES..room).contains(&total);
     (header[0] == 0x45) & usual & (header[8] > 1) & sum.is_multiple() && fits && room >= Ipv4::HEADER_BYTES
 }
 
-/// The same of an IPv6 header.
+/// True if an IPv6 header needs no closer check.
 #[inline(always)]
 pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> bool {
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let usual = !UNUSUAL_V6[usize::from(header[8])] & !UNUSUAL_V6[usize::from(header[24])];
-    // Hop-by-hop options are for routers to look at (RFC 8200, 4.3).
+    // Hop-by-hop options are for routers to examine (RFC 8200, 4.3).
     let usual = usual & (header[6] != IpProtocol::HOP_BY_HOP.0);
     (header[0] >> 4 == 6) & usual & (header[7] > 1) & (Ipv6::HEADER_BYTES + payload <= room)
 }
 
-/// Looks at everything that the header of a packet of `length` bytes has.
+/// Checks the whole IPv4 header of a packet of `length` bytes.
 #[cold]
 pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Destination<Ipv4Addr>, DropReason> {
     let ip = Ipv4::parse_head(bytes, length)?;
@@ -77,7 +78,7 @@ pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Destination<Ipv4Ad
     Ok(Destination::To(destination))
 }
 
-/// Looks at everything that the fixed header of a packet of `length` bytes has.
+/// Checks the fixed IPv6 header of a packet of `length` bytes.
 #[cold]
 pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Addr>, DropReason> {
     let ip = Ipv6::parse_head(bytes, length)?;
@@ -89,7 +90,7 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Ad
     if destination.is_multicast() {
         return Ok(Destination::Group);
     }
-    // A sender without an address sends to groups alone (RFC 4291, 2.5.2).
+    // A sender without address may only send to groups (RFC 4291, 2.5.2).
     if source.is_unspecified() {
         return Err(DropReason::MartianSource);
     }
@@ -100,13 +101,13 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Ad
     Ok(if on_link { Destination::OnLink(destination) } else { Destination::To(destination) })
 }
 
-/// Addresses of no station on any wire: "this host" and loops. As the kernel does, the rest of 0/8, 240/4 and
-/// 169.254/16 are forwarded where a route leads there (RFC 6890 and RFC 3927, 7 would have them refused).
+/// True for the unspecified address and loopback. As in the kernel, the rest of 0/8, 240/4 and 169.254/16 is
+/// forwarded if there is a route (RFC 6890 and RFC 3927, 7 would refuse them).
 fn is_martian_v4(address: Ipv4Addr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
-/// True if the sender names routers to go by (RFC 791, 3.1: kinds 131 and 137).
+/// True if the packet has a source route option (RFC 791, 3.1: kinds 131 and 137).
 fn is_source_routed(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         match (kind, rest.first()) {
@@ -116,7 +117,7 @@ fn is_source_routed(mut options: &[u8]) -> bool {
             (_, Some(&length)) if length >= 2 => {
                 options = options.get(usize::from(length)..).unwrap_or_default();
             }
-            // What cannot be read is nobody's to follow.
+            // A malformed option is not followed.
             _ => return false,
         }
     }

@@ -1,5 +1,4 @@
-//! Verdict on a packet with a valid header: a pure function of the packet and the next hop that was
-//! found.
+//! Verdict on a packet with a valid header: a pure function of the packet and the next hop of its route.
 
 use super::waiting::Wanted;
 use super::{Hop, InterfaceId, NextHopEntry, NextHopId, NextHopTable, RouterId};
@@ -10,42 +9,42 @@ use crate::wire::{Ipv4, Ipv6, MacAddress};
 use polder_buffers::{Packet, SegmentationKind};
 use std::net::IpAddr;
 
-/// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
+/// Minimum MTU of an IPv6 link in bytes (RFC 8200, 5).
 const LEAST_MTU_V6: u16 = 1280;
 
 /// Verdict on a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RouteVerdict<'a> {
-    /// To a neighbour, with this address.
+    /// Forward to a neighbour with this MAC address.
     Forward(&'a Hop, MacAddress),
-    /// The same, in fragments.
+    /// Fragment, then forward to a neighbour.
     Cut(&'a Hop, MacAddress),
-    /// A neighbour's address is missing.
+    /// Wait: the neighbour's MAC address is unresolved.
     Wait(Wanted),
-    /// To this machine.
+    /// Deliver to this machine.
     Host,
-    /// To the kernel, which forwards it.
+    /// Pass to the kernel, which forwards the packet.
     Kernel,
-    /// Nowhere; what the sender is told, if anything.
+    /// Drop, with the ICMP error to the sender, if any.
     Refuse(DropReason, Option<Problem>),
 }
 
-/// Fields of a packet that the verdict depends on.
+/// Packet fields that the verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// True if the source is valid on its link alone.
+    /// True if the source is link-local.
     is_of_link: bool,
-    /// Time to live or hop limit.
+    /// TTL or hop limit.
     hops: u8,
-    /// Bytes of the IP packet, or of the largest into which it will be cut.
+    /// Length in bytes of the IP packet, or of the largest segment of a super-packet.
     length: usize,
     may_cut: bool,
 }
 
 impl Facts {
-    /// Reads a packet that was checked before.
+    /// Reads the fields of a packet whose header was checked before.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         let bytes = packet.bytes().get(usize::from(packet.network_offset)..)?;
         if bytes.first()? >> 4 == 4 {
@@ -74,14 +73,14 @@ impl Facts {
 }
 
 impl Facts {
-    /// Properties of a packet with these addresses, valid beyond their links, of which nothing else stands in the way.
+    /// Fields of any valid packet between these global addresses.
     pub(super) const fn of_pair(source: IpAddr, destination: IpAddr) -> Self {
         Self { source, destination, is_of_link: false, hops: u8::MAX, length: 0, may_cut: false }
     }
 }
 
-/// Bytes of the largest IP packet that leaves: of a segment, where a device has left the cutting to us. `header` is the
-/// length of the IP header, which a checksum that is to be believed does not begin in.
+/// Length in bytes of the largest IP packet that leaves: a segment's if the packet is a super-packet.
+/// `header` is the length of the IP header; a plausible partial checksum begins after it.
 fn longest(packet: &Packet, whole: usize, header: usize) -> usize {
     let network = usize::from(packet.network_offset);
     match Measure::of(packet).filter(|_| usize::from(packet.checksum_start) >= network + header) {
@@ -90,11 +89,11 @@ fn longest(packet: &Packet, whole: usize, header: usize) -> usize {
     }
 }
 
-/// The interface by which a packet came, and its router.
+/// Router and interface of the packet's ingress.
 pub(super) type Arrival = (RouterId, InterfaceId);
 
-/// Decides, in the order in which the kernel does. `flow` hashes the packet's flow, where hops share flows; `refuses`
-/// says what is wrong about its source, if it leaves by that interface or is for this machine.
+/// Decides in the same order as the kernel. `flow` returns the flow's hash for next-hop groups; `refuses`
+/// returns the drop reason of the source check for an egress interface, or for local delivery.
 pub(super) fn decide<'a>(
     facts: &Facts,
     (router, arrival): Arrival,
@@ -154,7 +153,7 @@ pub(super) fn decide<'a>(
     }
 }
 
-/// The verdict on a packet that goes to a neighbour.
+/// Verdict on a packet that is sent to a neighbour.
 fn to_hop<'a>(facts: &Facts, router: RouterId, hop: &'a Hop) -> RouteVerdict<'a> {
     let least = if hop.cuts && facts.destination.is_ipv6() { LEAST_MTU_V6 } else { 0 };
     let mtu = hop.mtu.max(least);

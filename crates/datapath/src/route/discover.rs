@@ -1,7 +1,7 @@
-//! Link-layer addresses on interfaces of Polder's own: ARP (RFC 826, RFC 5227) and neighbour discovery
-//! (RFC 4861), asked and answered.
+//! Resolution of link-layer addresses on interfaces that Polder owns: ARP (RFC 826, RFC 5227) and neighbour
+//! discovery (RFC 4861), requests and answers.
 //!
-//! Not done: router advertisements, redirects, duplicate address detection for its own addresses, multicast
+//! Not supported: router advertisements, redirects, duplicate address detection of own addresses, multicast
 //! listener reports.
 
 use super::Interface;
@@ -13,28 +13,28 @@ use crate::wire::{
 use polder_buffers::{Packet, Pool};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Hop limit of neighbour discovery, which no router lets pass (RFC 4861, 7.1).
+/// Hop limit of neighbour discovery: a routed message has less and is refused (RFC 4861, 7.1).
 const HOP_LIMIT: u8 = 255;
-/// Bytes of a solicitation or advertisement with one link-layer address.
+/// Length in bytes of a solicitation or advertisement with one link-layer address option.
 const MESSAGE: usize = 8 + 16 + 8;
-/// Kinds of options (RFC 4861, 4.6).
+/// Option types (RFC 4861, 4.6).
 const SOURCE_ADDRESS: u8 = 1;
 const TARGET_ADDRESS: u8 = 2;
-/// In an advertisement: from a router, asked for, and to be believed (RFC 4861, 4.4).
+/// Flags of an advertisement (RFC 4861, 4.4).
 const ROUTER: u32 = 1 << 31;
 const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 
-/// ARP or neighbour discovery message.
+/// Parsed ARP or neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Addresses of the sender; `None` if it has no address yet.
+    /// IP and link-layer address of the sender; `None` if it has no address yet.
     pub(super) sender: Option<(IpAddr, MacAddress)>,
-    /// The address of ours that is asked for; `None` when nothing is asked.
+    /// Own address that is requested; `None` if the message is no request.
     pub(super) asked: Option<IpAddr>,
 }
 
-/// Reads an ARP packet; `None` when it is not for this interface.
+/// Parses an ARP packet; `None` if it is not for this interface.
 pub(super) fn read_arp(arp: &Arp<'_>, interface: &Interface) -> Option<Word> {
     let (target, sender) = (IpAddr::V4(arp.target_ip()), arp.sender_ip());
     let is_ours = interface.has(target);
@@ -45,8 +45,8 @@ pub(super) fn read_arp(arp: &Arp<'_>, interface: &Interface) -> Option<Word> {
         .then(|| Word { sender: speaks.then(|| (sender.into(), arp.sender_mac())), asked })
 }
 
-/// Reads a message of neighbour discovery that passes the checks of RFC 4861, 7.1; `None` when it does not or
-/// is not for this interface. `ethernet` is the frame's source.
+/// Parses a message of neighbour discovery; `None` if it fails the checks of RFC 4861, 7.1 or is not for this
+/// interface. `ethernet` is the frame's source address.
 pub(super) fn read_nd(ip: &Ipv6<'_>, interface: &Interface, ethernet: MacAddress) -> Option<Word> {
     let upper = ip.upper().ok()?;
     let message = Icmpv6::parse(upper.payload).ok()?;
@@ -64,7 +64,7 @@ pub(super) fn read_nd(ip: &Ipv6<'_>, interface: &Interface, ethernet: MacAddress
         Icmpv6::NEIGHBOUR_SOLICITATION if interface.has(target.into()) => {
             let source = ip.source();
             let said = option(options, SOURCE_ADDRESS)?;
-            // A sender without an address gives no link-layer address (7.1.1).
+            // A sender without IP address must not give a link-layer address (7.1.1).
             let sender = match (source.is_unspecified(), said) {
                 (true, Some(_)) => return None,
                 (true, None) => None,
@@ -82,7 +82,8 @@ pub(super) fn read_nd(ip: &Ipv6<'_>, interface: &Interface, ethernet: MacAddress
     }
 }
 
-/// A link-layer address among options, or that there is none; `None` when they cannot be read.
+/// Returns the link-layer address in the first option of type `kind`, `Some(None)` without such an option;
+/// `None` if the options are malformed.
 fn option(mut options: &[u8], kind: u8) -> Option<Option<MacAddress>> {
     let mut found = None;
     while let Some(head) = options.first_chunk::<2>() {
@@ -98,7 +99,7 @@ fn option(mut options: &[u8], kind: u8) -> Option<Option<MacAddress>> {
     options.is_empty().then_some(found)
 }
 
-/// Answer to the request for `asked`.
+/// Builds the answer to the request for `asked`; `None` if there is no request or the pool is empty.
 pub(super) fn answer(interface: &Interface, word: Word, to: MacAddress, pool: &mut Pool) -> Option<Packet> {
     let sender = word.sender;
     match word.asked? {
@@ -136,7 +137,8 @@ pub(super) fn answer(interface: &Interface, word: Word, to: MacAddress, pool: &m
     }
 }
 
-/// A question for a neighbour's link-layer address; `None` when the interface has no address to ask with.
+/// Builds a request for a neighbour's link-layer address; `None` if the interface has no address of the
+/// family or the pool is empty.
 pub(super) fn question(interface: &Interface, address: IpAddr, pool: &mut Pool) -> Option<Packet> {
     match address {
         IpAddr::V4(address) => {
@@ -195,7 +197,7 @@ fn discovery(
         };
         let message = ip.emit(bytes).ok()?;
         message.get_mut(8..24)?.copy_from_slice(&target.octets());
-        // One unit of eight bytes: kind, length, address.
+        // One unit of eight bytes: type, length, address.
         message.get_mut(24..26)?.copy_from_slice(&[kind, 1]);
         message.get_mut(26..32)?.copy_from_slice(&interface.mac.0);
         header.emit_v6(message, Pseudo::V6 { source, destination }).ok()?;
@@ -203,7 +205,7 @@ fn discovery(
     })
 }
 
-/// A frame of ours with `length` bytes behind the link header, ready to leave.
+/// Builds a frame to be sent by an interface, with `length` bytes after the link header that `write` fills.
 fn frame(
     interface: &Interface,
     destination: MacAddress,
@@ -235,7 +237,7 @@ fn frame(
     Some(packet)
 }
 
-/// The link-layer address of an IPv6 group (RFC 2464, 7).
+/// MAC address of an IPv6 multicast group (RFC 2464, 7).
 fn group_mac(group: Ipv6Addr) -> MacAddress {
     let [.., a, b, c, d] = group.octets();
     MacAddress([0x33, 0x33, a, b, c, d])

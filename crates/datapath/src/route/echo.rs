@@ -1,6 +1,6 @@
-//! Pings to addresses of Polder's own (RFC 792; RFC 4443, 4.2).
+//! Echo requests to addresses of interfaces that Polder owns (RFC 792; RFC 4443, 4.2).
 //!
-//! The packet itself becomes the reply and goes back the way it came.
+//! The request packet itself is rewritten to the reply and sent back.
 
 use super::Interface;
 use crate::offload::complete_checksum;
@@ -8,23 +8,23 @@ use crate::wire::checksum::update_u16;
 use crate::wire::{Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6};
 use polder_buffers::Packet;
 
-/// Time to live of a reply.
+/// TTL of a reply.
 const TIME_TO_LIVE: u8 = 64;
 
-/// Kind of a packet to an address of Polder's own.
+/// Classification of a packet to an address of Polder's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// An echo.
+    /// An echo request.
     Echo,
-    /// A UDP port without a listener.
+    /// A UDP datagram; no port has a listener.
     Port,
-    /// A reply or an error message to a message of Polder's own.
+    /// An echo reply or an ICMP error to a message that Polder sent.
     Message,
-    /// A packet that has no answer.
+    /// A packet that is not answered.
     Other,
 }
 
-/// Kind of a packet whose header is checked; `ip` is the packet from its IP header on.
+/// Classifies a packet with a checked header; `ip` starts with the IP header.
 pub(super) fn asks(ip: &[u8]) -> Asks {
     match ip.first().map(|first| first >> 4) {
         Some(4) => Ipv4::parse_head(ip, usize::MAX).map_or(Asks::Other, |ip| asks_v4(&ip)),
@@ -34,7 +34,7 @@ pub(super) fn asks(ip: &[u8]) -> Asks {
 }
 
 fn asks_v4(ip: &Ipv4<'_>) -> Asks {
-    // Nobody puts fragments together here.
+    // Fragments are not reassembled here.
     if ip.is_fragment() {
         return Asks::Other;
     }
@@ -57,7 +57,7 @@ fn asks_v6(ip: &Ipv6<'_>) -> Asks {
     }
     match (upper.protocol, Icmpv6::parse(upper.payload)) {
         (IpProtocol::UDP, _) => Asks::Port,
-        // Behind extension headers it would have to be answered without them.
+        // A reply would have to leave out the extension headers.
         (IpProtocol::ICMPV6, Ok(message))
             if message.kind() == Icmpv6::ECHO_REQUEST && message.code() == 0 =>
         {
@@ -70,9 +70,9 @@ fn asks_v6(ip: &Ipv6<'_>) -> Asks {
     }
 }
 
-/// Turns an echo request round; `None` when it is not what [`asks`] said.
+/// Rewrites an echo request to the reply; `None` if it is malformed.
 ///
-/// The checksum is changed as the kind changes, so an echo that came broken goes back broken.
+/// The checksum is updated incrementally, so a corrupted request is returned corrupted.
 pub(super) fn turn(packet: &mut Packet, interface: &Interface) -> Option<()> {
     complete_checksum(packet).ok()?;
     let link = usize::from(packet.network_offset);
@@ -110,8 +110,8 @@ fn turn_v6(ip: &mut [u8]) -> Option<()> {
     change_kind(message, Icmpv6::ECHO_REPLY)
 }
 
-/// Both families have kind, code and checksum in the same places, and sums do not ask for the order of
-/// addresses.
+/// Changes the ICMP type and updates the checksum. Type, code and checksum are at the same offsets in both
+/// families, and the sum does not depend on the order of addresses.
 fn change_kind(message: &mut [u8], kind: u8) -> Option<()> {
     let head: &mut [u8; 4] = message.first_chunk_mut()?;
     let old = u16::from_be_bytes([head[0], head[1]]);

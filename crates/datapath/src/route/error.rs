@@ -1,9 +1,9 @@
-//! Tells senders why their packets go no further (RFC 1812, 4.3; RFC 4443).
+//! ICMP errors to senders of packets that are not forwarded (RFC 1812, 4.3; RFC 4443).
 //!
-//! A message goes back the way the packet came: by the same interface, to the station that sent the frame,
-//! from the interface's address in the network of the sender, or its first. Not told: who sent an error or a later
-//! fragment of IPv4, whose address is no station's, who sent to a group (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)), and
-//! who comes when the limit of messages is used up (4.3.2.8; 2.4 (f)).
+//! An error is sent back by the packet's ingress interface to the frame's source; its source address is the
+//! interface's address in the sender's network, or the interface's first. No error is sent about ICMP errors,
+//! later IPv4 fragments, addresses that are not a station's, and multicast (RFC 1812, 4.3.2.7; RFC 4443, 2.4
+//! (e)), nor beyond the rate limit (4.3.2.8; 2.4 (f)).
 
 use super::Interface;
 use crate::parse::{Addresses, HeaderSummary, Network};
@@ -16,33 +16,33 @@ use polder_buffers::{Packet, Pool};
 /// Cause of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// No route.
+    /// There is no route.
     NoRoute,
-    /// The neighbour does not answer, or the route says so.
+    /// The neighbour does not answer, or the route's interface is down.
     HostUnreachable,
-    /// The route says so.
+    /// A `prohibit` route, or a filter that the kernel's path would bypass.
     Prohibited,
-    /// A port without a listener, at an address of Polder's own.
+    /// A UDP port without listener on an address of Polder's own.
     Port,
-    /// An unreachable route.
+    /// An `unreachable` route.
     Unreachable,
-    /// A field at this offset from the beginning of the IPv6 header, with an unacceptable value.
+    /// A field with an unacceptable value.
     Parameter {
-        /// RFC 4443, 3.4.
+        /// Code of the ICMPv6 error (RFC 4443, 3.4).
         code: u8,
-        /// Offset of the field.
+        /// Offset of the field from the start of the IPv6 header, in bytes.
         pointer: u32,
     },
-    /// Larger than this.
+    /// The packet exceeds this MTU in bytes.
     TooBig(u16),
-    /// Time to live or hop limit are used up.
+    /// TTL or hop limit expired.
     TimeExceeded,
-    /// A source that is valid on its link alone (RFC 4443, 3.1, code 2).
+    /// The source is link-local and the egress another link (RFC 4443, 3.1, code 2).
     BeyondScope,
 }
 
 impl Problem {
-    /// Kind, code and the second half of the header.
+    /// Header of the ICMP error; `None` if the cause exists only in IPv6.
     const fn icmp(self) -> Option<IcmpHeader> {
         let (kind, code, rest) = match self {
             Self::NoRoute => (Icmp::UNREACHABLE, 0, 0),
@@ -71,14 +71,14 @@ impl Problem {
     }
 }
 
-/// True if the sender of a packet, whose headers are checked, may be told.
+/// True if an error may be sent about a packet, whose headers are checked.
 pub(super) fn may_tell(packet: &Packet) -> bool {
     let (headers, frame) = HeaderSummary::read_with_bytes(packet);
     let Ok(ethernet) = Ethernet::parse(frame) else { return false };
     if ethernet.destination().is_multicast() || ethernet.source().is_multicast() || headers.is_broken() {
         return false;
     }
-    // Later fragments and headers that end early are no errors in IPv6 (RFC 4443, 2.4 (e) does not name them).
+    // In IPv6, later fragments and truncated headers are no exception (RFC 4443, 2.4 (e) does not name them).
     let is_later = headers.network() == Network::Ipv4 && !headers.has_transport();
     let addresses = headers.addresses(frame).map(Addresses::pseudo);
     addresses.is_some_and(are_stations)
@@ -87,14 +87,15 @@ pub(super) fn may_tell(packet: &Packet) -> bool {
         && !is_like_error(headers, frame)
 }
 
-/// True for messages of routers (RFC 1256) and of unknown types, which Linux takes for errors here.
+/// True for router advertisements and solicitations (RFC 1256) and unknown types, which Linux treats like
+/// errors here.
 fn is_like_error(headers: HeaderSummary, frame: &[u8]) -> bool {
     headers.network() == Network::Ipv4
         && headers.protocol() == IpProtocol::ICMP
         && matches!(headers.payload(frame).first(), Some(9 | 10 | 19..))
 }
 
-/// The message, ready to leave; `None` when no frame is free or the interface has no address to speak with.
+/// Builds the error, ready to be sent; `None` if the pool is empty or the interface has no address.
 pub(super) fn message(
     packet: &Packet,
     interface: &Interface,
@@ -107,7 +108,7 @@ pub(super) fn message(
         4 => error_v4(asked, interface, problem),
         _ => error_v6(asked, interface, problem),
     }?;
-    // A link that is too narrow for IPv6 carries what it can.
+    // An interface whose MTU is below IPv6's minimum sends as much as fits.
     error.most = error.most.min(usize::from(interface.mtu));
     let mut reply = error.message(packet, link, pool)?;
     (reply.ingress, reply.egress) = (packet.ingress, packet.ingress);
@@ -135,22 +136,22 @@ fn error_v6(asked: &[u8], interface: &Interface, problem: Problem) -> Option<Icm
         traffic_class: TrafficClass(0),
         header: problem.icmpv6(),
         most: match asked.payload_length() {
-            // What a jumbo payload is about says no length here.
+            // With a jumbo payload option, the length field says nothing.
             0 if asked.next_header() == IpProtocol::HOP_BY_HOP => usize::MAX,
             length => HEADERS_V6 + Ipv6::HEADER_BYTES + usize::from(length),
         },
     })
 }
 
-/// Bytes of the headers of a message.
+/// Length of an error's headers in bytes.
 const HEADERS_V4: usize = Ipv4::HEADER_BYTES + Icmp::HEADER_BYTES;
 const HEADERS_V6: usize = Ipv6::HEADER_BYTES + Icmp::HEADER_BYTES;
 
-/// The traffic class that Linux gives its ICMPv4 errors: internetwork control, with the type of service of the packet (RFC 1812,
-/// 4.3.2.5).
+/// Traffic class of Linux's ICMPv4 errors: internetwork control, with the type of service of the packet (RFC
+/// 1812, 4.3.2.5).
 fn traffic_class(asked: TrafficClass) -> TrafficClass {
     TrafficClass(asked.0 & TYPE_OF_SERVICE | TrafficClass::new(Dscp::NETWORK_CONTROL, Ecn::NotCapable).0)
 }
 
-/// The bits of the type of service behind the precedence (RFC 1349, 3).
+/// Mask of the type of service without precedence (RFC 1349, 3).
 const TYPE_OF_SERVICE: u8 = 0x1e;

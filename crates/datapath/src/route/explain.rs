@@ -1,58 +1,58 @@
-//! Explanation of the routing stage's look-up for a packet: the same headers, the same tables, the same hash.
-//! The verdict on the packet is the stage's alone.
+//! Route look-up for a packet, for traces: same headers, tables and hash as in the routing stage, but no
+//! verdict.
 
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Routers, check, multipath};
 use crate::wire::{EtherType, Ipv4, Ipv6, Link, VlanId};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
-/// A route that was looked up for a packet.
+/// Result of a route look-up for a packet.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    /// Interface by which it came in.
+    /// Ingress interface.
     pub interface: Interface,
     /// Source address.
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
-    /// Result of the look-up.
+    /// Entry of the next-hop table.
     pub found: Found,
 }
 
-/// Result of a look-up.
+/// Entry that a route look-up found.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// There is none.
+    /// There is no route.
     Nothing,
-    /// To a neighbour.
+    /// A neighbour.
     Hop(Hop),
-    /// To one of several.
+    /// A next-hop group.
     Member {
-        /// The hash of the packet's flow.
+        /// Hash of the packet's flow.
         hash: u32,
-        /// The member whose range of hashes it is in.
+        /// Member that the hash selects; `None` if that is not a hop.
         hop: Option<Hop>,
     },
-    /// To the destination itself, whose link-layer address is to be found out.
+    /// A connected network; the neighbour is the destination, whose link-layer address is unresolved.
     Connected(InterfaceId),
-    /// To this machine.
+    /// Local delivery.
     Local,
-    /// To all stations of a network.
+    /// Broadcast address of a network.
     Broadcast,
-    /// Nowhere.
+    /// The packet is dropped silently.
     Blackhole,
-    /// Nowhere; the sender is told.
+    /// The packet is dropped, with an ICMP error.
     Unreachable,
-    /// By an interface that is gone or down.
+    /// The route's interface is gone or down.
     Elsewhere,
     /// The kernel forwards the packet.
     Kernel,
-    /// Nowhere; the sender is told.
+    /// The packet is dropped, with an ICMP error "prohibited".
     Prohibit,
 }
 
 impl Found {
-    /// The neighbour that packets go to, if it is one.
+    /// The neighbour; `None` if the result is no hop.
     pub fn hop(&self) -> Option<&Hop> {
         match self {
             Self::Hop(hop) => Some(hop),
@@ -71,7 +71,7 @@ impl Found {
 }
 
 impl Lookup {
-    /// Look-up for a packet; `None` when no route is looked up for it.
+    /// Looks up the route of a packet; `None` if the stage would look up none.
     pub fn of(packet: &Packet, routers: &Routers) -> Option<Self> {
         let link = Link::parse(packet.bytes()).ok()?;
         let vlan = match (link.tag, link.inner_tag) {
@@ -116,7 +116,7 @@ impl Lookup {
     }
 }
 
-/// Source and destination of a packet, if its header is right.
+/// Source and destination of a packet; `None` if its header is invalid or it is not routed.
 fn addresses(link: &Link<'_>, length: usize) -> Option<(IpAddr, IpAddr)> {
     let bytes = link.payload();
     match link.ether_type() {

@@ -1,8 +1,8 @@
-//! One table of one family: who writes it, and how readers are kept safe.
+//! Forwarding information base (FIB) of one address family: writer, and safe access by readers.
 //!
-//! Cost of an update: a node of 256 slots is made anew, and the nodes below whose next hops it covers. A route
-//! shorter than most of the table (a default route) touches all nodes that inherit it; what changes often
-//! is the way behind an id, and that touches none.
+//! Cost of an update: one node of 256 slots is rewritten, and the nodes below that inherit its next hops. A
+//! route shorter than most others (a default route) rewrites all nodes that inherit it. A next hop that
+//! changes often is replaced in the next-hop table instead, which rewrites no node.
 
 use super::NextHopId;
 use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
@@ -14,52 +14,52 @@ use polder_buffers::snapshot::{Reader, Snapshot};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of routes from which the first 16 bits of an address are looked up at once.
+/// Number of routes from which the first 16 bits of an address are looked up in one step.
 const MANY: usize = 256;
-/// Lines are reused in bulk: so many updates lie between two looks at who reads.
+/// Number of updates between two attempts to reclaim lines.
 const UPDATES_A_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// State that readers see.
+/// State shared with readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     arena: Snapshot<Arena>,
-    /// One more for every time that lines were taken away.
+    /// Incremented each time that retired lines are reclaimed.
     epoch: AtomicU64,
     seats: Mutex<Vec<Arc<Seat>>>,
 }
 
-/// One table, as its writer has it.
+/// One table, owned by its writer.
 #[derive(Debug)]
 pub struct Fib {
     shared: Arc<Shared>,
-    /// The writer's own sight of it.
+    /// The writer's own reference to the arena.
     arena: Reader<Arena>,
-    /// By number; the first is the root.
+    /// Nodes by number; number 0 is the root.
     branches: Vec<Branch>,
     vacant: Vec<u32>,
     routes: usize,
     is_v6: bool,
     next_line: u32,
-    /// Free nodes, by their number of lines.
+    /// Free lines, by node size in lines.
     free: [Vec<u32>; SIZES],
-    /// Nodes that readers may still look at: the epoch they were taken away in, line, lines.
+    /// Lines that readers may still access: epoch of retirement, line, number of lines.
     retired: VecDeque<(u64, u32, u8)>,
     updates: u32,
 }
 
-/// A name of a table, from which workers make readers of their own; kept as long as anybody reads.
+/// Shared handle of a table, from which workers create readers; it keeps the memory alive.
 #[derive(Clone, Debug)]
 pub struct FibHandle(Arc<Shared>);
 
 impl FibHandle {
-    /// A reader, for one worker.
+    /// Creates a reader for one worker.
     pub fn reader(&self) -> FibReader {
         let seat = Arc::new(Seat(AtomicU64::new(AWAY)));
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&seat));
         FibReader { arena: self.0.arena.reader(), shared: Arc::clone(&self.0), seat }
     }
 
-    /// True if it names the table that a reader reads.
+    /// True if the handle and the reader belong to the same table.
     pub fn is_of(&self, reader: &FibReader) -> bool {
         Arc::ptr_eq(&self.0, &reader.shared)
     }
@@ -74,17 +74,17 @@ pub struct FibReader {
 }
 
 impl FibReader {
-    /// The table, for one batch: what it shows stays readable as long as the view lives, however many
-    /// updates come in between.
+    /// Returns a view for one batch: its memory stays valid as long as the view lives, whatever updates
+    /// follow.
     #[inline]
     pub fn view(&mut self) -> View<'_> {
-        // Relaxed: an older epoch than the latest keeps more from being reused, no more.
+        // Relaxed: an older epoch only delays reclamation.
         let epoch = self.shared.epoch.load(Ordering::Relaxed);
         self.seat.0.store(epoch, Ordering::Relaxed);
-        // Pairs with the fence in `Fib::reclaim`: either the writer sees the seat taken, or this reader
-        // sees the entries as they are after lines were taken away.
+        // Pairs with the fence in `Fib::reclaim`: either the writer sees the seat taken, or this reader sees
+        // the entries as they are after lines were retired.
         fence(Ordering::SeqCst);
-        // An arena that has been replaced meanwhile is not written to any more: it may be read, too.
+        // A replaced arena is no longer written to, so it may be read too.
         self.arena.refresh();
         View::new(self.arena.get(), Leave(&self.seat))
     }
@@ -125,39 +125,39 @@ impl Fib {
         }
     }
 
-    /// A name of the table, for others to make readers of.
+    /// Shared handle of the table.
     pub fn handle(&self) -> FibHandle {
         FibHandle(Arc::clone(&self.shared))
     }
 
-    /// A reader, for one worker.
+    /// Creates a reader for one worker.
     pub fn reader(&self) -> FibReader {
         self.handle().reader()
     }
 
-    /// Routes in the table.
+    /// Number of routes.
     pub fn len(&self) -> usize {
         self.routes
     }
 
-    /// True if there is no route.
+    /// True if the table has no route.
     pub fn is_empty(&self) -> bool {
         self.routes == 0
     }
 
-    /// Bytes of the table: what readers see and what the writer keeps.
+    /// Memory in bytes: nodes, and the writer's records.
     pub fn bytes(&self) -> usize {
         let branches = self.branches.capacity() * size_of::<Branch>();
         let held: usize = self.branches.iter().map(Branch::bytes).sum();
         self.arena.get().bytes() + branches + held
     }
 
-    /// Adds a route, or leads one elsewhere; the way that it had.
+    /// Adds or changes a route; returns its previous next hop, if any.
     ///
-    /// A route to [`NextHopId::NONE`] is none.
+    /// Inserting [`NextHopId::NONE`] removes the route.
     ///
     /// # Panics
-    /// When the prefix is of the other family.
+    /// If the prefix is of the other family.
     pub fn insert(&mut self, prefix: Prefix, way: NextHopId) -> Option<NextHopId> {
         if way == NextHopId::NONE {
             return self.remove(prefix);
@@ -170,10 +170,10 @@ impl Fib {
         old
     }
 
-    /// Removes a route; the way that it had.
+    /// Removes a route; returns its next hop, `None` if there was no route.
     ///
     /// # Panics
-    /// When the prefix is of the other family.
+    /// If the prefix is of the other family.
     pub fn remove(&mut self, prefix: Prefix) -> Option<NextHopId> {
         let old = self.change(prefix, None);
         self.routes -= usize::from(old.is_some());
@@ -205,10 +205,10 @@ impl Fib {
         old.map(NextHopId)
     }
 
-    /// The route that covers everything.
+    /// Sets or removes the default route.
     fn change_default(&mut self, way: Option<u32>) -> Option<NextHopId> {
         let root = &mut self.branches[0];
-        // The root's own way is that of all addresses; `0` stands for none.
+        // The root inherits the default route's next hop; 0 means none.
         let old = core::mem::replace(&mut root.inherited, way.unwrap_or(0));
         if old != root.inherited {
             self.refresh(&[0], &[0; 16]);
@@ -234,12 +234,12 @@ impl Fib {
         child
     }
 
-    /// Writes the last branch of a path anew, and those above that have to change with it.
+    /// Rewrites the last node of a path, and the nodes above that must change with it.
     fn refresh(&mut self, path: &[u32], bytes: &[u8; 16]) {
         let mut depth = path.len() - 1;
         while depth > 0 && self.branches[path[depth] as usize].is_empty() {
             self.branches[path[depth - 1] as usize].disown(bytes[depth - 1]);
-            // Nothing is written into its lines before the end of this update, when nobody finds them.
+            // The lines are not reused before the end of this update, when no reader can reach them.
             self.fell(path[depth]);
             depth -= 1;
         }
@@ -249,12 +249,12 @@ impl Fib {
             if was_found || depth == 0 {
                 return self.link(&path[..=depth], bytes);
             }
-            // The parent has no entry for it yet.
+            // The parent has no entry for the node yet.
             depth -= 1;
         }
     }
 
-    /// Makes the last branch of a path, which has been written anew, the one that readers find.
+    /// Links the rewritten last node of a path, so that readers reach it.
     fn link(&self, path: &[u32], bytes: &[u8; 16]) {
         let Some((&branch, above)) = path.split_last() else { return };
         let entry = NODE | self.branches[branch as usize].line;
@@ -270,8 +270,8 @@ impl Fib {
         }
     }
 
-    /// Writes the node of a branch, and the nodes below that inherit another next hop than before. `at`
-    /// are the bytes that lead to it. The caller links it.
+    /// Rewrites a node, and the nodes below whose inherited next hop changes. `at` is the node's path of
+    /// address bytes. The caller links the node.
     fn rewrite(&mut self, branch: u32, at: &[u8]) {
         let mut entries = self.branches[branch as usize].next_hops();
         let children = core::mem::take(&mut self.branches[branch as usize].children);
@@ -294,14 +294,14 @@ impl Fib {
         self.write_direct(at, &entries);
     }
 
-    /// Gives the lines of a branch back that look-ups no longer reach.
+    /// Frees a node, and retires its lines.
     fn fell(&mut self, branch: u32) {
         let Branch { line, lines, .. } = core::mem::take(&mut self.branches[branch as usize]);
         self.retire((line, lines));
         self.vacant.push(branch);
     }
 
-    /// Lines for a node.
+    /// Allocates lines for a node.
     fn place(&mut self, entries: &[u32; SLOTS]) -> (u32, u8) {
         let lines = lines_of(entries);
         let count = u8::try_from(lines).expect("17 lines at most");
@@ -318,7 +318,7 @@ impl Fib {
         (line, count)
     }
 
-    /// Makes readers go over to another arena, when they next look.
+    /// Replaces the arena; readers switch with their next view.
     #[cold]
     fn replace_arena(&mut self, arena: Arena) {
         self.shared.arena.replace(arena);
@@ -327,12 +327,12 @@ impl Fib {
 
     fn retire(&mut self, (line, lines): (u32, u8)) {
         if lines != 0 {
-            // Relaxed: this thread alone writes it.
+            // Relaxed: only this thread writes it.
             self.retired.push_back((self.shared.epoch.load(Ordering::Relaxed), line, lines));
         }
     }
 
-    /// Now and then, makes lines free that no reader can look at.
+    /// Reclaims lines every [`UPDATES_A_LOOK`] updates.
     fn settle(&mut self) {
         self.updates += 1;
         if self.updates >= UPDATES_A_LOOK {
@@ -354,12 +354,12 @@ impl Fib {
             self.retired.pop_front();
             self.free[usize::from(lines)].push(line);
         }
-        // Release pairs with the Acquire-fence of a reader: who begins in the new epoch sees all links
-        // made before.
+        // Release pairs with the Acquire-fence of a reader: a reader that begins in the new epoch sees all
+        // links made before.
         self.shared.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Brings the table of first 16 bits up to date with a node that is not deeper.
+    /// Updates the table by the first 16 bits after a node of the first two levels was rewritten.
     fn write_direct(&self, at: &[u8], entries: &[u32; SLOTS]) {
         match *at {
             [] if self.arena.get().direct().is_some() => {

@@ -1,22 +1,22 @@
-//! Cuts a packet that its next link does not carry whole (RFC 791, 3.2; RFC 1812, 5.2.3).
+//! Fragments an IPv4 packet that exceeds the MTU of its next hop (RFC 791, 3.2; RFC 1812, 5.2.3).
 //!
-//! In: an IPv4 packet that may be cut, ready to be sent but for its size. Out: its fragments, each with the
-//! link header of the whole. The first keeps its frame; what lies behind is copied into new frames.
-//! Exits: `TooBig` where there would be more fragments than a batch has room for, or nothing in each; `NoBuffer`; then
-//! all fragments are dropped, because a datagram with a hole is of no use.
+//! In: an IPv4 packet without DF that is ready to be sent except for its size. Out: its fragments, each with
+//! the packet's link header. The first fragment keeps its frame; later bytes are copied into new frames.
+//! Exits: `TooBig` if the fragments exceed the room or would carry no payload; `NoBuffer`. Then all fragments
+//! are dropped, because an incomplete datagram is useless.
 
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::wire::{Checksum, Ipv4};
 use polder_buffers::{BATCH, NoRoom, Packet, PortId};
 
-/// The longest header with the longest link header: two tags, all options.
+/// Maximum length in bytes of IP and link header: two tags, all options.
 const LONGEST: usize = 14 + 8 + 60;
-/// In the fragment word: fragments follow, and the bits of the offset.
+/// Bits of the fragment word: more fragments, and the offset.
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Puts the fragments of `packet` at the end of `routed`; how many they are.
+/// Appends the fragments of `packet` to `routed`; returns their number, 0 if they were dropped.
 #[cold]
 pub(super) fn split(
     mut packet: Packet,
@@ -53,7 +53,7 @@ fn cut(
     routed: &mut Vec<Packet>,
     context: &mut Context<'_>,
 ) -> Result<(), DropReason> {
-    // Room is for those that stand in line behind, too.
+    // Room is left for the rest of the batch too.
     let most = routed.capacity().saturating_sub(routed.len() + BATCH);
     let whole = match Whole::of(&packet).and_then(|whole| whole.admit(&packet, mtu, most)) {
         Ok(whole) => whole,
@@ -62,7 +62,7 @@ fn cut(
             return Err(reason);
         }
     };
-    // The first fragment has all options, later ones those that say so.
+    // The first fragment has all options; later ones only the options that are to be copied.
     let (mut header, mut offset) = (usize::from(whole.header), whole.offset);
     loop {
         let room = usize::from(mtu).saturating_sub(header) & !7;
@@ -80,17 +80,16 @@ fn cut(
     }
 }
 
-/// Data of the original packet that all fragments share.
+/// Fields of the original packet that all fragments share.
 struct Whole {
-    /// Bytes of the link header.
+    /// Length of the link header in bytes.
     link: usize,
-    /// Bytes of the header with its options.
+    /// Length of the IP header with options in bytes.
     header: u16,
-    /// Offset of the packet itself in its datagram, in units of eight bytes, and whether fragments
-    /// follow it.
+    /// Fragment offset of the packet itself in units of eight bytes; and its "more fragments" flag in `more`.
     offset: u16,
     more: bool,
-    /// Link header and header of later fragments, and their bytes.
+    /// Link and IP header of later fragments, and their length in bytes.
     later: ([u8; LONGEST], usize),
 }
 
@@ -115,7 +114,7 @@ impl Whole {
         Ok(Self { link, header, offset, more, later: (later, end) })
     }
 
-    /// Itself, if at most `most` fragments that fit `mtu` hold it.
+    /// Returns itself if at most `most` fragments of size `mtu` hold the packet; an error otherwise.
     fn admit(self, packet: &Packet, mtu: u16, most: usize) -> Result<Self, DropReason> {
         let (header, later) = (usize::from(self.header), self.later.1 - self.link);
         let [first, room] = [header, later].map(|header| usize::from(mtu).saturating_sub(header) & !7);
@@ -124,7 +123,7 @@ impl Whole {
         is_few.then_some(self).ok_or(DropReason::TooBig)
     }
 
-    /// Cuts the packet at `at`; the rest gets the headers of later fragments.
+    /// Splits the packet at `at`; the rest gets the headers of later fragments.
     fn take_rest(&self, packet: &mut Packet, at: usize, context: &mut Context<'_>) -> Result<Packet, NoRoom> {
         let mut rest = packet.split_off(at, context.pool)?;
         rest.transport_offset = 0;
@@ -137,7 +136,7 @@ impl Whole {
     }
 }
 
-/// The same bytes behind a new frame, which is empty.
+/// Prepends a new, empty frame to `rest`.
 fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom> {
     let Some(frame) = context.pool.take() else {
         context.pool.release_packet(rest);
@@ -149,8 +148,8 @@ fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom
     Ok(packet)
 }
 
-/// Copies the options that every fragment has (RFC 791, 3.1: the highest bit of the kind), padded to whole
-/// words; their bytes.
+/// Copies the options that every fragment must have (RFC 791, 3.1: highest bit of the type), padded to whole
+/// words; returns their length in bytes.
 fn copied_options(mut options: &[u8], to: &mut [u8]) -> usize {
     let mut written = 0;
     while let Some((&kind, rest)) = options.split_first() {
@@ -171,7 +170,7 @@ fn copied_options(mut options: &[u8], to: &mut [u8]) -> usize {
     written.next_multiple_of(4).min(40)
 }
 
-/// Writes lengths, place and checksum into the header of a fragment.
+/// Writes length, fragment word and checksum into a fragment's header.
 fn finish(packet: &mut Packet, link: usize, offset: u16, more: bool) -> Result<(), DropReason> {
     let total = u16::try_from(packet.len() - link).map_err(|_| DropReason::Ipv4BadTotalLength)?;
     let header = packet.bytes_mut().get_mut(link..).ok_or(DropReason::Ipv4Truncated)?;

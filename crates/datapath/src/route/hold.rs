@@ -1,4 +1,4 @@
-//! Packets that leave their batch: those that are cut, and those that wait.
+//! Packets that leave their batch: packets to be fragmented, and packets that wait for a neighbour.
 
 use super::error::Problem;
 use super::state::{Move, RouteState};
@@ -8,7 +8,7 @@ use crate::drops::{Context, DropReason};
 use polder_buffers::{Batch, Packet};
 
 impl RouteState {
-    /// Moves the whole batch to the end of `routed`, in order, but for packets that wait.
+    /// Moves the batch to the end of `routed`, in order, with packets fragmented; waiting packets leave it.
     #[cold]
     pub(super) fn rebuild(
         &mut self,
@@ -38,8 +38,8 @@ impl RouteState {
         }
     }
 
-    /// Looks after packets that wait: asks again, gives up, and returns those that may go on, to be routed
-    /// anew.
+    /// Maintains waiting packets: repeats requests, gives neighbours up, and returns packets whose neighbour
+    /// was resolved, to be routed again.
     #[cold]
     pub(crate) fn look_after(&mut self, routers: &Routers, context: &mut Context<'_>) -> &mut Vec<Packet> {
         while let Some(due) = self.waiting.due(context.now) {
@@ -59,7 +59,7 @@ impl RouteState {
         &mut self.released
     }
 
-    /// Asks for a neighbour, or has the control thread ask.
+    /// Sends a request for a neighbour, or notifies the control thread.
     fn ask(&mut self, wanted: Wanted, routers: &Routers, context: &mut Context<'_>) {
         let Wanted { router, interface, address } = wanted;
         if let Some(lane) = self.lanes.get(usize::from(router.0)) {

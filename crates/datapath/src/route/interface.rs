@@ -6,39 +6,38 @@ use core::fmt;
 use polder_buffers::PortId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The least MTU of an interface: what every IPv4 host takes (RFC 791).
+/// Minimum MTU of an interface in bytes: the size that every IPv4 host accepts (RFC 791).
 pub const LEAST_MTU: u16 = 576;
 
-/// A router of the configuration: the position of its [`RouterAccess`](super::RouterAccess) in
-/// [`Routers::new`](super::Routers::new). One VRF is one
-/// router.
+/// Number of a router (one per VRF): the position of its [`RouterAccess`](super::RouterAccess) in
+/// [`Routers::new`](super::Routers::new).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouterId(pub u16);
 
-/// An interface's name: a port, one VLAN of a port, or a macvlan on either. Ports keep their numbers over a reload, so
-/// this does.
+/// Name of an interface: a port, one VLAN of a port, or a macvlan on either. Like port numbers, it is stable
+/// over reloads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InterfaceId {
     /// The port.
     pub port: PortId,
-    /// The VLAN whose tag its frames have; [`VlanId::PRIORITY`] for frames without a tag.
+    /// VLAN of its frames; [`VlanId::PRIORITY`] for untagged frames.
     pub vlan: VlanId,
-    /// Number of the macvlan, which has the frames for its own link-layer address; 0 for the port or VLAN itself.
+    /// Number of the macvlan, which receives frames to its own MAC address; 0 for the port or VLAN itself.
     pub macvlan: u16,
 }
 
 impl InterfaceId {
-    /// A port's frames without a tag.
+    /// The interface of a port's untagged frames.
     pub const fn untagged(port: PortId) -> Self {
         Self::tagged(port, VlanId::PRIORITY)
     }
 
-    /// A port's frames with the tag of a VLAN.
+    /// The interface of a port's frames in a VLAN.
     pub const fn tagged(port: PortId, vlan: VlanId) -> Self {
         Self { port, vlan, macvlan: 0 }
     }
 
-    /// The macvlan of a number on this interface.
+    /// The macvlan with this number on this interface.
     #[must_use]
     pub const fn macvlan(self, macvlan: u16) -> Self {
         Self { macvlan, ..self }
@@ -58,53 +57,54 @@ impl fmt::Debug for InterfaceId {
 /// Owner of an interface's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The kernel, which has the interface too. What is for the machine, ARP and neighbour discovery
-    /// included, leaves by the port that leads to it, if there is one, and is dropped else
-    /// (`to-host`). Neighbours are the kernel's: see [`Notice::Wanted`](super::Notice::Wanted).
+    /// The kernel, which has the interface too. Packets for this machine, ARP and neighbour discovery
+    /// included, are sent to the `host` port, or dropped as `to-host` without one. The kernel resolves
+    /// neighbours: see [`Notice::Wanted`](super::Notice::Wanted).
     Kernel {
-        /// A TAP that the host listens on; `None` where an XDP program passes such packets by.
+        /// TAP to the host's kernel; `None` if an XDP program passes packets for this machine to the kernel
+        /// before.
         host: Option<PortId>,
-        /// True if all packets that come in by the interface return to it: it decides about them.
+        /// True if every received packet is passed to the kernel, which decides about it.
         decides: bool,
     },
-    /// Polder: it answers ARP, neighbour discovery and pings, and asks for neighbours itself.
+    /// Polder: workers answer ARP, neighbour discovery and pings, and resolve neighbours.
     Polder,
 }
 
-/// An address of an interface, and how many of its bits its network has.
+/// Address of an interface with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnAddress {
     /// The address.
     pub address: IpAddr,
-    /// Bits of the network.
+    /// Prefix length of the network.
     pub bits: u8,
 }
 
-/// The kernel's `rp_filter`.
+/// Reverse path filter, as the kernel's `rp_filter`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReversePath {
-    /// Sources may be anywhere.
+    /// Any source is accepted.
     #[default]
     Off,
-    /// A route leads to the source by the interface that the packet came in by (RFC 3704, 2.2).
+    /// The route to the source must lead back by the ingress interface (RFC 3704, 2.2).
     Strict,
-    /// Some route leads to the source (RFC 3704, 2.4).
+    /// A route to the source must exist (RFC 3704, 2.4).
     Loose,
 }
 
-/// Check of the sources of IPv4 packets that come in by an interface.
+/// Source address check of IPv4 packets that an interface receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCheck {
-    /// `rp_filter`, the higher one of `all` and the interface.
+    /// `rp_filter`: the higher value of `all` and the interface.
     pub reverse_path: ReversePath,
-    /// True if packets may have a source of this machine: `accept_local`.
+    /// `accept_local`: true if a source may be an address of this machine.
     pub accept_local: bool,
-    /// True if a packet that leaves by the interface it came in by has its source looked up: `send_redirects`.
+    /// `send_redirects`: true if the source is looked up when ingress and egress are the same interface.
     pub redirects: bool,
-    /// True if each source is looked up although `rp_filter` is off: the kernel has rules or local routes beyond
-    /// those of its addresses.
+    /// True if every source is looked up even if `rp_filter` is off, because the kernel has policy rules or
+    /// additional local routes.
     pub always: bool,
-    /// True if the machine itself is a station behind the interface, and sends with its own addresses.
+    /// True if this machine itself sends by the interface, with its own addresses as source.
     pub machine: bool,
 }
 
@@ -119,34 +119,34 @@ impl SourceCheck {
 /// An interface of a router.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Port and VLAN of the interface.
+    /// Port and VLAN.
     pub id: InterfaceId,
-    /// Router of the packets that come in by it.
+    /// Router of received packets.
     pub router: RouterId,
-    /// Its link-layer address: frames for another station are not routed.
+    /// MAC address: frames to other addresses are not routed.
     pub mac: MacAddress,
-    /// The largest IP packet that it carries, in bytes.
+    /// Maximum IP packet size in bytes.
     pub mtu: u16,
-    /// Its addresses; the first of a family is the source of what the router has to say there.
+    /// Addresses; the first of a family is the default source of the router's own messages.
     pub addresses: Vec<OwnAddress>,
     /// Owner of the addresses.
     pub owner: Owner,
-    /// Check of the sources of IPv4 packets that come in by it.
+    /// Source address check of received IPv4 packets.
     pub sources: SourceCheck,
 }
 
 impl Interface {
-    /// True if one of its addresses is that.
+    /// True if `address` is an address of the interface.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == address)
     }
 
-    /// The largest IP packet that it carries by a route with an MTU of its own, in bytes; 0 if the route has none.
+    /// MTU in bytes of a route by this interface; `route` is the route's own MTU, 0 for none.
     pub fn mtu_by(&self, route: u16) -> u16 {
         if route == 0 { self.mtu } else { self.mtu.min(route) }
     }
 
-    /// The address to speak with to a station: the first in its network, or the first of all.
+    /// Source address for messages to a station: the first in its network, or the first of all.
     pub(super) fn speaker_v4(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
         let all = || {
             self.addresses.iter().filter_map(|own| match own.address {
@@ -160,7 +160,7 @@ impl Interface {
         all().find(is_near).or_else(|| all().next()).map(|(address, _)| address)
     }
 
-    /// The address to speak with, valid beyond the link if there is one.
+    /// Source address for messages: the first that is not link-local, or the first of all.
     pub(super) fn speaker_v6(&self) -> Option<Ipv6Addr> {
         let mut all = self.addresses.iter().filter_map(|own| match own.address {
             IpAddr::V6(address) => Some(address),

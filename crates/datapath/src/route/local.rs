@@ -13,17 +13,17 @@ use polder_buffers::{Batch, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// State of neighbour discovery: waiting packets, and notices to the control thread.
+/// Parts of the neighbour resolution: waiting packets, and notices to the control thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostInterfaces<'a> {
     pub(super) waiting: &'a Waiting,
     pub(super) notices: &'a Notices,
 }
 
-/// Batch for one worker's own messages, their rate limit and counters.
+/// Messages that one worker generates, with their rate limit and counters.
 #[derive(Debug)]
 pub(super) struct OutputContext {
-    /// Messages, ready to leave.
+    /// Messages, ready to be sent.
     pub(super) answers: Batch,
     bucket: TokenBucket,
     pub(super) counters: Arc<RouteCounters>,
@@ -34,7 +34,7 @@ impl OutputContext {
         Self { answers: Batch::new(), bucket: TokenBucket::default(), counters }
     }
 
-    /// Sends an error message to the sender of a packet, if that is permitted.
+    /// Sends an ICMP error about a packet if the protocol and the rate limit permit.
     #[cold]
     pub(super) fn tell(
         &mut self,
@@ -53,7 +53,7 @@ impl OutputContext {
         self.say(message, context);
     }
 
-    /// Asks for a neighbour.
+    /// Sends a request for a neighbour's link-layer address.
     pub(super) fn ask(&mut self, interface: &Interface, address: IpAddr, context: &mut Context<'_>) {
         if self.answers.is_full() {
             return;
@@ -70,7 +70,7 @@ impl OutputContext {
         debug_assert!(pushed.is_ok(), "looked for room before");
     }
 
-    /// Hands a packet for the machine itself to the kernel that has the interface.
+    /// Passes a packet for this machine to the kernel by the interface's host port.
     pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
         let Owner::Kernel { host: Some(port), .. } = interface.owner else { return Err(DropReason::ToHost) };
         packet.egress = port;
@@ -78,8 +78,8 @@ impl OutputContext {
         Ok(())
     }
 
-    /// Returns a packet to the kernel, which forwards it. On an interface that only Polder has, the sender is told that
-    /// the destination cannot be reached.
+    /// Returns a packet to the kernel, which forwards it. On an interface that Polder owns, the sender gets
+    /// "host unreachable".
     #[cold]
     pub(super) fn leave_to_kernel(
         &mut self,
@@ -101,7 +101,7 @@ impl OutputContext {
         }
     }
 
-    /// Takes a packet, trimmed, that is for an address of this machine.
+    /// Processes a packet, without link-layer padding, for an address of this machine.
     #[cold]
     pub(super) fn take(
         &mut self,
@@ -137,7 +137,7 @@ impl OutputContext {
         }
     }
 
-    /// Handles a message of neighbour discovery, or refuses an invalid one.
+    /// Processes a message of neighbour discovery; an invalid one is dropped.
     pub(super) fn discover(
         &mut self,
         packet: &mut Packet,
@@ -153,7 +153,7 @@ impl OutputContext {
         self.hear(packet, &word.ok_or(reason)?, interface, host_interfaces, context)
     }
 
-    /// Answers a neighbour's request, and notes its address: when it asked, or was asked.
+    /// Answers a neighbour's request, and reports its link-layer address if it sent a request or was asked.
     pub(super) fn hear(
         &mut self,
         packet: &mut Packet,
@@ -179,7 +179,8 @@ impl OutputContext {
     }
 }
 
-/// True if a packet is for an address of Polder's own, though it came in by an interface of the kernel's.
+/// True if a packet that was received on a kernel interface is for an address of an interface that Polder
+/// owns.
 fn is_own(packet: &Packet, interface: &Interface, routers: &Routers) -> bool {
     let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
     let v4 = Ipv4::parse_head(ip, usize::MAX).ok().map(|ip| IpAddr::V4(ip.destination()));
@@ -187,7 +188,7 @@ fn is_own(packet: &Packet, interface: &Interface, routers: &Routers) -> bool {
     v4.or_else(v6).is_some_and(|address| routers.is_own(interface.router, address))
 }
 
-/// True if an address is in a network of an interface.
+/// True if an address is in a network of the interface, or link-local.
 fn is_near(interface: &Interface, address: IpAddr) -> bool {
     let in_network = |own: &super::OwnAddress| {
         Prefix::new(own.address, own.bits).is_ok_and(|network| network.contains(address))

@@ -1,18 +1,18 @@
-//! The look-ups of a batch, and what is known of its packets besides.
+//! Route look-ups of a batch, with the header rewrites of their packets.
 
 use super::{FibReader, NextHopId};
 use polder_buffers::{BATCH, Batch};
 
-/// The packets of a batch that routes are looked up for.
+/// Look-ups of a batch.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) v4: Lookups<4>,
     pub(super) v6: Lookups<16>,
-    /// The sources of the packets of `v4`, by place, where these are looked up.
+    /// Look-ups of the sources of the packets in `v4`, at the same index.
     pub(super) origins: Lookups<4>,
 }
 
-/// Look-ups of one family.
+/// Look-ups of one address family.
 #[derive(Debug)]
 pub(super) struct Lookups<const N: usize> {
     pub(super) count: usize,
@@ -22,18 +22,17 @@ pub(super) struct Lookups<const N: usize> {
     pub(super) plans: [Plan; BATCH],
 }
 
-/// Result of the header check, before the look-up: the rewritten header word, and the length of the
-/// packet.
+/// Result of the header check: the rewritten header word, and the packet's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The four bytes with the time to live, one less, and the adjusted checksum.
+    /// Four header bytes with decremented TTL and updated checksum.
     pub(super) word: [u8; 4],
-    /// Bytes of the IP packet; more than fits anywhere if it was looked at closely.
+    /// Length of the IP packet in bytes; `u32::MAX` for a packet on the slow path.
     pub(super) total: u32,
 }
 
 impl Plan {
-    /// Of a packet that the short path is not for.
+    /// Value for a packet on the slow path.
     const CLOSELY: Self = Self { word: [0; 4], total: u32::MAX };
 }
 
@@ -43,7 +42,7 @@ impl<const N: usize> Lookups<N> {
         Self { count: 0, positions, addresses, found, plans: [Plan::CLOSELY; BATCH] }
     }
 
-    /// Notes a packet as the one after `count` others; returns how many these are.
+    /// Stores a packet at index `count`; returns the new count.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "positions in a batch are below 64")]
     pub(super) fn put_at(&mut self, count: usize, position: usize, address: [u8; N], plan: Plan) -> usize {
@@ -52,12 +51,12 @@ impl<const N: usize> Lookups<N> {
         count + 1
     }
 
-    /// Notes a packet that is looked at closely.
+    /// Stores a packet for the slow path.
     pub(super) fn put(&mut self, position: usize, address: [u8; N]) {
         self.count = self.put_at(self.count, position, address, Plan::CLOSELY);
     }
 
-    /// Looks the first `count` addresses up, which are there already.
+    /// Looks up the first `count` stored addresses.
     #[inline]
     pub(super) fn lookup_first(&mut self, count: usize, reader: &mut FibReader) {
         reader.view().lookup_batch(&self.addresses, &mut self.found, count);
@@ -72,7 +71,7 @@ impl<const N: usize> Lookups<N> {
 }
 
 impl Work {
-    /// Looks up the routes to the sources of `v4`.
+    /// Looks up the routes to the sources of the packets in `v4`.
     pub(super) fn look_back(&mut self, batch: &Batch, reader: &mut FibReader) {
         let Self { v4, origins, .. } = self;
         for (source, &position) in origins.addresses.iter_mut().zip(&v4.positions).take(v4.count) {

@@ -1,19 +1,19 @@
-//! Routes: the longest prefix, the hop behind it, and what an IP router does to a packet.
+//! Routing: longest-prefix match, next hops, and the changes that an IP router makes to a packet.
 //!
 //! ```text
 //!  control thread                                  │ worker, for each batch
 //!                                                  │
-//!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ which way       in place, readers never stop
-//!    │  ──── add_next_hop, replace_next_hop ─▶ Next hops ─────────┼─▶ which hop       replaced whole
-//!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ which address   one atomic word
+//!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ route look-up   changed in place, readers never stop
+//!    │  ──── add, replace_next_hop ──▶ Next hops ──┼─▶ next hop        replaced whole
+//!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ MAC address     one atomic word
 //!    ▲                                             │
-//!    └───── Notices: wanted, heard, silent ◀───────┼── packets wait, few of them
-//!  Routers in Tables (interfaces) ─────────────────┼─▶ what is mine    replaced whole, with a reload
+//!    └───── Notices: wanted, heard, silent ◀───────┼── few waiting packets
+//!  Routers in Tables (interfaces) ─────────────────┼─▶ own interfaces  replaced whole, with a reload
 //! ```
 //!
-//! # For who writes it
+//! # For the control thread
 //!
-//! One [`Router`] a VRF, made once and kept over reloads; all calls come from one control thread.
+//! One [`Router`] per VRF, created once and kept over reloads; all calls come from one control thread.
 //!
 //! ```
 //! use polder_buffers::PortId;
@@ -34,46 +34,47 @@
 //! };
 //! let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
 //!
-//! // Into `Tables` goes what workers need; a table with the same `access` continues with the same routes.
+//! // `Tables` get the workers' view; a table with the same `access` continues with the same routes.
 //! let routers = Routers::new([router.access()], [lan.clone()])?;
 //!
 //! // The interface's network and addresses, as the kernel's own tables have them.
 //! router.connect(&lan);
 //!
-//! // A default route by a gateway. The hop works from the moment that its address is known.
+//! // A default route by a gateway. Packets wait until its MAC address is known.
 //! let gateway = [192, 168, 1, 254].into();
 //! let way = router.add_next_hop(NextHopEntry::Hop(neighbours.hop(&lan, gateway))).expect("fewer than 2³¹");
 //! router.insert(Prefix::new([0, 0, 0, 0].into(), 0)?, way);
 //! neighbours.set(&mut router, &lan, gateway, MacAddress([2, 0, 0, 0, 0, 9]), (Nanos(0), true));
 //!
-//! // Now and then, and when `Notices::set_waker` says so:
+//! // Periodically, and when the waker of `Notices::set_waker` is called:
 //! for notice in router.notices().take() {
 //!     neighbours.handle(&mut router, &lan, notice, Nanos(0));
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * **What the kernel says, and what it is here.** A route with one gateway: `NextHopEntry::Hop`. Without a gateway,
-//!   `scope link`: [`NextHopEntry::Connected`]. Nexthop group: hops added one by one, then [`NextHopEntry::Group`];
-//!   [`NextHopGroup::with_members`] keeps flows where they are. `blackhole`, `unreachable`, `prohibit`: the same.
-//!   Type `local`: [`NextHopEntry::Local`]. Type `broadcast`, `anycast`: [`NextHopEntry::Broadcast`], [`NextHopEntry::Local`].
-//!   Many routes by one gateway share one way.
-//! * **Neighbours.** A kernel's neighbour that becomes `REACHABLE`, `STALE`, `DELAY`, `PROBE` or
-//!   `PERMANENT`: [`Neighbours::set`] with `is_permanent`; one that goes or fails: [`Neighbours::forget`].
-//!   [`Notice::Wanted`] on an interface of the kernel's: make the kernel ask (an empty datagram to the
-//!   address, or `RTM_NEWNEIGH` with `NUD_NONE` and `NTF_USE`).
-//! * **When an interface changes**, hops have to be made anew, because they carry its address and MTU.
-//! * **Interfaces of the kernel's** get all that is for the machine or for groups from the port `host`, if
-//!   there is one; else it is dropped as `to-host`, because the XDP program has left it to the kernel before.
+//! * **Routes of the kernel.** One gateway: `NextHopEntry::Hop`. No gateway, `scope link`:
+//!   [`NextHopEntry::Connected`]. Nexthop group: hops added one by one, then [`NextHopEntry::Group`];
+//!   [`NextHopGroup::with_members`] keeps flows on their hops. `blackhole`, `unreachable`, `prohibit`:
+//!   entries of the same name. Type `local`: [`NextHopEntry::Local`]. Type `broadcast`, `anycast`:
+//!   [`NextHopEntry::Broadcast`], [`NextHopEntry::Local`]. Routes by the same gateway share one next hop.
+//! * **Neighbours of the kernel.** State `REACHABLE`, `STALE`, `DELAY`, `PROBE` or `PERMANENT`:
+//!   [`Neighbours::set`] with `is_permanent`; deleted or `FAILED`: [`Neighbours::forget`]. [`Notice::Wanted`]
+//!   on a kernel interface: make the kernel resolve the address (by an empty datagram, or `RTM_NEWNEIGH` with
+//!   `NUD_NONE` and `NTF_USE`).
+//! * **After a change of an interface**, hops must be created again, because they contain its address and
+//!   MTU.
+//! * **Kernel interfaces**: packets for this machine or for groups go to the port `host` if there is one;
+//!   otherwise they are dropped as `to-host`, because the XDP program passes them to the kernel before.
 //! * **Tunnels without Ethernet** are interfaces as well. Inside the gateway their packets have an Ethernet
 //!   header of 14 bytes: destination is the interface's `mac`, source zero, type that of the packet. The
-//!   neighbour's `NextHop` of such an interface is known from the start, and may be zero.
+//!   `NextHop` of such an interface's neighbour is known from the start, and may be zero.
 //!
-//! # What the stage does
+//! # The stage
 //!
-//! [`route`] works on packets that came in by a router's interface and leaves all others alone. What it
-//! refuses and why is in [`drops`](crate::drops), stage `route`; what it decides is in
-//! `docs/adr/0014-routing-stage.md`. The structure of the tables is in `docs/adr/0011-fib.md`.
+//! [`route`] processes packets whose ingress is a router interface and passes all others. Its drop reasons
+//! are in [`drops`](crate::drops), stage `route`; `docs/adr/0014-routing-stage.md` explains its decisions,
+//! `docs/adr/0011-fib.md` the structure of the tables.
 
 mod interface;
 mod prefix;
@@ -136,20 +137,20 @@ pub use stage::route;
 pub use state::RouteState;
 pub use view::View;
 
-/// Result of a look-up; an index of [`NextHopTable`]. 31 bits; 0 is "no route".
+/// Result of a look-up: an index of [`NextHopTable`] of 31 bits; 0 is "no route".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NextHopId(u32);
 
 impl NextHopId {
-    /// No route leads there.
+    /// There is no route.
     pub const NONE: Self = Self(0);
 
-    /// The way of that number; `None` from 2³¹ on.
+    /// The next hop with this index; `None` from 2³¹ on.
     pub const fn new(number: u32) -> Option<Self> {
         if number < arena::NODE { Some(Self(number)) } else { None }
     }
 
-    /// Its number.
+    /// The index.
     pub const fn get(self) -> u32 {
         self.0
     }

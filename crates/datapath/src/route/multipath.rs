@@ -1,19 +1,20 @@
-//! The hash by which a packet finds its member of a group, of the fields that the kernel's settings name.
+//! Multipath hash: selects a packet's member of a next-hop group, by the fields that the kernel's settings
+//! name.
 //!
 //! | `fib_multipath_hash_policy` | fields |
 //! |---|---|
-//! | 0 | addresses; of IPv6 also flow label and next header; of an ICMP error those of the packet that it is about |
+//! | 0 | addresses; for IPv6 also flow label and next header; for an ICMP error the fields of the packet in it |
 //! | 1 | addresses, protocol, ports |
 //! | 2 | as 0, of the innermost packet of IP-in-IP and GRE |
-//! | 3 | what `fib_multipath_hash_fields` names |
+//! | 3 | the fields in `fib_multipath_hash_fields` |
 //!
-//! The kernel's hash has a secret seed, so the same flow may take another member there; the shares are the same.
-//! Source: Documentation/networking/ip-sysctl.rst.
+//! The kernel's hash has a secret seed, so the kernel may select another member for the same flow; the shares
+//! are the same. Source: Documentation/networking/ip-sysctl.rst.
 
 use crate::wire::{EtherType, Gre, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, Link};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The fields of a packet that choose a member of a group.
+/// Packet fields that select a member of a next-hop group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashPolicy {
     /// Addresses, and the flow label of IPv6.
@@ -23,12 +24,12 @@ pub enum HashPolicy {
     Ports,
     /// Addresses of the innermost packet.
     Inner,
-    /// A set of bits, as in `fib_multipath_hash_fields`.
+    /// Bit set as in `fib_multipath_hash_fields`.
     Fields(u16),
 }
 
 impl HashPolicy {
-    /// The policy of the kernel's two settings; `None` for a number that has no meaning.
+    /// Policy of the kernel's two settings; `None` for an unknown number.
     pub fn new(policy: u8, fields: u16) -> Option<Self> {
         match policy {
             0 => Some(Self::Addresses),
@@ -40,7 +41,7 @@ impl HashPolicy {
     }
 }
 
-/// Bits of `fib_multipath_hash_fields`; those of the inner packet are [`INNER`] places higher.
+/// Bits of `fib_multipath_hash_fields`; bits of the inner packet are [`INNER`] higher.
 const SOURCE: u16 = 1 << 0;
 const DESTINATION: u16 = 1 << 1;
 const PROTOCOL: u16 = 1 << 2;
@@ -48,12 +49,12 @@ const FLOW_LABEL: u16 = 1 << 3;
 const SOURCE_PORT: u16 = 1 << 4;
 const DESTINATION_PORT: u16 = 1 << 5;
 const INNER: u32 = 6;
-/// Tunnels in tunnels that are looked into.
+/// Maximum number of nested tunnels that are parsed.
 const DEPTH: usize = 4;
-/// An odd number with its bits well mixed: 2⁶⁴ over the golden ratio.
+/// Odd multiplier with well-mixed bits: 2⁶⁴ divided by the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of an IP packet.
+/// Hash of an IP packet under a policy; 0 if it is malformed.
 pub(super) fn hash(ip: &[u8], policy: HashPolicy) -> u32 {
     let Some(outer) = Keys::of(ip) else { return 0 };
     let state = match policy {
@@ -76,14 +77,14 @@ pub(super) fn hash(ip: &[u8], policy: HashPolicy) -> u32 {
     u32::try_from(fold(state, FACTOR) >> 32).unwrap_or(0)
 }
 
-/// Fields of one IP header and of the header behind it.
+/// Fields of an IP header and of the transport header.
 #[derive(Clone, Copy)]
 struct Keys {
     addresses: [u128; 2],
     is_v6: bool,
-    /// Next header field of the IP header itself.
+    /// Next-header field of the IP header itself.
     next: IpProtocol,
-    /// The protocol behind extension headers.
+    /// Protocol after extension headers.
     protocol: IpProtocol,
     flow_label: u32,
     ports: [u16; 2],
@@ -118,7 +119,7 @@ impl Keys {
         })
     }
 
-    /// The fields of the packet that an ICMP error is about, so that the error takes the way of the flow.
+    /// Fields of the packet in an ICMP error, so that the error takes the same path as its flow.
     fn about(&self, bytes: &[u8]) -> Option<Self> {
         if !self.is_v6 {
             let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
@@ -140,7 +141,7 @@ impl Keys {
         Self { protocol: self.next, ..self }.mix(FACTOR, SOURCE | DESTINATION | FLOW_LABEL | PROTOCOL)
     }
 
-    /// Mixes the fields of a set into a hash.
+    /// Mixes the selected fields into a hash.
     fn mix(self, mut state: u64, fields: u16) -> u64 {
         let [source, destination] = self.addresses.map(halves);
         let [from, to] = self.ports.map(u64::from);
@@ -159,7 +160,7 @@ impl Keys {
     }
 }
 
-/// The fields of the innermost packet of tunnels; `None` for a packet that is no tunnel's.
+/// Fields of the innermost packet of nested tunnels; `None` if the packet is no tunnel packet.
 fn innermost(bytes: &[u8]) -> Option<Keys> {
     let (mut found, mut ip) = (None, inside(bytes));
     for _ in 0..DEPTH {
@@ -170,7 +171,7 @@ fn innermost(bytes: &[u8]) -> Option<Keys> {
     found
 }
 
-/// The IP packet that another carries.
+/// Inner IP packet of a tunnel packet; `None` if there is none.
 fn inside(bytes: &[u8]) -> Option<&[u8]> {
     let (protocol, payload) = if bytes.first()? >> 4 == 4 {
         let ip = Ipv4::parse_head(bytes, usize::MAX).ok().filter(|ip| !ip.is_fragment())?;
@@ -196,7 +197,7 @@ fn inside(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The first four bytes behind the header of a protocol that has ports there, or an index of ESP.
+/// First four bytes after the IP header: ports, or the SPI of ESP; zero for protocols without either.
 fn ports(protocol: IpProtocol, payload: &[u8]) -> [u16; 2] {
     const DCCP: IpProtocol = IpProtocol(33);
     const ESP: IpProtocol = IpProtocol(50);
@@ -208,7 +209,7 @@ fn ports(protocol: IpProtocol, payload: &[u8]) -> [u16; 2] {
     }
 }
 
-/// The two halves of a product, added without carry.
+/// Mixes a word into a hash by a 128-bit product whose halves are combined by XOR.
 fn fold(state: u64, word: u64) -> u64 {
     let [high, low] = halves(u128::from(state ^ word.rotate_left(23)) * u128::from(FACTOR));
     (high ^ low).wrapping_add(FACTOR)

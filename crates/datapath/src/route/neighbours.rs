@@ -1,4 +1,4 @@
-//! Neighbours of all interfaces, as the control thread knows them.
+//! Neighbour table of all interfaces, owned by the control thread.
 
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Notice, Router};
 use crate::next_hop::NextHop;
@@ -8,34 +8,33 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Time for which a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
-/// 2.3.2.1: of the order of a minute).
+/// Lifetime of a neighbour entry on an interface that Polder owns (RFC 1122, 2.3.2.1: of the order of a
+/// minute).
 const BELIEVED: Nanos = Nanos::from_seconds(60);
-/// Maximum number of neighbours that have made themselves known and are neither configured nor the
-/// kernel's.
+/// Maximum number of learnt neighbours, configured ones and the kernel's excluded.
 const MOST: usize = 1 << 16;
-/// Number of later neighbours after which a next hop is used again, when no batch has it any more.
+/// Number of unused next hops kept before the oldest is reused, so that no batch still refers to it.
 const SPARE: usize = 64;
 
-/// State of one neighbour.
+/// One neighbour.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
-    /// Its link-layer address, which hops share and workers read.
+    /// Link-layer address, shared with hops and read by workers.
     pub next_hop: Arc<NextHop>,
-    /// Time at which it was last heard.
+    /// Time of the last message from the neighbour.
     pub heard: Nanos,
-    /// True if it never expires by itself: the kernel's, or configured.
+    /// True if the entry never expires: configured, or the kernel's.
     pub is_permanent: bool,
-    /// The way to it as a destination on a connected network.
+    /// Next hop to the neighbour as a destination on a connected network.
     way: Option<NextHopId>,
-    /// True if hops of routes have its `next_hop`.
+    /// True if hops of routes share its `next_hop`.
     is_gateway: bool,
 }
 
-/// The neighbours of one router, owned by its control thread.
+/// Neighbours of one router, owned by its control thread.
 ///
-/// A gateway of a route and a neighbour of a connected network are the same entry: [`Neighbours::next_hop`]
-/// makes it, also while the address is not known, and [`Neighbours::set`] makes it known.
+/// A gateway of a route and a neighbour on a connected network share one entry: [`Neighbours::next_hop`]
+/// creates it even while the address is unresolved, and [`Neighbours::set`] resolves it.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     known: HashMap<(InterfaceId, IpAddr), Neighbour>,
@@ -44,26 +43,26 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// None.
+    /// An empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The link-layer address of a neighbour, known or not: what a [`Hop`] is made with.
+    /// Link-layer address of a neighbour, resolved or not, as a [`Hop`] needs it.
     pub fn next_hop(&mut self, interface: InterfaceId, address: IpAddr) -> Arc<NextHop> {
         let entry = self.entry(interface, address);
         entry.is_gateway = true;
         Arc::clone(&entry.next_hop)
     }
 
-    /// The hop that leads to a neighbour by an interface, for a route that has it as its gateway.
+    /// Hop to a neighbour by an interface, for a route with this gateway.
     pub fn hop(&mut self, interface: &Interface, address: IpAddr) -> Hop {
         hop(interface, address, self.next_hop(interface.id, address))
     }
 
-    /// Takes note of a neighbour's link-layer address, from the kernel or the configuration (`is_permanent`) or
-    /// because it was heard. Packets that wait for it go on; the address is led to it from here on, unless
-    /// it is of its link alone.
+    /// Sets a neighbour's link-layer address: from the kernel or configuration (`is_permanent`), or learnt.
+    /// Waiting packets are sent; from now on packets to the address go to this neighbour, unless the address
+    /// is link-local.
     pub fn set(
         &mut self,
         router: &mut Router,
@@ -88,7 +87,7 @@ impl Neighbours {
             |known| matches!(router.next_hops().get(known), Some(NextHopEntry::Hop(hop)) if hop.is(&way));
         match entry.way {
             Some(known) if is_same(known) => {}
-            // The interface may have another address or MTU than before.
+            // The interface may have a new address or MTU.
             Some(known) => {
                 router.replace_next_hop(known, NextHopEntry::Hop(way));
                 router.publish();
@@ -109,7 +108,7 @@ impl Neighbours {
         router.notices().announce();
     }
 
-    /// Takes note of the link-layer address of a neighbour that is a gateway alone.
+    /// Sets the link-layer address of a neighbour that is only a gateway.
     pub fn set_gateway(
         &mut self,
         router: &mut Router,
@@ -121,7 +120,7 @@ impl Neighbours {
         router.notices().announce();
     }
 
-    /// Forgets a neighbour's link-layer address: packets for it wait again.
+    /// Removes a neighbour's link-layer address: packets to it wait again.
     pub fn forget(&mut self, router: &mut Router, interface: InterfaceId, address: IpAddr) {
         let Some(entry) = self.known.get_mut(&(interface, address)) else { return };
         entry.next_hop.set_address(None);
@@ -136,7 +135,7 @@ impl Neighbours {
         }
     }
 
-    /// Forgets all on an interface that is gone. Cost: all neighbours are looked at.
+    /// Removes all neighbours of an interface. Cost: scans all neighbours.
     pub fn leave(&mut self, router: &mut Router, interface: InterfaceId) {
         let of_interface = self.known.keys().filter(|key| key.0 == interface).copied();
         for (interface, address) in of_interface.collect::<Vec<_>>() {
@@ -144,17 +143,17 @@ impl Neighbours {
         }
     }
 
-    /// Does the work for a notice on an interface of Polder's own.
+    /// Applies a worker's notice about an interface that Polder owns.
     pub fn handle(&mut self, router: &mut Router, interface: &Interface, notice: Notice, now: Nanos) {
         match notice {
             Notice::Heard { address, mac, .. } => self.set(router, interface, address, mac, (now, false)),
             Notice::Silent { address, .. } => self.forget(router, interface.id, address),
-            // The worker asks by itself.
+            // The worker sends the request itself.
             Notice::Wanted { .. } => {}
         }
     }
 
-    /// Forgets those that have not been heard for long; who is still there answers when it is asked.
+    /// Removes expired neighbours; packets to them cause new requests.
     pub fn expire(&mut self, router: &mut Router, now: Nanos) {
         let is_old = |entry: &Neighbour| !entry.is_permanent && now.since(entry.heard) > BELIEVED;
         let old = self.known.iter().filter(|(_, entry)| is_old(entry) && entry.next_hop.address().is_some());
@@ -162,12 +161,12 @@ impl Neighbours {
         old.into_iter().for_each(|(interface, address)| self.forget(router, interface, address));
     }
 
-    /// Link-layer address of a neighbour, if it is known.
+    /// Link-layer address of a neighbour; `None` if it is unresolved.
     pub fn address(&self, interface: InterfaceId, address: IpAddr) -> Option<MacAddress> {
         self.known.get(&(interface, address))?.next_hop.address()
     }
 
-    /// All neighbours, in no order.
+    /// Iterates over all neighbours in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (InterfaceId, IpAddr, &Neighbour)> {
         self.known.iter().map(|(&(interface, address), entry)| (interface, address, entry))
     }
@@ -188,7 +187,7 @@ fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
     Hop { interface: id, source: mac, mtu, cuts: false, address, neighbour }
 }
 
-/// True if an address is valid on its link alone, so that no route leads there.
+/// True for a link-local address, to which no route leads.
 fn is_of_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

@@ -1,4 +1,4 @@
-//! Results of look-ups: hops, groups of hops, and ends.
+//! Next-hop table: hops, groups of hops, and entries that end a packet's path.
 
 use super::{HashPolicy, InterfaceId, NextHopId, Prefix};
 use crate::next_hop::NextHop;
@@ -6,121 +6,123 @@ use crate::wire::MacAddress;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// All hashes.
+/// Number of hash values.
 const HASHES: u64 = 1 << 32;
-/// Ranges of a group for each of its members, at most; with more the group is laid out afresh.
+/// Maximum number of hash ranges per member of a group; beyond, all ranges are assigned anew.
 const RANGES_A_MEMBER: usize = 16;
 
-/// A neighbour on an interface.
+/// Next hop: a neighbour on an interface.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// Interface of the hop.
+    /// Egress interface.
     pub interface: InterfaceId,
-    /// The router's link-layer address there.
+    /// MAC address of the router on the interface.
     pub source: MacAddress,
-    /// The largest IP packet that is sent there, in bytes.
+    /// Maximum IP packet size in bytes.
     pub mtu: u16,
-    /// True if its carrier fragments, below IP, larger packets that IPv6 requires it to carry (RFC 8200, 5).
+    /// True if the carrier fragments larger packets below IP, as IPv6 requires up to 1280 bytes (RFC 8200,
+    /// 5).
     pub cuts: bool,
-    /// The neighbour's own address, by which it is asked for.
+    /// IP address of the neighbour, used to resolve it.
     pub address: IpAddr,
-    /// The neighbour's link-layer address; who resolves it writes it at any time.
+    /// Link-layer address of the neighbour; updated at any time by the control thread.
     pub neighbour: Arc<NextHop>,
 }
 
 impl Hop {
-    /// True if another hop is the same in every respect, and has the same neighbour.
+    /// True if both hops have the same fields and share the neighbour entry.
     pub(super) fn is(&self, other: &Self) -> bool {
         let fields = |hop: &Self| (hop.interface, hop.source, hop.mtu, hop.cuts, hop.address);
         fields(self) == fields(other) && Arc::ptr_eq(&self.neighbour, &other.neighbour)
     }
 }
 
-/// A route that the kernel follows.
+/// A route that only the kernel can follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelRoute {
-    /// Interfaces of the router among those that the kernel may send by.
+    /// Interfaces of the router among the kernel's possible egress interfaces.
     pub interfaces: Box<[InterfaceId]>,
-    /// True if one of them has a filter that would not see what the kernel sends: packets are dropped.
+    /// True if one of the interfaces has a filter that the kernel's path would bypass: packets are dropped.
     pub is_filtered: bool,
 }
 
-/// Result of a look-up.
+/// Entry of the next-hop table.
 #[derive(Clone, Debug)]
 pub enum NextHopEntry {
-    /// To a neighbour.
+    /// A neighbour.
     Hop(Hop),
-    /// To one of several, by flow.
+    /// A group of hops that share flows.
     Group(NextHopGroup),
-    /// Nowhere, silently.
+    /// Drop silently.
     Blackhole,
-    /// Nowhere; the sender is told.
+    /// Drop, with an ICMP error.
     Unreachable,
-    /// By an interface that is gone or down: the sender is told.
+    /// An interface that is gone or down: drop, with an ICMP error.
     Elsewhere,
-    /// The kernel forwards the packet: by an interface that is none of the router's, or by one of several next hops
-    /// of which one is.
+    /// The kernel forwards the packet: by an interface outside of the router, or by one of several next hops,
+    /// one of which is outside.
     Kernel(KernelRoute),
     /// By the packet's source: the entry of the first network in the list that contains it.
     BySource(Arc<[(Prefix, NextHopId)]>),
-    /// Administratively prohibited; the sender gets a message.
+    /// Drop, with an ICMP error "administratively prohibited".
     Prohibit,
-    /// To a neighbour with the destination's own address, on a connected network; [`Router::set_neighbour`]
-    /// leads to each that is known.
+    /// A connected network: the neighbour is the destination itself; [`Router::set_neighbour`] adds a host
+    /// route for each resolved neighbour.
     ///
     /// [`Router::set_neighbour`]: super::Router::set_neighbour
     Connected(InterfaceId),
-    /// To this host.
+    /// Local delivery.
     Local,
-    /// To all stations of a connected network: not forwarded (RFC 2644).
+    /// Directed broadcast of a connected network: not forwarded (RFC 2644).
     Broadcast,
 }
 
-/// All next hops; built by a control thread, shared by a snapshot, replaced whole.
+/// All next hops; built by the control thread, published as a snapshot, replaced whole.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     all: Vec<NextHopEntry>,
-    /// Hash policies for IPv4 and IPv6: the fields that choose a member of a group.
+    /// Multipath hash policies for IPv4 and IPv6.
     hashes: [HashPolicy; 2],
 }
 
 impl NextHopTable {
-    /// No way.
+    /// An empty table.
     pub const fn new() -> Self {
         Self { all: Vec::new(), hashes: [HashPolicy::Addresses; 2] }
     }
 
-    /// Hash policy: the fields of a packet that choose a member of a group.
+    /// Multipath hash policy of a family.
     #[inline]
     pub fn hash_policy(&self, is_v6: bool) -> HashPolicy {
         self.hashes[usize::from(is_v6)]
     }
 
-    /// Lets other fields choose members of groups, for IPv4 and IPv6; true if that is a change.
+    /// Sets the multipath hash policies for IPv4 and IPv6; returns true if they changed.
     pub fn set_hash_policies(&mut self, hashes: [HashPolicy; 2]) -> bool {
         core::mem::replace(&mut self.hashes, hashes) != hashes
     }
 
-    /// Adds a way; its id, which routes are given. `None` when there are as many as ids.
+    /// Adds an entry and returns its id, for use by routes; `None` if all ids are in use.
     pub fn push(&mut self, way: NextHopEntry) -> Option<NextHopId> {
         let id = NextHopId::new(u32::try_from(self.all.len() + 1).ok()?)?;
         self.all.push(way);
         Some(id)
     }
 
-    /// Puts another way in the place of one; whether there was one.
+    /// Replaces entry `id`; false if it does not exist.
     pub fn replace(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         let place = (id.get() as usize).checked_sub(1).and_then(|index| self.all.get_mut(index));
         place.map(|place| *place = way).is_some()
     }
 
-    /// The way of an id; `None` for [`NextHopId::NONE`] and what was never added.
+    /// Entry of an id; `None` for [`NextHopId::NONE`] and unknown ids.
     #[inline(always)]
     pub fn get(&self, id: NextHopId) -> Option<&NextHopEntry> {
         (id.get() as usize).checked_sub(1).and_then(|index| self.all.get(index))
     }
 
-    /// The entry for packets from `source`: that of the first network of a [`NextHopEntry::BySource`] that contains it.
+    /// Resolves [`NextHopEntry::BySource`]: the entry of the first network that contains `source`. Other
+    /// entries are returned unchanged.
     #[inline]
     pub fn for_source(&self, found: NextHopId, source: IpAddr) -> NextHopId {
         let Some(NextHopEntry::BySource(networks)) = self.get(found) else { return found };
@@ -128,7 +130,7 @@ impl NextHopTable {
         network.map_or(NextHopId::NONE, |(_, entry)| *entry)
     }
 
-    /// The hop of a flow: of the way itself, or of the member of its group that the flow belongs to.
+    /// Hop of a flow: the entry itself, or the group member that the hash selects; `None` if that is no hop.
     #[inline]
     pub fn hop(&self, id: NextHopId, flow_hash: u32) -> Option<&Hop> {
         match self.get(id)? {
@@ -159,39 +161,40 @@ impl NextHopTable {
     }
 }
 
-/// Hops that share the flows, by weight: hash-threshold (RFC 2992) over ranges that stay with their hops.
+/// Next-hop group: hops that share flows by weight, by hash-threshold (RFC 2992) with ranges that stay with
+/// their hops.
 ///
-/// All hashes are cut into ranges, each of which leads to a hop; the sum of a hop's ranges is its weight's share
-/// of 2³², exactly. When a member leaves, its ranges go to the others and all other ranges stay, so no flow moves
-/// that need not. When a member comes, it takes the ends of ranges from members that have more than their share.
+/// Hash values are divided into ranges, each assigned to a hop; a hop's ranges add up exactly to its weight's
+/// share of 2³². If a member leaves, only its ranges are reassigned, so no other flow moves. A new member
+/// gets ends of ranges from members that exceed their share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHopGroup {
-    /// The last hash of each range and its hop, in order.
+    /// Last hash value of each range and its hop, in ascending order.
     ranges: Box<[(u32, NextHopId)]>,
 }
 
-/// A group that cannot be.
+/// Error in a next-hop group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NextHopGroupError {
-    /// No member, or none with a weight.
+    /// There is no member with a weight.
     #[error("a group of next hops needs a member with a weight")]
     Empty,
 }
 
 impl NextHopGroup {
-    /// A group of these hops with their weights.
+    /// Group of these hops and weights.
     ///
     /// # Errors
-    /// When there is none with a weight.
+    /// If no member has a weight.
     pub fn new(members: &[(NextHopId, u16)]) -> Result<Self, NextHopGroupError> {
         let empty = Self { ranges: Box::default() };
         empty.with_members(members)
     }
 
-    /// The same group with other members: hashes of those that stay, stay as far as their share allows.
+    /// The same group with other members; remaining members keep their ranges as far as their share allows.
     ///
     /// # Errors
-    /// When there is none with a weight.
+    /// If no member has a weight.
     pub fn with_members(&self, members: &[(NextHopId, u16)]) -> Result<Self, NextHopGroupError> {
         let mut shares = shares(members)?;
         let mut kept = Vec::with_capacity(self.ranges.len() + members.len());
@@ -214,18 +217,18 @@ impl NextHopGroup {
         Ok(Self { ranges: ranges.into() })
     }
 
-    /// Hashes of each range, and the hop that has it.
+    /// Length of each range, and its hop.
     fn lengths(&self) -> impl Iterator<Item = (u64, NextHopId)> + '_ {
         let starts = core::iter::once(0).chain(self.ranges.iter().map(|&(last, _)| u64::from(last) + 1));
         self.ranges.iter().zip(starts).map(|(&(last, hop), start)| (u64::from(last) + 1 - start, hop))
     }
 
-    /// The hops of all ranges.
+    /// Hops of all ranges.
     pub fn hops(&self) -> impl Iterator<Item = NextHopId> + '_ {
         self.ranges.iter().map(|&(_, hop)| hop)
     }
 
-    /// The hop of a flow.
+    /// Hop of a flow with this hash.
     #[inline(always)]
     pub fn member(&self, flow_hash: u32) -> NextHopId {
         let place = self.ranges.partition_point(|&(last, _)| last < flow_hash);
@@ -233,7 +236,7 @@ impl NextHopGroup {
     }
 }
 
-/// The hashes that each hop is to have; a hop that is given twice has the sum.
+/// Number of hash values per hop; weights of duplicate hops are added.
 fn shares(members: &[(NextHopId, u16)]) -> Result<Vec<(NextHopId, u64)>, NextHopGroupError> {
     let total: u64 = members.iter().map(|member| u64::from(member.1)).sum();
     if total == 0 {
@@ -252,12 +255,12 @@ fn shares(members: &[(NextHopId, u16)]) -> Result<Vec<(NextHopId, u64)>, NextHop
     Ok(shares)
 }
 
-/// Gives the parts that no hop has to those that lack some, and joins neighbours of the same hop.
+/// Assigns unassigned ranges to hops below their share, and merges adjacent ranges of the same hop.
 fn fill(parts: &[(u64, Option<NextHopId>)], shares: &mut [(NextHopId, u64)]) -> Vec<(u32, NextHopId)> {
     let (mut ranges, mut end) = (Vec::<(u32, NextHopId)>::new(), 0_u64);
     let mut put = |length: u64, hop: NextHopId| {
         end += length;
-        // Beyond the last hash there is nothing, and an empty part ends nowhere.
+        // An empty range has no last value, and no range exceeds the last hash.
         let Some(last) = end.checked_sub(1).and_then(|last| u32::try_from(last).ok()) else { return };
         match ranges.last_mut() {
             _ if length == 0 => {}

@@ -1,4 +1,4 @@
-//! Notices of workers to the control thread about neighbours, and the signal that there are some.
+//! Notices from workers to the control thread about neighbours, and the wake-up for them.
 
 use super::InterfaceId;
 use crate::wire::MacAddress;
@@ -7,42 +7,42 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Notices that wait for the control thread at most.
+/// Maximum number of queued notices.
 const MOST: usize = 512;
 
-/// News of a worker about a neighbour.
+/// A worker's notice about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// A packet waits for its link-layer address. On an interface of the kernel's, the kernel is to be made
-    /// to ask; on one of Polder's own, the worker asks.
+    /// A packet waits for the neighbour's link-layer address. On a kernel interface, the kernel must be made
+    /// to resolve it; on Polder's own, the worker sends requests.
     Wanted {
         /// Interface of the neighbour.
         interface: InterfaceId,
-        /// Its address.
+        /// IP address of the neighbour.
         address: IpAddr,
     },
-    /// A neighbour reported its link-layer address, on an interface of Polder's own.
+    /// A neighbour reported its link-layer address, on an interface that Polder owns.
     Heard {
         /// Interface of the neighbour.
         interface: InterfaceId,
-        /// Its address.
+        /// IP address of the neighbour.
         address: IpAddr,
-        /// Its link-layer address.
+        /// Link-layer address of the neighbour.
         mac: MacAddress,
     },
-    /// A neighbour was asked several times, on an interface of Polder's own, and did not answer.
+    /// A neighbour on an interface that Polder owns did not answer several requests.
     Silent {
         /// Interface of the neighbour.
         interface: InterfaceId,
-        /// Its address.
+        /// IP address of the neighbour.
         address: IpAddr,
     },
 }
 
-/// Queue of notices of one router, and the waker for waiting packets.
+/// Queue of notices of one router, and a counter of resolved neighbours.
 ///
-/// A worker never waits for the queue: when another thread has it, or it is full, the notice is lost, and
-/// the packet that waits gives it again.
+/// A worker never blocks on the queue: if its lock is held or the queue is full, the notice is lost, and the
+/// waiting packet causes it again.
 #[derive(Default)]
 pub struct Notices {
     queue: Mutex<VecDeque<Notice>>,
@@ -58,34 +58,34 @@ impl core::fmt::Debug for Notices {
 }
 
 impl Notices {
-    /// Sets the function that a worker calls when a notice comes into an empty queue: it should wake
-    /// the control thread, by no more than an `eventfd`. The first function given stays.
+    /// Sets the function that a worker calls when it adds a notice to an empty queue: it should only wake the
+    /// control thread, for example by an `eventfd`. The first function stays.
     pub fn set_waker(&self, waker: impl Fn() + Send + Sync + 'static) {
         let _ = self.waker.set(Box::new(waker));
     }
 
-    /// Takes all notices, in order.
+    /// Removes and returns all notices in order.
     pub fn take(&self) -> Vec<Notice> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Notices that found no room.
+    /// Number of lost notices.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Says that link-layer addresses have become known: packets that wait look again.
+    /// Announces resolved neighbours: workers check their waiting packets again.
     pub fn announce(&self) {
-        // Release pairs with the Acquire in `news`: who sees the number sees the addresses.
+        // Release pairs with the Acquire in `news`: a worker that sees the number sees the addresses.
         self.resolved.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that is another one after each [`Notices::announce`].
+    /// Number of calls of [`Notices::announce`].
     pub(super) fn news(&self) -> u64 {
         self.resolved.load(Ordering::Acquire)
     }
 
-    /// Puts a notice in; whether it is in the queue.
+    /// Adds a notice; returns true if it is in the queue.
     #[cold]
     pub(super) fn give(&self, notice: Notice) -> bool {
         let was_empty = match self.queue.try_lock() {

@@ -1,6 +1,6 @@
-//! The last loop: packets are sent on by the way that was found, or what else it says is done.
+//! The last loop of the routing stage: sends packets to their next hops, or carries out another verdict.
 //!
-//! Packets of one interface with nothing unusual about them go through the same loop as packets that were sorted before.
+//! Plain packets of one interface and sorted packets of several interfaces use the same loop.
 
 use super::decide::{Facts, RouteVerdict, decide};
 use super::local::{HostInterfaces, OutputContext};
@@ -13,37 +13,37 @@ use crate::drops::{Context, DropReason};
 use crate::wire::{MacAddress, VlanId};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 
-/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sequenced.
+/// Range of egress ports of a batch that was forwarded completely, without packets to be sequenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The lowest of them.
+    /// Lowest egress port.
     pub lowest: PortId,
-    /// The highest.
+    /// Highest egress port.
     pub highest: PortId,
 }
 
 impl Sent {
-    /// The value before any packet is sent.
+    /// Value before any packet is forwarded.
     pub(super) const NONE: Self = Self { lowest: PortId(u16::MAX), highest: PortId(0) };
 }
 
-/// Tables for sending a batch.
+/// Tables for forwarding a batch.
 pub(super) struct LookupContext<'a> {
     pub(super) routers: &'a Routers,
     pub(super) router: RouterId,
     pub(super) next_hops: &'a NextHopTable,
-    /// The routes to the sources of IPv4 packets, where they were looked up.
+    /// Routes to the sources of IPv4 packets, if they were looked up.
     pub(super) origins: Option<&'a [NextHopId; BATCH]>,
 }
 
-/// Output, moves and neighbour discovery that carry out a verdict.
+/// Output, moves and neighbour resolution that carry out a verdict.
 pub(super) struct Actions<'a> {
     pub(super) output: &'a mut OutputContext,
     pub(super) moves: &'a mut Moves,
     pub(super) host_interfaces: HostInterfaces<'a>,
 }
 
-/// The hop of a way that is a neighbour on an untagged interface whose address is known.
+/// Hop and MAC address if the entry is a resolved neighbour on an untagged interface; `None` otherwise.
 #[inline(always)]
 fn plain_hop(next_hops: &NextHopTable, found: NextHopId) -> Option<(&Hop, MacAddress)> {
     let Some(NextHopEntry::Hop(hop)) = next_hops.get(found) else { return None };
@@ -51,24 +51,24 @@ fn plain_hop(next_hops: &NextHopTable, found: NextHopId) -> Option<(&Hop, MacAdd
     Some((hop, mac))
 }
 
-/// Fields of a packet that are written.
+/// Parts of a packet that are written.
 pub(super) struct Spot<'a> {
     pub(super) frame: &'a mut [u8; PLAIN_V4],
     pub(super) egress: &'a mut PortId,
 }
 
 impl Spot<'_> {
-    /// The source of an IPv4 packet.
+    /// Source address of an IPv4 packet.
     #[inline(always)]
     pub(super) fn source(&self) -> [u8; 4] {
         *self.frame[SOURCE_V4..].first_chunk().expect("a frame ends with an IPv4 header")
     }
 }
 
-/// By place in the look-ups; nothing of packets that the loop is not for.
+/// Writable parts by look-up index; `None` for packets on the slow path.
 pub(super) type Spots<'a> = [Option<Spot<'a>>; BATCH];
 
-/// The packets whose sources want a second look; `arrival` is the interface that a packet came in by.
+/// Bit set of the packets whose source needs a closer check; `arrival` returns a packet's ingress interface.
 #[inline(never)]
 pub(super) fn suspects<'i>(
     spots: &Spots<'_>,
@@ -89,12 +89,12 @@ pub(super) fn suspects<'i>(
     suspects
 }
 
-/// Writes the headers of packets, whose word that changes with the time to live is `WORD` bytes from the beginning of their
-/// frames, and gives them their ports. Returns those whose next hop is not a known neighbour on an untagged interface, or that
-/// are too big for it.
+/// Rewrites the headers of packets and sets their egress. `WORD` is the offset in the frame of the header
+/// word with the TTL. Returns the bit set of packets that are not sent: the next hop is not a resolved
+/// neighbour on an untagged interface, or the packet exceeds its MTU.
 ///
-/// Nothing is read from frames: what was written to one a moment ago stands in the way of reading the same
-/// place in another, a page further on.
+/// Nothing is read from frames: a load would have to wait for a recent store to the same page offset of
+/// another frame (4K aliasing).
 #[inline(never)]
 #[expect(
     clippy::needless_range_loop,
@@ -126,7 +126,7 @@ pub(super) fn send<const N: usize, const WORD: usize>(
     unsent
 }
 
-/// Sends the packets that were sorted by their families, of any interface.
+/// Forwards the sorted packets of one family, of any interface.
 #[inline(never)]
 pub(super) fn send_sorted<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
@@ -141,7 +141,7 @@ pub(super) fn send_sorted<const N: usize, const WORD: usize>(
     let mut packets = batch.iter_mut().enumerate();
     for (place, &position) in lookups.positions.iter().enumerate().take(count) {
         unsent |= 1 << place;
-        // Places are in the order of the batch.
+        // Look-ups are in the order of the batch.
         let packet = packets.find(|(other, _)| *other == usize::from(position));
         let Some((_, packet)) = packet else { continue };
         let (room, total) = (packet.len().wrapping_sub(ETHERNET), lookups.plans[place].total);
@@ -154,7 +154,7 @@ pub(super) fn send_sorted<const N: usize, const WORD: usize>(
     }
     let arrival = |place: usize| lookup.routers.untagged(ports[place]);
     let suspects = if N == 4 { suspects(&spots, arrival, lookup) } else { 0 };
-    // The ports do not count: other packets of the batch may have none.
+    // The ports are not needed: other packets of the batch may have none.
     let mut by = Sent::NONE;
     unsent |= send::<N, WORD>(lookups, (&mut spots, suspects), lookup.next_hops, &mut by);
     let position = |place: usize| usize::from(lookups.positions[place]);
@@ -164,8 +164,8 @@ pub(super) fn send_sorted<const N: usize, const WORD: usize>(
     finish((lookups, position), batch, (unsent, padded), lookup, actions, context);
 }
 
-/// Does the uncommon work, after the loops: cuts `padded` packets that are sent, and decides on those that are not.
-/// `position` is that in the batch of a place in the look-ups.
+/// Slow path after the loops: trims `padded` packets that are sent, and decides on packets that are not.
+/// `position` maps a look-up index to a position in the batch.
 #[inline(never)]
 pub(super) fn finish<const N: usize>(
     (lookups, position): (&Lookups<N>, impl Fn(usize) -> usize),
@@ -189,7 +189,7 @@ pub(super) fn finish<const N: usize>(
     }
 }
 
-/// The places of the bits that are set.
+/// Iterates over the indices of set bits.
 #[inline(always)]
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
@@ -199,7 +199,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Decides on a packet that the short path is not for, and acts.
+/// Decides on a packet of the slow path, and carries out the verdict.
 #[cold]
 fn settle(
     packet: &mut Packet,
@@ -236,7 +236,7 @@ fn settle(
         RouteVerdict::Kernel => actions.output.leave_to_kernel(packet, interface, context),
         RouteVerdict::Refuse(reason, problem) => {
             let is_own = refuses(None) == Some(DropReason::OwnSource);
-            // Nobody but this machine has its addresses, and it is not there.
+            // Only this machine has its own addresses, so there is no sender to be told.
             if let Some(problem) = problem.filter(|_| !is_own) {
                 actions.output.tell(packet, interface, problem, context);
             }
@@ -263,7 +263,7 @@ impl Actions<'_> {
     }
 }
 
-/// Cuts off padding of the link behind the IP packet.
+/// Trims link-layer padding after the IP packet.
 #[inline(never)]
 pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
     let link = usize::from(packet.network_offset);
@@ -273,6 +273,6 @@ pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
         [_, _, _, _, high, low, ..] => 40 + usize::from(u16::from_be_bytes([*high, *low])),
         _ => return,
     };
-    // A packet that is shorter was refused before.
+    // Shorter packets were dropped before.
     let _ = packet.truncate(link + length, pool);
 }

@@ -1,38 +1,39 @@
-//! Hop-by-hop options (RFC 8200, 4.3), looked at as the kernel does before it looks for a route.
+//! Hop-by-hop options (RFC 8200, 4.3), checked like in the kernel before the route look-up.
 //!
-//! Nothing is read from them and nothing is written: they pass, or the packet is refused. On Ethernet no packet
-//! is long enough for a jumbo payload (RFC 2675), so each one of these is refused.
+//! Options have no effect: the packet passes or is dropped. On Ethernet no packet is long enough for a jumbo
+//! payload (RFC 2675), so all of these are dropped.
 
 use super::error::Problem;
 use crate::wire::{IpProtocol, Ipv6};
 
-/// A packet that is to be dropped, and the message about it.
+/// Error in the options: the packet is dropped, with an ICMP error if there is a [`Problem`].
 pub(super) struct Refused(pub(super) Option<Problem>);
 
-/// A packet that no message is sent about.
+/// The packet is dropped without an ICMP error.
 const SILENT: Refused = Refused(None);
 
 const PAD_1: u8 = 0;
 const PAD_N: u8 = 1;
 const ROUTER_ALERT: u8 = 5;
 const JUMBO_PAYLOAD: u8 = 0xc2;
-/// Options of one header, and bytes of padding in a row (`net.ipv6.max_hbh_opts_number`; RFC 4942, 2.1.9.5).
+/// Maximum number of options in a header, and of consecutive padding bytes (`net.ipv6.max_hbh_opts_number`;
+/// RFC 4942, 2.1.9.5).
 const MOST_OPTIONS: usize = 8;
 const MOST_PADDING: usize = 7;
-/// Offset of the payload length in an IPv6 header.
+/// Offset of the payload length in an IPv6 header, in bytes.
 const PAYLOAD_LENGTH: u32 = 4;
-/// Codes of a parameter problem (RFC 4443, 3.4).
+/// Codes of the ICMPv6 error "parameter problem" (RFC 4443, 3.4).
 const ERRONEOUS_FIELD: u8 = 0;
 const UNKNOWN_OPTION: u8 = 2;
 
-/// Looks at the hop-by-hop options of a packet of `length` bytes, if it has any.
+/// Checks the hop-by-hop options, if any, of a packet of `length` bytes.
 #[cold]
 pub(super) fn check(bytes: &[u8], length: usize) -> Result<(), Refused> {
     let Ok(ip) = Ipv6::parse_head(bytes, length) else { return Ok(()) };
     if ip.next_header() != IpProtocol::HOP_BY_HOP {
         return Ok(());
     }
-    // An empty payload has no room for the header, so that there is more than is said.
+    // With a payload length of zero, only a jumbo payload option could give the length.
     let has_length = ip.payload_length() > 0;
     let behind = bytes.get(Ipv6::HEADER_BYTES..).ok_or(SILENT)?;
     let bytes_of_header = behind.get(1).map(|&words| 8 * (usize::from(words) + 1)).ok_or(SILENT)?;
@@ -43,11 +44,12 @@ pub(super) fn check(bytes: &[u8], length: usize) -> Result<(), Refused> {
     let packet =
         Packet { payload: has_length.then_some(ip.payload_length()), room: length - Ipv6::HEADER_BYTES };
     packet.check(options)?;
-    // RFC 2675, 3: an empty payload behind such a header is an error.
+    // RFC 2675, 3: a payload length of zero before such a header is an error.
     if has_length { Ok(()) } else { Err(problem(ERRONEOUS_FIELD, PAYLOAD_LENGTH)) }
 }
 
-/// Properties of the packet that options are checked against.
+/// Lengths of the packet, which options are checked against: payload length field, and bytes after the
+/// header.
 struct Packet {
     payload: Option<u16>,
     room: usize,
@@ -98,7 +100,7 @@ impl Packet {
             None => SILENT,
             Some(length) if length <= u32::from(u16::MAX) => problem(ERRONEOUS_FIELD, offset + 2),
             Some(_) if self.payload.is_some() => problem(ERRONEOUS_FIELD, offset),
-            // More than there is, on every link that is carried here.
+            // Longer than any packet on the supported links.
             Some(length) => {
                 debug_assert!(length as usize > self.room, "no frame is that long");
                 SILENT

@@ -1,7 +1,7 @@
-//! The short path: untagged packets that came in by one interface, with nothing unusual about them.
+//! Fast path of the routing stage: plain untagged packets that were received on one interface.
 //!
-//! A packet is found in its batch once: what is written of it in the end is kept at hand from the look at
-//! its header on. What the loops learn of the batch besides is handed on, so that nobody has to look again.
+//! Each packet is located in the batch once: pointers to the bytes that are written later are kept from the
+//! header check on. Results of the loops are passed on, so that later loops need no second check.
 
 use super::check::{is_plain_v4, is_plain_v6};
 use super::local::HostInterfaces;
@@ -16,12 +16,12 @@ use crate::wire::EtherType;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet};
 
-/// The link-layer address of an interface, as the first eight bytes of a frame are compared with it.
+/// MAC address of an interface, in the form that is compared with a frame's first eight bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Station(u64);
 
 impl Station {
-    /// No station: what is compared is shifted to the left.
+    /// Matches no frame: compared values have zero in the low bits.
     const NONE: Self = Self(1);
 
     #[inline(always)]
@@ -33,7 +33,7 @@ impl Station {
         Self(u64::from_le_bytes([0, 0, a, b, c, d, e, f]))
     }
 
-    /// True if a frame is for it and holds packets of that kind.
+    /// True if a frame has this destination and EtherType.
     #[inline(always)]
     fn is_met(self, frame: &[u8; PLAIN_V4], kind: EtherType) -> bool {
         let first = u64::from_le_bytes(*frame.first_chunk().expect("a frame begins with two addresses"));
@@ -41,8 +41,8 @@ impl Station {
     }
 }
 
-/// Destination and header rewrite of an untagged IPv4 packet for `station`, if it passes the quick
-/// check; `room` is the number of bytes behind the link header.
+/// Destination and header rewrite of an untagged IPv4 packet for `station`; `None` if it needs the slow path.
+/// `room` is the number of bytes after the link header.
 #[inline(always)]
 pub(super) fn look_v4(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 4], Plan)> {
     let frame = bytes.first_chunk::<PLAIN_V4>().filter(|frame| station.is_met(frame, EtherType::IPV4))?;
@@ -51,7 +51,8 @@ pub(super) fn look_v4(bytes: &[u8], room: usize, station: Station) -> Option<([u
     is_plain_v4(header, room).then(|| (destination, plan_v4(header)))
 }
 
-/// The same of IPv6.
+/// Destination and header rewrite of an untagged IPv6 packet for `station`; `None` if it needs the slow path.
+/// `room` is the number of bytes after the link header.
 #[inline(always)]
 pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 16], Plan)> {
     let frame = bytes.first_chunk::<PLAIN_V6>()?;
@@ -64,17 +65,17 @@ pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u
     is_plain_v6(header, room).then(|| (destination, plan_v6(header)))
 }
 
-/// Bit sets from the quick check of headers; a bit stands for a packet.
+/// Bit sets of packets from the header check.
 struct Glance {
-    /// Packets that need the full check.
+    /// Packets that need the slow path.
     left: u64,
-    /// Packets that have padding.
+    /// Packets with link-layer padding.
     padded: u64,
 }
 
 impl RouteState {
-    /// Sends those packets of the batch that came in by its first one's interface and have nothing unusual
-    /// about them. Returns which are left and, when none is, by which ports they leave.
+    /// Forwards the plain packets of the batch with the first packet's ingress interface. Returns the bit set
+    /// of packets that are left; and, if all were forwarded, their egress ports.
     pub(super) fn pass_plain(
         &mut self,
         batch: &mut Batch,
@@ -118,15 +119,15 @@ struct Pass<'a> {
     routers: &'a Routers,
     next_hops: &'a mut Reader<NextHopTable>,
     actions: Actions<'a>,
-    /// Packets that want a closer look.
+    /// Packets that need the slow path.
     left: u64,
-    /// True if all others are sent.
+    /// True if all other packets were sent.
     is_whole: bool,
     sent: Sent,
 }
 
 impl Pass<'_> {
-    /// The packets of one family.
+    /// Processes the packets of one family.
     #[inline(always)]
     fn run<const N: usize, const WORD: usize>(
         &mut self,
@@ -148,7 +149,7 @@ impl Pass<'_> {
             origins.addresses.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
             origins.lookup_first(count, reader);
         }
-        // Behind the look-ups: a way that a route leads to was published before that route.
+        // After the look-ups: a next hop is published before a route that refers to it.
         self.next_hops.refresh();
         let next_hops = self.next_hops.get();
         let origins = looks_back.then_some(&origins.found);
@@ -167,7 +168,7 @@ impl Pass<'_> {
     }
 }
 
-/// Notes the packets whose headers need no second look.
+/// Checks the headers of a batch and stores the addresses of plain packets.
 #[inline(never)]
 #[expect(
     clippy::needless_range_loop,
@@ -184,14 +185,14 @@ fn look<'a, const N: usize>(
     let (mut left, mut padded, mut packets) = (0, 0, batch.iter_mut());
     for position in 0..BATCH {
         let Some(packet) = packets.next() else { break };
-        // Packets of the other family have their port by now; what has to be done to some is not done here.
+        // Packets of the other family have an egress by now; packets that need other work are left.
         let is_meant = packet.ingress == port && packet.egress == NO_PORT && is_ready(packet);
         let room = packet.len().wrapping_sub(ETHERNET);
         let (bytes, egress) = packet.bytes_and_egress();
         let seen = if is_meant { read(bytes, room, station) } else { None };
         let Some(((address, plan), frame)) = seen.zip(bytes.first_chunk_mut()) else {
             left |= 1 << position;
-            // It is looked up like all others, which is soon done.
+            // It is looked up too; skipping it would cost more.
             lookups.addresses[position] = [0; N];
             continue;
         };
@@ -205,7 +206,7 @@ fn look<'a, const N: usize>(
     Glance { left, padded }
 }
 
-/// True if a packet can leave as it is, without further work.
+/// True if a packet can be sent without further work.
 #[inline(always)]
 fn is_ready(packet: &Packet) -> bool {
     !is_marked(packet) && packet.checksum != ChecksumState::Partial

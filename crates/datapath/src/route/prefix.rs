@@ -1,8 +1,8 @@
-//! Ranges of addresses.
+//! Address prefixes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range of addresses: those that begin with the same bits.
+/// Address prefix of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     pub(super) bytes: [u8; 16],
@@ -10,7 +10,7 @@ pub struct Prefix {
     pub(super) is_v6: bool,
 }
 
-/// Not a prefix: too long for its family.
+/// The prefix is too long for its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a prefix of {bits} bits; IPv4 has 32 and IPv6 has 128")]
 pub struct BadPrefix {
@@ -18,10 +18,10 @@ pub struct BadPrefix {
 }
 
 impl Prefix {
-    /// The addresses whose first `bits` bits are those of `address`; its other bits do not count.
+    /// Prefix of the first `bits` bits of `address`; the other bits are ignored.
     ///
     /// # Errors
-    /// [`BadPrefix`] when the family has fewer bits.
+    /// [`BadPrefix`] if the family has fewer bits.
     pub fn new(address: IpAddr, bits: u8) -> Result<Self, BadPrefix> {
         let (mut bytes, is_v6) = match address {
             IpAddr::V4(address) => (widen(address), false),
@@ -37,13 +37,13 @@ impl Prefix {
         Ok(Self { bytes, bits, is_v6 })
     }
 
-    /// Its first address.
+    /// First address of the prefix.
     pub fn address(&self) -> IpAddr {
         let [a, b, c, d, ..] = self.bytes;
         if self.is_v6 { Ipv6Addr::from(self.bytes).into() } else { Ipv4Addr::from([a, b, c, d]).into() }
     }
 
-    /// The one address that it is.
+    /// Prefix of a single address.
     pub fn host(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self { bytes: widen(address), bits: 32, is_v6: false },
@@ -51,22 +51,22 @@ impl Prefix {
         }
     }
 
-    /// True if it is one address and no more.
+    /// True if the prefix is a single address.
     pub fn is_host(&self) -> bool {
         self.bits == if self.is_v6 { 128 } else { 32 }
     }
 
-    /// True if it is of IPv6.
+    /// True if the prefix is IPv6.
     pub fn is_v6(&self) -> bool {
         self.is_v6
     }
 
-    /// True if an address is in it.
+    /// True if the prefix contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.bits).is_ok_and(|prefix| prefix == *self)
     }
 
-    /// Number of bits that its addresses have in common.
+    /// Prefix length in bits.
     pub fn bits(&self) -> u8 {
         self.bits
     }

@@ -1,14 +1,14 @@
-//! Decisions about pairs of addresses, published for programs of ports that carry packets by themselves.
+//! Publishes decisions about address pairs for BPF programs that forward packets by themselves (fast path).
 //!
-//! In: packets on ports with a fast path, before the stage treats them. Out: for each pair of addresses that is due, the
-//! stage's own decision about a packet that nothing else stands in the way of. The program that carries it out leaves all
-//! other packets to the stage.
+//! In: packets on ports with a fast path, before the stage processes them. Out: for each due pair of
+//! addresses, the stage's own decision about a plain packet. The program leaves all other packets to the
+//! stage.
 //!
-//! No decision is published where it reads more than the pair: flows that several next hops share. None is, either,
-//! about packets that leave by the interface that they came in by, about those between the ends of a tunnel, and for a
-//! neighbour that packets wait for, which have to leave first.
+//! A decision is not published if it depends on more than the pair (next-hop groups), for packets whose
+//! ingress and egress are the same interface, for packets between tunnel endpoints, and while packets wait
+//! for the neighbour, because these must be sent first.
 //!
-//! Cost: headers are read once more; a due pair costs its look-ups, and a system call.
+//! Cost: headers are parsed once more; a due pair costs its look-ups and a system call.
 
 use super::check::{is_plain_v4, is_plain_v6};
 use super::decide::{Facts, RouteVerdict, decide};
@@ -26,18 +26,18 @@ use crate::wire::{EtherType, Link, MacAddress, VlanId};
 use polder_buffers::{Batch, Packet, PortId};
 use std::net::IpAddr;
 
-/// Tables that decisions about pairs rest on.
+/// Tables that decisions about pairs depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct PairTables<'a> {
     /// Interfaces and routes.
     pub routers: &'a Routers,
     /// Tunnels, whose packets are not routed.
     pub tunnels: &'a Tunnels,
-    /// Ports that carry packets by themselves.
+    /// Ports with a fast path.
     pub fast_paths: &'a FastPaths,
 }
 
-/// Decides about pairs of addresses beside workers.
+/// Decides about address pairs outside of workers.
 #[derive(Debug)]
 pub struct PairDecisions<'a> {
     tables: PairTables<'a>,
@@ -50,7 +50,8 @@ impl<'a> PairDecisions<'a> {
         Self { tables, lanes: tables.routers.routers().iter().map(Lane::new).collect() }
     }
 
-    /// The present decision about packets of a pair that come in by a port; `None` when each is to be looked at.
+    /// Current decision about packets of a pair received on a port; `None` if a worker must process each
+    /// packet.
     pub fn decide(&mut self, from: PortId, pair: &AddressPair) -> Option<Forwarding> {
         let arrival = self.tables.arrival(from, pair)?;
         let lane = self.lanes.get_mut(usize::from(arrival.router.0))?;
@@ -59,7 +60,7 @@ impl<'a> PairDecisions<'a> {
 }
 
 impl RouteState {
-    /// Publishes the decisions about the pairs of addresses in a batch that are due for it.
+    /// Publishes decisions about the due address pairs of a batch.
     #[inline(never)]
     pub(crate) fn publish(&mut self, batch: &Batch, tables: PairTables<'_>, now: Nanos) {
         let mut last = None;
@@ -82,7 +83,7 @@ impl RouteState {
         port: &FastPathPort,
         tables: PairTables<'_>,
     ) {
-        // As it is before the first look at what the decision rests on.
+        // Read before anything that the decision depends on.
         let validity = Validity { version: tables.fast_paths.version(), moves: port.table.moves() };
         let Some(arrival) = tables.arrival(from, pair) else { return };
         let Some(lane) = self.lanes.get_mut(usize::from(arrival.router.0)) else { return };
@@ -93,7 +94,7 @@ impl RouteState {
 }
 
 impl<'a> PairTables<'a> {
-    /// The interface that packets of a pair come in by, if it routes them.
+    /// Ingress interface of a pair's packets; `None` if they are not routed.
     fn arrival(&self, from: PortId, pair: &AddressPair) -> Option<&'a Interface> {
         let vlan = pair.tag.map_or(Some(VlanId::PRIORITY), VlanId::new)?;
         let arrival = self.routers.arrival(from, vlan, pair.station)?;
@@ -103,7 +104,7 @@ impl<'a> PairTables<'a> {
         (arrival.mac == pair.station && !is_tunnels).then_some(arrival)
     }
 
-    /// The decision about packets of a pair.
+    /// Decision about packets of a pair.
     fn decide(
         &self,
         (from, pair): (PortId, &AddressPair),
@@ -114,7 +115,7 @@ impl<'a> PairTables<'a> {
         let found = lane.lookup(pair.destination);
         let looks_back = pair.source.is_ipv4() && arrival.sources.looks_up();
         let origin = looks_back.then(|| lane.lookup(pair.source));
-        // Behind the look-ups: a way that a route leads to was published before that route.
+        // After the look-ups: a next hop is published before a route that refers to it.
         lane.next_hops.refresh();
         let next_hops = lane.next_hops.get();
         let found = next_hops.for_source(found, pair.source);
@@ -168,7 +169,7 @@ impl<'a> PairTables<'a> {
 }
 
 impl Lane {
-    /// The way to one address.
+    /// Next hop of an address.
     fn lookup(&mut self, address: IpAddr) -> NextHopId {
         match address {
             IpAddr::V4(address) => self.v4.view().lookup_v4(address),
@@ -177,7 +178,7 @@ impl Lane {
     }
 }
 
-/// The pair of addresses of a packet with nothing unusual about its header.
+/// Address pair of a plain packet; `None` for other packets.
 fn pair_of(packet: &Packet) -> Option<AddressPair> {
     let link = Link::parse(packet.bytes()).ok()?;
     let tag = match (link.tag, link.inner_tag) {
@@ -202,7 +203,7 @@ fn pair_of(packet: &Packet) -> Option<AddressPair> {
     Some(AddressPair { source, destination, tag, station: link.ethernet.destination() })
 }
 
-/// A hash of a pair, and of the port that it came in by; never 0.
+/// Hash of an address pair and its ingress port; never 0.
 fn hash(from: PortId, pair: &AddressPair) -> u64 {
     let word = |address: IpAddr| match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -218,7 +219,7 @@ fn hash(from: PortId, pair: &AddressPair) -> u64 {
         | 1 << 63
 }
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const ETHERNET: u32 = 14;
-/// Odd, with bits everywhere (2⁶⁴ divided by the golden ratio).
+/// Odd multiplier with well-mixed bits: 2⁶⁴ divided by the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

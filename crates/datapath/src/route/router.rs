@@ -1,4 +1,4 @@
-//! One router as its control thread has it: two tables and the next hops that they lead to.
+//! A router as its control thread uses it: two route tables and their next hops.
 
 use super::fib::{Fib, FibHandle};
 use super::notices::Notices;
@@ -9,32 +9,32 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// One router: owned by one control thread, which alone changes it, and kept over reloads.
+/// One router: owned and changed by one control thread, kept over reloads.
 ///
-/// Workers read it through [`Router::access`], and are never stopped. A route is seen by nobody before the
-/// way that it leads to.
+/// Workers read it through [`Router::access`] and are never blocked. A next hop becomes visible before any
+/// route that refers to it.
 #[derive(Debug)]
 pub struct Router {
     v4: Fib,
     v6: Fib,
     next_hops: NextHopTable,
-    /// True if workers have yet to see `next_hops`.
+    /// True if `next_hops` has unpublished changes.
     has_changed: bool,
-    /// Number of changes so far.
+    /// Number of changes that workers can see.
     changes: u64,
-    /// Routes to single addresses: an address may have a route and be a neighbour as well.
+    /// Host routes: an address may have both a route and a neighbour.
     hosts: HashMap<Prefix, Host>,
     access: RouterAccess,
 }
 
-/// Next hops for one address.
+/// Next hops of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     route: Option<NextHopId>,
     neighbour: Option<NextHopId>,
 }
 
-/// Handle by which workers use a router; goes into [`Routers`](super::Routers).
+/// Handle by which workers use a router; part of [`Routers`](super::Routers).
 #[derive(Clone, Debug)]
 pub struct RouterAccess {
     pub(super) v4: FibHandle,
@@ -44,12 +44,12 @@ pub struct RouterAccess {
 }
 
 impl RouterAccess {
-    /// Notices of workers about neighbours.
+    /// Notices from workers about neighbours.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.notices
     }
 
-    /// The same routes; what is told about neighbours stays here.
+    /// The same routes with a separate queue of notices.
     pub(super) fn unheard(&self) -> Self {
         Self { notices: Arc::default(), ..self.clone() }
     }
@@ -82,28 +82,28 @@ impl Router {
         }
     }
 
-    /// Handle for workers. It is the same for ever, so a reload may ask for it again.
+    /// Handle for workers. It never changes, so a reload may get it again.
     pub fn access(&self) -> RouterAccess {
         self.access.clone()
     }
 
-    /// Notices of workers about neighbours.
+    /// Notices from workers about neighbours.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.access.notices
     }
 
-    /// The table of IPv4 or of IPv6, to be read.
+    /// Route table of IPv4 or IPv6, for reading.
     pub fn table(&self, is_v6: bool) -> &Fib {
         if is_v6 { &self.v6 } else { &self.v4 }
     }
 
-    /// The next hops as they were last changed.
+    /// Next hops, including unpublished changes.
     pub fn next_hops(&self) -> &NextHopTable {
         &self.next_hops
     }
 
-    /// Number of changes of routes, next hops and neighbours that workers can see: another one after each. Decisions that
-    /// rest on them are to be ended.
+    /// Number of changes of routes, next hops and neighbours that workers can see; published decisions of an
+    /// older number are invalid.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -113,17 +113,17 @@ impl Router {
         self.changes += 1;
     }
 
-    /// Adds a way; its id, which routes are given. `None` when there are 2³¹.
+    /// Adds a next hop and returns its id, for use by routes; `None` if all 2³¹ ids are in use.
     pub fn add_next_hop(&mut self, way: NextHopEntry) -> Option<NextHopId> {
         self.has_changed = true;
         self.next_hops.push(way)
     }
 
-    /// Puts another way in the place of one; whether there was one. No route is touched. Visible after
-    /// [`Router::publish`] or the next route.
+    /// Replaces entry `id`; false if it does not exist. No route is rewritten. Visible after
+    /// [`Router::publish`] or the next change of a route.
     ///
-    /// The id of a way that no route leads to any more may be used again like this, but not at once: a
-    /// batch may have found it. After a second none has.
+    /// The id of an entry without routes may be reused for another next hop, but only after one second: until
+    /// then, a batch may still refer to it.
     pub fn replace_next_hop(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         self.has_changed = true;
         let is_link = |way: Option<&NextHopEntry>| matches!(way, Some(NextHopEntry::Connected(_)));
@@ -135,7 +135,7 @@ impl Router {
         replaced
     }
 
-    /// Leads addresses anew whose own route goes there, and that are neighbours as well.
+    /// Updates host routes that refer to `id` and also have a neighbour.
     fn lead_hosts_of(&mut self, id: NextHopId) {
         let of_id = |host: &Host| host.route == Some(id) && host.neighbour.is_some();
         let hosts = self.hosts.iter().filter(|(_, host)| of_id(host)).map(|(prefix, _)| *prefix);
@@ -144,12 +144,12 @@ impl Router {
         }
     }
 
-    /// Lets other fields of packets choose members of groups, for IPv4 and IPv6. Visible after [`Router::publish`].
+    /// Sets the multipath hash policies for IPv4 and IPv6. Visible after [`Router::publish`].
     pub fn set_hash_policies(&mut self, hashes: [HashPolicy; 2]) {
         self.has_changed |= self.next_hops.set_hash_policies(hashes);
     }
 
-    /// Lets workers see the next hops. Every change of a route does that as well.
+    /// Publishes the next hops to workers. Every change of a route does so too.
     pub fn publish(&mut self) {
         if core::mem::take(&mut self.has_changed) {
             self.changes += 1;
@@ -157,7 +157,7 @@ impl Router {
         }
     }
 
-    /// Adds a route, or leads one elsewhere; the way that it had.
+    /// Adds or changes a route; returns its previous next hop, if any.
     pub fn insert(&mut self, prefix: Prefix, way: NextHopId) -> Option<NextHopId> {
         if prefix.is_host() {
             return self.change_host(prefix, |host| host.route.replace(way));
@@ -166,7 +166,7 @@ impl Router {
         self.fib(prefix).insert(prefix, way)
     }
 
-    /// Removes a route; the way that it had.
+    /// Removes a route; returns its next hop, `None` if there was no route.
     pub fn remove(&mut self, prefix: Prefix) -> Option<NextHopId> {
         if prefix.is_host() {
             return self.change_host(prefix, |host| host.route.take());
@@ -175,15 +175,15 @@ impl Router {
         self.fib(prefix).remove(prefix)
     }
 
-    /// Leads one address, which is that of a neighbour on a connected network, to the neighbour; a route to
-    /// the very address goes before, unless it leads to the neighbour's link. [`Neighbours`](super::Neighbours) does this.
+    /// Sets or removes the neighbour of an address on a connected network. A host route has precedence,
+    /// unless it leads to the neighbour's link. Called by [`Neighbours`](super::Neighbours).
     pub fn set_neighbour(&mut self, address: IpAddr, way: Option<NextHopId>) {
         self.change_host(Prefix::host(address), |host| core::mem::replace(&mut host.neighbour, way));
     }
 
-    /// Leads an interface's own addresses to the host, their networks to the interface, and the networks'
-    /// broadcast addresses nowhere: what the kernel's tables say of addresses. For interfaces of Polder's
-    /// own, whose addresses no kernel has routes for.
+    /// Adds the routes of an interface that Polder owns: its addresses to local delivery, their networks to
+    /// the interface, the networks' broadcast addresses to `Broadcast`. For other interfaces the kernel has
+    /// these routes.
     pub fn connect(&mut self, interface: &Interface) {
         let Some(local) = self.add_next_hop(NextHopEntry::Local) else { return };
         let Some(link) = self.add_next_hop(NextHopEntry::Connected(interface.id)) else { return };
@@ -198,7 +198,7 @@ impl Router {
         }
     }
 
-    /// Reverts [`Router::connect`].
+    /// Removes the routes that [`Router::connect`] added.
     pub fn disconnect(&mut self, interface: &Interface) {
         for own in &interface.addresses {
             let Ok(network) = Prefix::new(own.address, own.bits) else { continue };
@@ -210,7 +210,7 @@ impl Router {
         }
     }
 
-    /// The table of a prefix, to be changed.
+    /// Route table of a prefix, for a change.
     fn fib(&mut self, prefix: Prefix) -> &mut Fib {
         self.changes += 1;
         if prefix.is_v6() { &mut self.v6 } else { &mut self.v4 }
@@ -234,7 +234,7 @@ impl Router {
         result
     }
 
-    /// True if a route leads to a link, and a neighbour is on that link.
+    /// True if a route leads to a link and a neighbour is on that link.
     fn is_on_link(&self, route: Option<NextHopId>, neighbour: NextHopId) -> bool {
         let route = route.and_then(|route| self.next_hops.get(route));
         let (Some(NextHopEntry::Connected(link)), Some(NextHopEntry::Hop(hop))) =
@@ -246,8 +246,8 @@ impl Router {
     }
 }
 
-/// First and last address of an IPv4 network: nobody's, and everybody's. A link of two has neither
-/// (RFC 3021).
+/// First and last address of an IPv4 network, which are no hosts. A network of two addresses has neither (RFC
+/// 3021).
 fn ends(network: &Prefix) -> Vec<IpAddr> {
     match network.address() {
         IpAddr::V4(first) if network.bits() < 31 => {

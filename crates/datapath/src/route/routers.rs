@@ -8,37 +8,38 @@ use crate::wire::{Link, MacAddress, VlanId};
 use polder_buffers::{BATCH, NO_PORT, Packet, PortId};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Payload of a fragment of 68 bytes, which every link of IPv4 carries (RFC 791, 3.2): a route may say no more. With many
-/// options there is less, and packets that need more room are dropped.
+/// Minimum payload in bytes of a fragment, for an MTU of 68 bytes, which every IPv4 link supports (RFC 791,
+/// 3.2) and a route may configure. With many options the payload is smaller, and packets with too many
+/// fragments are dropped.
 const LEAST_FRAGMENT: usize = 68 - 20;
 
-/// Reason why routers and interfaces do not fit together.
+/// Error in a set of routers and interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoutersError {
-    /// Two interfaces are at the same place.
+    /// Two interfaces have the same name.
     #[error("interface {0:?} is given twice")]
     Twice(InterfaceId),
-    /// There is no such router.
+    /// The interface's router does not exist.
     #[error("interface {0:?} is of {1:?}, which there is not")]
     NoRouter(InterfaceId, RouterId),
     /// The MTU is below [`LEAST_MTU`].
     #[error("interface {0:?}: an MTU of {1} is too small: at least {LEAST_MTU} bytes")]
     MtuTooSmall(InterfaceId, u16),
-    /// The link-layer address is none.
+    /// The MAC address is multicast.
     #[error("interface {0:?}: {1} is no station's address")]
     NoStation(InterfaceId, MacAddress),
 }
 
-/// No interface, in [`Lane`].
+/// In [`Lane`]: no interface.
 const NONE: u16 = u16::MAX;
 
-/// The interfaces of one port.
+/// Interfaces of one port: position in the list of interfaces.
 #[derive(Clone, Debug)]
 struct Lane {
     untagged: u16,
-    /// By VLAN, sorted.
+    /// VLAN and position, sorted by VLAN.
     tagged: Box<[(u16, u16)]>,
-    /// Mostly none.
+    /// Macvlans; usually none.
     macvlans: Box<[Macvlan]>,
 }
 
@@ -51,20 +52,19 @@ struct Macvlan {
     position: u16,
 }
 
-/// All routers of a configuration and their interfaces; immutable, part of
-/// [`Tables`](crate::engine::Tables).
+/// All routers of a configuration and their interfaces; immutable, part of [`Tables`](crate::engine::Tables).
 #[derive(Debug, Default)]
 pub struct Routers {
     routers: Box<[RouterAccess]>,
     interfaces: Box<[Interface]>,
-    /// By port.
+    /// Interfaces by port.
     lanes: Box<[Option<Lane>]>,
     specials: Specials,
     looks_up_sources: bool,
 }
 
 impl Routers {
-    /// No router: no stage.
+    /// Without routers: the stage is skipped.
     pub fn none() -> Self {
         Self::default()
     }
@@ -72,7 +72,7 @@ impl Routers {
     /// Builds the tables.
     ///
     /// # Errors
-    /// [`RoutersError`] names what does not fit together.
+    /// [`RoutersError`] if routers and interfaces are inconsistent.
     pub fn new(
         routers: impl IntoIterator<Item = RouterAccess>,
         interfaces: impl IntoIterator<Item = Interface>,
@@ -97,50 +97,51 @@ impl Routers {
         Ok(Self { routers, interfaces, lanes: lanes.into(), specials, looks_up_sources })
     }
 
-    /// The same, and further addresses that are special as sources: the machine's on other interfaces, and broadcasts.
+    /// The same, with further special source addresses: the machine's on other interfaces, and broadcast
+    /// addresses.
     #[must_use]
     pub fn with_specials(mut self, further: impl IntoIterator<Item = (Ipv4Addr, Special)>) -> Self {
         self.specials = Specials::new(own_addresses(&self.interfaces).chain(further));
         self
     }
 
-    /// Addresses that are special as sources.
+    /// Special source addresses.
     #[inline(always)]
     pub(super) fn specials(&self) -> &Specials {
         &self.specials
     }
 
-    /// True if routes to sources are looked up for some interface.
+    /// True if some interface looks up the routes to sources.
     pub(super) fn looks_up_sources(&self) -> bool {
         self.looks_up_sources
     }
 
-    /// True if there is no interface, and so nothing to route.
+    /// True if there is no interface.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty()
     }
 
-    /// True if a port has interfaces.
+    /// True if the port has interfaces.
     #[inline]
     pub fn has(&self, port: PortId) -> bool {
         self.lanes.get(usize::from(port.0)).is_some_and(Option::is_some)
     }
 
-    /// An interface.
+    /// Interface with this id; `None` if there is none.
     #[inline]
     pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(id.port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.find(id)?))
     }
 
-    /// The interface that frames for `station` come in by: the macvlan that has the address, else the port or VLAN.
+    /// Ingress interface of frames to `station`: the macvlan with that address, otherwise the port or VLAN.
     pub(super) fn arrival(&self, port: PortId, vlan: VlanId, station: MacAddress) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.arrival(vlan, station)?))
     }
 
-    /// The interface by which a packet came.
+    /// Ingress interface of a packet.
     pub(super) fn arrival_of(&self, packet: &Packet) -> Result<&Interface, DropReason> {
         let link = Link::parse(packet.bytes())?;
         let vlan = match (link.tag, link.inner_tag) {
@@ -152,14 +153,14 @@ impl Routers {
         self.arrival(packet.ingress, vlan, station).ok_or(DropReason::NoInterface)
     }
 
-    /// The interface of a port's frames without a tag.
+    /// Interface of a port's untagged frames.
     #[inline(always)]
     pub(super) fn untagged(&self, port: PortId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.untagged))
     }
 
-    /// The interface of a port's frames without a tag that are for the same station as `frame`.
+    /// Interface of a port's untagged frames with the same destination as `frame`.
     #[inline(always)]
     pub(super) fn untagged_like(&self, port: PortId, frame: &[u8]) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
@@ -167,19 +168,19 @@ impl Routers {
         self.interfaces.get(usize::from(position))
     }
 
-    /// Packets that a batch of frames of at most `longest_frame` bytes can become at most, cut into fragments by the
-    /// MTU of a route, and room for another batch behind.
+    /// Maximum number of packets that a batch of frames of at most `longest_frame` bytes can become by
+    /// fragmentation, plus one batch.
     pub fn longest_expansion(&self, longest_frame: usize) -> usize {
         let fragments = longest_frame.min(usize::from(u16::MAX)).div_ceil(LEAST_FRAGMENT);
         if self.is_empty() { 0 } else { BATCH * (fragments + 1) }
     }
 
-    /// All interfaces, in the order of the configuration.
+    /// All interfaces in the order of the configuration.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.iter()
     }
 
-    /// The same, with notices that have no receiver.
+    /// A copy whose notices have no receiver.
     pub(crate) fn image(&self) -> Self {
         Self {
             routers: self.routers.iter().map(RouterAccess::unheard).collect(),
@@ -195,7 +196,7 @@ impl Routers {
         &self.routers
     }
 
-    /// True if an address is one of a router's own on an interface that Polder has for itself.
+    /// True if the address belongs to an interface of the router that Polder owns.
     pub(super) fn is_own(&self, router: RouterId, address: IpAddr) -> bool {
         let mut own = self.interfaces.iter().filter(|interface| interface.router == router);
         own.any(|interface| interface.owner == Owner::Polder && interface.has(address))
@@ -254,7 +255,7 @@ impl Lane {
     }
 }
 
-/// The IPv4 addresses of interfaces.
+/// IPv4 addresses of the interfaces.
 fn own_addresses(interfaces: &[Interface]) -> impl Iterator<Item = (Ipv4Addr, Special)> + '_ {
     interfaces.iter().flat_map(|interface| {
         let special = if interface.owner == Owner::Polder { Special::Polder } else { Special::Machine };

@@ -1,4 +1,4 @@
-//! To the next hop: time to live, checksum, link-layer addresses, tag.
+//! Header rewrite for the next hop: TTL, checksum, MAC addresses, tag.
 
 use super::Hop;
 use super::lookups::Plan;
@@ -6,26 +6,26 @@ use crate::drops::DropReason;
 use crate::wire::{EtherType, Ethernet, Ipv4, Ipv6, MacAddress, Vlan, VlanId};
 use polder_buffers::{Packet, Pool};
 
-/// Bytes of the header of an Ethernet frame without tags.
+/// Length of an Ethernet header without tags, in bytes.
 pub(super) const ETHERNET: usize = Ethernet::HEADER_BYTES;
-/// The same and an IPv4 header without options.
+/// Length of an Ethernet header and an IPv4 header without options, in bytes.
 pub(super) const PLAIN_V4: usize = ETHERNET + Ipv4::HEADER_BYTES;
-/// The same and an IPv6 header.
+/// Length of an Ethernet header and an IPv6 header, in bytes.
 pub(super) const PLAIN_V6: usize = ETHERNET + Ipv6::HEADER_BYTES;
 
-/// Offset of the time to live in an IPv4 header, in front of protocol and checksum.
+/// Offset of the TTL in an IPv4 header; protocol and checksum follow.
 const TIME_TO_LIVE: usize = 8;
-/// Offset of the payload length in an IPv6 header, in front of next header and hop limit.
+/// Offset of the payload length in an IPv6 header; next header and hop limit follow.
 const PAYLOAD_LENGTH: usize = 4;
 /// Offset of the hop limit in an IPv6 header.
 const HOP_LIMIT: usize = 7;
-/// Offset in untagged frames of the word that changes with the time to live, and with the hop limit.
+/// Offset in untagged frames of the four bytes with the TTL, and with the hop limit.
 pub(super) const WORD_V4: usize = ETHERNET + TIME_TO_LIVE;
 pub(super) const WORD_V6: usize = ETHERNET + PAYLOAD_LENGTH;
-/// Offset of the IPv4 source in untagged frames.
+/// Offset of the IPv4 source address in untagged frames.
 pub(super) const SOURCE_V4: usize = ETHERNET + 12;
 
-/// Rewrite of an IPv4 header that has time to live left.
+/// Header rewrite of an IPv4 packet whose TTL is above 1.
 #[inline(always)]
 pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
     let word = [header[8], header[9], header[10], header[11]];
@@ -33,7 +33,7 @@ pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
     Plan { word: count_down_v4(word), total: u32::from(total) }
 }
 
-/// The same of an IPv6 header.
+/// Header rewrite of an IPv6 packet whose hop limit is above 1.
 #[inline(always)]
 pub(super) fn plan_v6(header: &[u8; Ipv6::HEADER_BYTES]) -> Plan {
     let payload = u16::from_be_bytes([header[4], header[5]]);
@@ -60,11 +60,12 @@ fn readdress(link: &mut [u8; ETHERNET], hop: &Hop, neighbour: MacAddress) {
     link[6..12].copy_from_slice(&hop.source.0);
 }
 
-/// One router less to meet (RFC 1812, 5.3.1): time to live, protocol and checksum, with time left before.
+/// Decrements the TTL and updates the checksum (RFC 1812, 5.3.1) in the four bytes TTL, protocol, checksum;
+/// the TTL must not be 0.
 ///
-/// One less in an upper byte is the same as one more in that of the checksum, carry added at the lower end
-/// (RFC 1624, equation 3, which this equals for every checksum). A sum may be taken with its bytes exchanged
-/// (RFC 1071, 2), so all four bytes are counted with as they come.
+/// Decrementing an upper byte equals incrementing the checksum's upper byte with end-around carry (equal to
+/// RFC 1624, equation 3, for every checksum). The sum may be computed with bytes swapped (RFC 1071, 2), so
+/// the four bytes are used in memory order.
 #[inline(always)]
 const fn count_down_v4(word: [u8; 4]) -> [u8; 4] {
     let word = u32::from_le_bytes(word);
@@ -72,8 +73,8 @@ const fn count_down_v4(word: [u8; 4]) -> [u8; 4] {
     word.wrapping_add(0x0000_ffff).wrapping_add(carry << 16).to_le_bytes()
 }
 
-/// Rewrites a frame with any link header, options and all, that has time to live left: what
-/// [`rewrite_plain`] does, and the tag of the hop's interface.
+/// Rewrites a frame with any link header and options whose TTL is above 1, and sets the tag of the hop's
+/// interface.
 #[cold]
 pub(super) fn rewrite(
     packet: &mut Packet,
@@ -99,7 +100,7 @@ pub(super) fn rewrite(
     Ok(())
 }
 
-/// Gives a packet the link header of a VLAN, addresses left as they come.
+/// Replaces the link header by that of a VLAN; the MAC addresses are left undefined.
 fn relink<'a>(
     packet: &'a mut Packet,
     vlan: VlanId,

@@ -1,4 +1,4 @@
-//! The first loop: headers are looked at, and destinations collected.
+//! The first loop of the routing stage: checks headers and collects destinations.
 
 use super::check::{Destination, check_v4, check_v6};
 use super::local::{HostInterfaces, OutputContext};
@@ -13,10 +13,11 @@ use crate::wire::{Arp, EtherType, Link, VlanId};
 use polder_buffers::{Batch, NO_PORT, Packet, PortId};
 use std::net::IpAddr;
 
-/// Bytes of a packet that are looked at: link header, extension headers, a message of neighbour discovery.
+/// Maximum length in bytes of the headers that are parsed: link header, extension headers, a message of
+/// neighbour discovery.
 const LOOKED_AT: usize = 256;
 
-/// The port by which the last packet came.
+/// Ingress port of the previous packet.
 #[derive(Clone, Copy)]
 struct Arrival<'a> {
     port: PortId,
@@ -25,8 +26,8 @@ struct Arrival<'a> {
 }
 
 impl RouteState {
-    /// Looks at the headers of those of `meant` that belong to one router, the first one's; returns it, and
-    /// which are left for another.
+    /// Checks the headers of the packets in `meant` that belong to the same router as the first of them;
+    /// returns the router, and the bit set of packets of other routers.
     #[inline(never)]
     pub(super) fn sort(
         &mut self,
@@ -68,7 +69,7 @@ impl RouteState {
         (router, others)
     }
 
-    /// Looks at a packet that is not plain, or the first one of its router.
+    /// Processes a packet that is not plain, or the first packet of its router.
     fn look_closely(
         &mut self,
         position: usize,
@@ -92,7 +93,7 @@ impl RouteState {
 }
 
 impl Work {
-    /// Notes a packet whose header needs no second look; whether that is so.
+    /// Stores a plain packet; returns false for other packets.
     fn put(&mut self, position: usize, packet: &Packet, station: Station) -> bool {
         let (bytes, room) = (packet.bytes(), packet.len().wrapping_sub(ETHERNET));
         if let Some((to, plan)) = look_v4(bytes, room, station) {
@@ -106,7 +107,7 @@ impl Work {
     }
 }
 
-/// A closer look at a packet that came in by an interface.
+/// Context of the slow path for a packet received on an interface.
 struct Site<'a> {
     interface: &'a Interface,
     routers: &'a Routers,
@@ -124,7 +125,7 @@ impl Site<'_> {
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let wanted = u16::try_from(packet.len().min(LOOKED_AT)).unwrap_or(0);
-        // What a short first frame does not hold is found missing below.
+        // If the pool is empty, missing bytes are detected below.
         let _ = packet.gather(wanted, context.pool);
         let link = Link::parse(packet.bytes())?;
         let (offset, kind) = (link.header_bytes(), link.ether_type());
@@ -166,7 +167,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Checks hop-by-hop options, and sends a message about errors in them.
+    /// Checks hop-by-hop options, and sends an ICMP error about invalid ones.
     fn look_at_options(
         &self,
         packet: &mut Packet,
@@ -183,7 +184,7 @@ impl Site<'_> {
         })
     }
 
-    /// To an address that is valid on the link alone.
+    /// Processes a packet to a link-local address.
     fn on_link(
         &self,
         packet: &mut Packet,

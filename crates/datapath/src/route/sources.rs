@@ -1,26 +1,25 @@
-//! Sources of IPv4 packets, checked as the kernel checks them before it forwards (`fib_validate_source`).
+//! Source address check of IPv4 packets, as in the kernel before forwarding (`fib_validate_source`).
 //!
-//! In: a packet whose way is known. Exits: `OwnSource`, `ReversePath`, `MartianSource`. IPv6 is not checked: the
-//! kernel does not do it either.
-//! Cost: one bit of a filter for each packet; where `rp_filter` is set, one more look-up of a route, batched like
-//! the first. Source: RFC 3704; Documentation/networking/ip-sysctl.rst.
+//! In: a packet whose next hop is known. Exits: `OwnSource`, `ReversePath`, `MartianSource`. IPv6 is not
+//! checked; neither does the kernel. Cost: one bit of a filter per packet; with `rp_filter`, one more route
+//! look-up, batched like the first. Source: RFC 3704; Documentation/networking/ip-sysctl.rst.
 
 use super::{Interface, InterfaceId, NextHopEntry, NextHopId, NextHopTable, ReversePath, Routers, Special};
 use crate::drops::DropReason;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Source of a packet and its properties.
+/// Source of a packet, with its route and the ingress interface.
 pub(super) struct Origin<'a> {
     pub(super) source: Ipv4Addr,
     pub(super) special: Option<Special>,
-    /// The route to it, where it was looked up.
+    /// Route to the source, if it was looked up.
     pub(super) found: Option<NextHopId>,
-    /// The interface that the packet came in by.
+    /// Ingress interface of the packet.
     pub(super) arrival: &'a Interface,
 }
 
 impl<'a> Origin<'a> {
-    /// The source of a packet that came in by `arrival`; `None` for IPv6.
+    /// Source of a packet that `arrival` received; `None` for IPv6.
     pub(super) fn of(
         source: IpAddr,
         found: Option<NextHopId>,
@@ -31,7 +30,7 @@ impl<'a> Origin<'a> {
         Some(Self { source, special: routers.specials().get(source), found, arrival })
     }
 
-    /// The reason to drop the packet, which leaves by `egress` or is for this machine.
+    /// Reason to drop the packet, which leaves by `egress` or is for this machine; `None` to accept it.
     #[cold]
     pub(super) fn refusal(
         &self,
@@ -68,7 +67,8 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// True if `rp_filter` lets a packet pass to whose source a route leads. A route to this machine wants its `source`.
+/// True if `rp_filter` accepts a packet, given the route to its source. For a route to this machine, `source`
+/// must be given.
 #[inline]
 pub(super) fn passes(
     found: NextHopId,
@@ -82,7 +82,7 @@ pub(super) fn passes(
         NextHopEntry::Connected(interface) => *interface == arrival.id,
         NextHopEntry::Kernel(route) => route.interfaces.contains(&arrival.id),
         NextHopEntry::Group(_)
-        // Routes of IPv6 alone have sources, which are not checked.
+        // Only IPv6 routes depend on sources, and IPv6 sources are not checked.
         | NextHopEntry::BySource(_)
         | NextHopEntry::Blackhole
         | NextHopEntry::Unreachable
@@ -110,7 +110,7 @@ pub(super) fn passes(
     match reverse_path {
         ReversePath::Off => true,
         ReversePath::Strict => leads_back,
-        // An interface without addresses has nobody behind it.
+        // An interface without addresses accepts no other sources.
         ReversePath::Loose => {
             leads_back || arrival.addresses.iter().any(|own| matches!(own.address, IpAddr::V4(_)))
         }

@@ -1,28 +1,28 @@
-//! Addresses that are special as sources.
+//! Special source addresses.
 
 use std::net::Ipv4Addr;
 
-/// An address that is special as a source.
+/// Kind of a special source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// Of a router's interface that only Polder has.
+    /// Address of an interface that Polder owns.
     Polder,
-    /// Of the machine.
+    /// Address of this machine.
     Machine,
-    /// For all stations of a network.
+    /// Broadcast address of a network.
     Broadcast,
 }
 
-/// Addresses that are special as sources; a filter of bits is asked first.
+/// Set of special source addresses, with a bit filter that excludes most others.
 #[derive(Clone, Debug)]
 pub(super) struct Specials {
     filter: Box<[u64]>,
     shift: u32,
-    /// By address.
+    /// Sorted by address.
     all: Box<[(u32, Special)]>,
 }
 
-/// Bits of the filter for each address, and at least: one foreign source in 64 has a second look.
+/// Filter size: bits per address, and minimum. About one foreign source in 64 passes the filter.
 const BITS_AN_ADDRESS: usize = 64;
 
 const LEAST_BITS: usize = 1 << 12;
@@ -48,7 +48,7 @@ impl Specials {
         specials
     }
 
-    /// False for an address that is none of them.
+    /// False if the address is certainly not in the set.
     #[inline(always)]
     pub(super) fn may_have(&self, address: [u8; 4]) -> bool {
         let (word, bit) = place(u32::from_be_bytes(address), self.shift);
@@ -61,10 +61,10 @@ impl Specials {
     }
 }
 
-/// The word of the filter, and the bit in it, that an address has.
+/// Word and bit of an address in the filter.
 #[inline(always)]
 fn place(address: u32, shift: u32) -> (usize, u64) {
-    // Multiplicative hashing: the upper bits of the product depend on all of the address.
+    // Multiplicative hashing: the upper bits of the product depend on the whole address.
     let bit = address.wrapping_mul(0x9e37_79b1) >> shift;
     ((bit / 64) as usize, 1 << (bit % 64))
 }

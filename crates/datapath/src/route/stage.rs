@@ -1,14 +1,13 @@
-//! The stage: batches of packets to next hops.
+//! Stage `route`: forwards batches of packets to next hops.
 //!
-//! In: packets that came in by a router's interface; all others pass untouched. Out: frames for their next
-//! hops, `egress` set. Exits: all refusals of IPv4, IPv6, ARP and VLAN, and every reason of stage `route`
-//! in [`drops`](crate::drops).
+//! In: packets received on a router interface; others pass unchanged. Out: frames for their next hops, with
+//! `egress` set. Exits: all refusals of IPv4, IPv6, ARP and VLAN, and every reason of stage `route` in
+//! [`drops`](crate::drops).
 //!
-//! A batch goes through three loops: one looks at headers, one looks routes up, one rewrites. What is not
-//! plain (a tag, an option, an address that wants a second look, a packet for this machine) takes a detour
-//! afterwards.
+//! A batch passes three loops: header check, route look-up, rewrite. Packets that are not plain (a tag, an
+//! option, a special address, a packet for this machine) take the slow path afterwards.
 //!
-//! Cost: the lines of the table that a look-up reads, fetched for all packets side by side, and some ten
+//! Cost: the cache lines that a look-up reads, prefetched for all packets in parallel, and some ten
 //! nanoseconds. Source: RFC 1812, RFC 8200.
 
 use super::local::HostInterfaces;
@@ -19,12 +18,12 @@ use super::{Routers, Sent};
 use crate::drops::Context;
 use polder_buffers::{BATCH, Batch, Packet};
 
-/// Routes the packets of `batch` that came in by interfaces of `routers`.
+/// Routes the packets of `batch` that were received on interfaces of `routers`.
 ///
-/// Usually the batch stays as it is, and when all of it is sent on and nothing else is to be done to its
-/// packets, it is said by which ports they leave. When a packet has to wait or is cut into fragments, the whole batch
-/// moves to the end of `routed`, in order, and the batch is empty. `routed` has capacity for
-/// [`Routers::longest_expansion`] packets more.
+/// Usually the batch stays in place; if all its packets are forwarded and need no further work, the range of
+/// their egress ports is returned. If a packet must wait or is fragmented, the whole batch moves to the end
+/// of `routed`, in order, and `batch` is empty. `routed` must have spare capacity for
+/// [`Routers::longest_expansion`] packets.
 pub fn route(
     batch: &mut Batch,
     routers: &Routers,
@@ -44,7 +43,7 @@ pub fn route(
 }
 
 impl RouteState {
-    /// Routes those of `meant` that belong to one router; returns which are left.
+    /// Routes the packets of `meant` that belong to one router; returns the bit set of the others.
     fn pass(&mut self, batch: &mut Batch, meant: u64, routers: &Routers, context: &mut Context<'_>) -> u64 {
         (self.work.v4.count, self.work.v6.count) = (0, 0);
         let (router, others) = self.sort(batch, meant, routers, context);
@@ -57,7 +56,7 @@ impl RouteState {
         if looks_back {
             self.work.look_back(batch, &mut lane.v4);
         }
-        // Behind the look-ups: a way that a route leads to was published before that route.
+        // After the look-ups: a next hop is published before a route that refers to it.
         lane.next_hops.refresh();
         let next_hops = lane.next_hops.get();
         let Self { work, output, moves, .. } = self;

@@ -1,4 +1,4 @@
-//! State that one worker keeps for the stage.
+//! State of the routing stage, one per worker.
 
 use super::local::OutputContext;
 use super::lookups::{Lookups, Work};
@@ -13,28 +13,28 @@ use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// State that one worker keeps between batches.
+/// State of one worker between batches.
 #[derive(Debug)]
 pub struct RouteState {
     pub(super) lanes: Vec<Lane>,
     pub(super) work: Box<Work>,
     pub(super) moves: Moves,
     pub(super) waiting: Waiting,
-    /// Packets that waited and look again.
+    /// Packets whose neighbour was resolved, to be routed again.
     pub(super) released: Vec<Packet>,
     pub(super) output: OutputContext,
-    /// Pairs of addresses that may be published.
+    /// Address pairs that were seen recently, for publishing.
     pub(super) seen: SeenPairs,
 }
 
-/// One worker's access to one router.
+/// One worker's readers of one router.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) v4: FibReader,
     pub(super) v6: FibReader,
     pub(super) next_hops: Reader<NextHopTable>,
     pub(super) notices: Arc<Notices>,
-    /// The news that packets which wait have seen.
+    /// Value of [`Notices::news`] at the last check of waiting packets.
     pub(super) news: u64,
 }
 
@@ -53,28 +53,28 @@ impl Lane {
 }
 
 impl RouteState {
-    /// The counters.
+    /// Counters of the stage.
     pub fn counters(&self) -> &Arc<RouteCounters> {
         &self.output.counters
     }
 
-    /// Messages to neighbours and senders, ready to leave.
+    /// Messages to neighbours and senders, ready to be sent.
     pub(crate) fn answers(&mut self) -> &mut Batch {
         &mut self.output.answers
     }
 
-    /// True if packets wait, and it is time to look after them.
+    /// True if waiting packets are due for maintenance.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         self.waiting.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Takes the room of released packets back.
+    /// Takes back the vector of released packets, for its capacity.
     pub(crate) fn give_back(&mut self, released: Vec<Packet>) {
         self.released = released;
     }
 
-    /// Forgets neighbours for which no packet waits.
+    /// Removes neighbours without waiting packets.
     pub(crate) fn tidy(&mut self) {
         self.waiting.tidy();
     }
@@ -97,7 +97,7 @@ impl StageState for RouteState {
         state
     }
 
-    /// Makes readers for routers that have come; those that stay keep theirs.
+    /// Creates readers for new routers; existing routers keep theirs.
     fn adopt(&mut self, routers: &Routers) {
         let mut old = core::mem::take(&mut self.lanes);
         for access in routers.routers() {
@@ -106,7 +106,7 @@ impl StageState for RouteState {
         }
     }
 
-    /// Looking after them sends packets: the engine asks for it.
+    /// Time of the next `Engine::look_after`, which maintains waiting packets, since `expire` cannot send.
     fn next_deadline(&self) -> Option<Nanos> {
         self.waiting.next_deadline()
     }
@@ -116,17 +116,17 @@ impl StageState for RouteState {
     }
 }
 
-/// Packets that do not stay where they are.
+/// Packets that leave the batch.
 #[derive(Debug)]
 pub(super) struct Moves {
     pub(super) any: bool,
     by_position: [Option<Move>; BATCH],
 }
 
-/// Reason why a packet does not stay.
+/// Reason for which a packet leaves the batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
-    /// It is cut into fragments that fit this MTU.
+    /// It is fragmented to this MTU.
     Cut(u16),
     /// It waits for a neighbour.
     Wait(Wanted),

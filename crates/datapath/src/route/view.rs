@@ -1,7 +1,7 @@
-//! Look-ups.
+//! Route look-ups.
 //!
-//! Many at a time: each level of all addresses is looked up before the next, so that the memory of all is
-//! on its way at once.
+//! Addresses are looked up in batches: each level of the table is read for all addresses before the next, so
+//! that cache misses overlap.
 
 use super::NextHopId;
 use super::arena::{Arena, EntryIndex, NODE, Words};
@@ -9,28 +9,29 @@ use crate::sync::{AtomicU64, Ordering};
 use polder_buffers::BATCH;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Value of a seat while its reader reads nothing.
+/// Value of a seat without an active view.
 pub(super) const AWAY: u64 = u64::MAX;
 
-/// The epoch in which a reader began, or [`AWAY`]; on a line of its own.
+/// Epoch in which a reader's view began, or [`AWAY`]; in a cache line of its own.
 #[derive(Debug)]
 #[cfg_attr(target_arch = "aarch64", repr(align(128)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
 pub(super) struct Seat(pub(super) AtomicU64);
 
-/// Leaves the seat at the end of a view.
+/// Releases the seat at the end of a view.
 #[derive(Debug)]
 pub(super) struct Leave<'a>(pub(super) &'a Seat);
 
 impl Drop for Leave<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release pairs with the Acquire in `Fib::reclaim`: who sees the seat left may write what was read.
+        // Release pairs with the Acquire in `Fib::reclaim`: a writer that sees the seat released may reuse
+        // the lines.
         self.0.0.store(AWAY, Ordering::Release);
     }
 }
 
-/// A table, for one batch.
+/// View of a table for one batch.
 #[derive(Debug)]
 pub struct View<'a> {
     arena: &'a Arena,
@@ -43,21 +44,21 @@ impl<'a> View<'a> {
         Self { arena, _leave: leave }
     }
 
-    /// The way of one IPv4 address, in a table for IPv4.
+    /// Next hop of one address, in a table for IPv4.
     pub fn lookup_v4(&self, address: Ipv4Addr) -> NextHopId {
         let mut next_hops = [NextHopId::NONE];
         self.lookup_all(&[address.octets()], &mut next_hops);
         next_hops[0]
     }
 
-    /// The way of one IPv6 address, in a table for IPv6.
+    /// Next hop of one address, in a table for IPv6.
     pub fn lookup_v6(&self, address: Ipv6Addr) -> NextHopId {
         let mut next_hops = [NextHopId::NONE];
         self.lookup_all(&[address.octets()], &mut next_hops);
         next_hops[0]
     }
 
-    /// The next hops of several addresses of the table's family: as many as both slices and a batch hold.
+    /// Looks up several addresses of the table's family: as many as both slices and a batch hold.
     pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], next_hops: &mut [NextHopId]) {
         let count = addresses.len().min(next_hops.len()).min(BATCH);
         let (mut padded, mut found) = ([[0; N]; BATCH], [NextHopId::NONE; BATCH]);
@@ -66,10 +67,10 @@ impl<'a> View<'a> {
         next_hops[..count].copy_from_slice(&found[..count]);
     }
 
-    /// The next hops of the first `count` addresses of a batch.
+    /// Looks up the first `count` addresses of a batch.
     ///
-    /// Cost: three lines of memory for most IPv4 addresses in a large table, six or seven for IPv6; those
-    /// of all addresses are fetched side by side. No branch depends on where a route ends.
+    /// Cost: three cache lines for most IPv4 addresses in a large table, six or seven for IPv6; cache misses
+    /// of all addresses overlap. No branch depends on the length of a prefix.
     #[inline]
     pub fn lookup_batch<const N: usize>(
         &self,
@@ -85,7 +86,7 @@ impl<'a> View<'a> {
             for index in 0..count {
                 let address = &addresses[index];
                 let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
-                // Acquire pairs with the Releases in `Arena`: who sees an entry sees its node.
+                // Acquire pairs with the Releases in `Arena`: a reader that sees an entry sees its node.
                 let entry = direct[first].load(Ordering::Acquire);
                 words.prefetch_head(entry, address[2]);
                 left = inner.note(left, index, entry);
@@ -106,22 +107,22 @@ impl<'a> View<'a> {
             }
             left = inner.descend(left, words, addresses, next_hops, depth);
         }
-        // What still names a node after the last byte was read while it changed, or is broken.
+        // An entry that still is a node after the last byte was read during a change, or is corrupt.
         next_hops.iter_mut().for_each(|way| way.0 &= !NODE);
     }
 }
 
-/// Addresses that have reached a node.
+/// Addresses whose entry is a node.
 struct Inner {
-    /// Their indices in the batch.
+    /// Indices of the addresses in the batch.
     list: [u8; BATCH],
-    /// Of each its entry in the node.
+    /// Index of each address's entry in its node.
     places: [EntryIndex; BATCH],
 }
 
 impl Inner {
-    /// Notes an address behind `count` others if its entry is a node; writes in any case, so that nothing has to
-    /// be guessed. Returns how many there are then.
+    /// Stores an address at index `count` if its entry is a node, and returns the new count; the store is
+    /// unconditional to avoid a branch.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an index in a batch is below 64")]
     fn note(&mut self, count: usize, index: usize, entry: u32) -> usize {
@@ -129,7 +130,8 @@ impl Inner {
         count.wrapping_add(usize::from(entry & NODE != 0))
     }
 
-    /// Goes one level down for the first `count`; returns how many are led on, which are the first then.
+    /// Descends one level for the first `count` addresses; returns the number whose new entry is a node,
+    /// stored first.
     #[inline(always)]
     fn descend<const N: usize>(
         &mut self,
@@ -146,7 +148,7 @@ impl Inner {
             words.prefetch(self.places[at]);
         }
         let next = (depth + 1).min(N - 1);
-        // Those that are led on are noted in front of those that are still to be read.
+        // Addresses that continue are stored before the unread addresses.
         let mut left = 0;
         for at in 0..count {
             let index = usize::from(self.list[at]) % BATCH;

@@ -1,9 +1,9 @@
-//! Packets that wait until a neighbour has said its link-layer address: few, and not for long.
+//! Packets that wait for the resolution of a neighbour: few, and for a short time.
 //!
-//! Room is shared by the senders. When there is none left, the neighbour that has waited longest for the sender
-//! who holds most of it makes room, so a host that sweeps a network of absent neighbours displaces its own packets
-//! and nobody else's. A sender has so many questions asked in a second; the packets of one who wants more wait for
-//! their turn. Cost: a look at 128 names for each packet that waits.
+//! Room is shared between senders. When there is none, the sender that holds most of it loses the packets of
+//! its oldest unresolved neighbour; so a host that scans a network of absent neighbours displaces only its
+//! own packets. Each sender also has a limited rate of requests; packets beyond it wait for the next one.
+//! Cost: a scan of 128 entries for each waiting packet.
 
 use super::{InterfaceId, RouterId};
 use crate::drops::{Context, DropReason};
@@ -12,22 +12,23 @@ use crate::wire::{Ipv4, Ipv6};
 use polder_buffers::{Packet, PortId};
 use std::net::IpAddr;
 
-/// Packets that wait for one neighbour: the latest ones (RFC 1122, 2.3.2.2: at least one).
+/// Maximum number of packets that wait for one neighbour; the latest are kept (RFC 1122, 2.3.2.2: at least
+/// one).
 const MOST_OF_ONE: usize = 4;
-/// Packets that wait for all.
+/// Maximum number of waiting packets.
 const MOST: usize = 128;
-/// A neighbour is asked for so often, in this time each.
+/// Number of requests for a neighbour, and the interval between them.
 const QUESTIONS: u8 = 3;
 const ASK_AGAIN: Nanos = Nanos::SECOND;
-/// An idle worker looks for news in this time.
+/// Interval in which an idle worker checks for resolved neighbours.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(2);
-/// Questions that one sender has asked at once, and the time in which one more may be.
+/// Burst of requests per sender, and the interval that refills one.
 const QUESTIONS_AT_ONCE: u64 = 32;
 const QUESTION_EVERY: Nanos = Nanos::from_millis(8);
-/// Budgets of questions; senders share one by chance.
+/// Number of token buckets for requests; senders are hashed to them.
 const BUDGETS: usize = 256;
 
-/// Neighbour whose address is wanted.
+/// Neighbour whose address is unresolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) router: RouterId,
@@ -35,7 +36,7 @@ pub(super) struct Wanted {
     pub(super) address: IpAddr,
 }
 
-/// The sender of a packet: its address, and the port by which it came.
+/// Sender of a packet: source address and ingress port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sender {
     port: PortId,
@@ -50,7 +51,7 @@ impl Sender {
         Self { port: packet.ingress, address: v4().or_else(v6) }
     }
 
-    /// Its two budgets of questions: who shares one with another sender has the other.
+    /// Indices of the sender's two token buckets: senders that share one bucket differ in the other.
     fn budgets(&self) -> [usize; 2] {
         let address = match self.address {
             Some(IpAddr::V4(address)) => u128::from(address.to_bits()),
@@ -67,26 +68,26 @@ impl Sender {
     }
 }
 
-/// A neighbour that is asked for.
+/// A neighbour that is being resolved.
 #[derive(Debug)]
 struct Entry {
     wanted: Wanted,
-    /// The sender of the first packet that waits for it: in whose account it is.
+    /// Sender of the first waiting packet; the entry is in its account.
     sender: Sender,
-    /// Later ones have higher numbers.
+    /// Ascending with the entry's age: later entries have higher numbers.
     number: u64,
     asked: u8,
     ask_at: Nanos,
 }
 
-/// One worker's waiting packets.
+/// Waiting packets of one worker.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// In the order in which they came, with the numbers of the entries that they wait for.
+    /// In order of arrival, each with the number of its entry.
     packets: Vec<(u64, Packet)>,
     entries: Vec<Entry>,
     next_number: u64,
-    /// Time at which each budget of questions is full again.
+    /// Time at which each token bucket is full again.
     budgets: Box<[Nanos]>,
     look_at: Nanos,
 }
@@ -94,7 +95,7 @@ pub(super) struct Waiting {
 /// Action for a neighbour whose timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Ask for it.
+    /// Send a request.
     Ask(Wanted),
     /// The neighbour does not answer.
     GiveUp(Wanted),
@@ -104,7 +105,7 @@ impl Waiting {
     pub(super) fn new() -> Self {
         Self {
             packets: Vec::with_capacity(MOST),
-            // Packets that look again find their entries as they were.
+            // Packets that are routed again find their entries unchanged.
             entries: Vec::with_capacity(2 * MOST),
             next_number: 0,
             budgets: [Nanos(0); BUDGETS].into(),
@@ -117,31 +118,31 @@ impl Waiting {
         self.entries.is_empty()
     }
 
-    /// Packets that those that wait are on a link.
+    /// Number of packets on the wire that the waiting packets represent.
     fn wire_packets(&self) -> u64 {
         self.packets.iter().map(|(_, packet)| u64::from(packet.wire_packets)).sum()
     }
 
-    /// Time of the next check.
+    /// Time of the next check; `None` if no packet waits.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(self.look_at)
     }
 
-    /// True if a neighbour is waited for.
+    /// True if a packet waits for the neighbour.
     pub(super) fn wants(&self, interface: InterfaceId, address: IpAddr) -> bool {
         self.entries
             .iter()
             .any(|entry| (entry.wanted.interface, entry.wanted.address) == (interface, address))
     }
 
-    /// Keeps a packet; whether the neighbour is to be asked for. Others are dropped where there are too many.
+    /// Stores a packet, perhaps dropping others; returns true if a request must be sent.
     #[cold]
     pub(super) fn hold(&mut self, packet: Packet, wanted: Wanted, context: &mut Context<'_>) -> bool {
         let known = self.entries.iter().find(|entry| entry.wanted == wanted).map(|entry| entry.number);
         if let Some(number) = known {
             let of_one = self.packets.iter().filter(|(of, _)| *of == number).count();
             if of_one >= MOST_OF_ONE {
-                // The latest ones are kept: what came first is the most likely to be sent again.
+                // The latest packets are kept: the first are the most likely to be retransmitted.
                 self.drop_first(number, context);
             }
         }
@@ -149,7 +150,7 @@ impl Waiting {
         if self.packets.len() == MOST {
             self.make_room(sender, context);
         }
-        // The entry may have made room.
+        // `make_room` may have removed the entry.
         let known = known.filter(|known| self.entries.iter().any(|entry| entry.number == *known));
         let number = known.unwrap_or(self.next_number);
         self.packets.push((number, packet));
@@ -167,7 +168,7 @@ impl Waiting {
         asks
     }
 
-    /// Takes a question out of one of the sender's budgets, if one is left.
+    /// Takes a token from one of the sender's buckets; false if none is left.
     fn may_ask(&mut self, sender: Sender, now: Nanos) -> bool {
         let full = Nanos(QUESTION_EVERY.0 * QUESTIONS_AT_ONCE);
         for budget in sender.budgets() {
@@ -180,7 +181,8 @@ impl Waiting {
         false
     }
 
-    /// Drops the oldest packets of the sender that has most of them, the coming packet included.
+    /// Drops the packets of the oldest entry of the sender with most entries, the new packet's sender
+    /// included.
     fn make_room(&mut self, coming: Sender, context: &mut Context<'_>) {
         let mut accounts = [const { None }; MOST];
         let mut count = 0;
@@ -197,7 +199,7 @@ impl Waiting {
         }
         let has = |sender: Sender| accounts[..count].iter().flatten().find(|(other, _)| *other == sender);
         let weight = |entry: &Entry| has(entry.sender).map_or(0, |(_, holds)| *holds);
-        // Of equals the one that has waited longest.
+        // Of equals, the oldest entry.
         let first = self.entries.iter().max_by_key(|entry| (weight(entry), core::cmp::Reverse(entry.number)));
         if let Some(number) = first.map(|entry| entry.number) {
             self.entries.retain(|entry| entry.number != number);
@@ -205,7 +207,7 @@ impl Waiting {
         }
     }
 
-    /// Drops the first packet that waits for an entry; whether there was one.
+    /// Drops the first packet of an entry; false if there was none.
     fn drop_first(&mut self, number: u64, context: &mut Context<'_>) -> bool {
         let Some(place) = self.packets.iter().position(|(of, _)| *of == number) else { return false };
         let (_, mut packet) = self.packets.remove(place);
@@ -214,7 +216,7 @@ impl Waiting {
         true
     }
 
-    /// Takes packets of one neighbour, or of one router, in order.
+    /// Removes the packets of matching neighbours, in order.
     pub(super) fn take(
         &mut self,
         is_meant: impl Fn(&Wanted) -> bool,
@@ -229,18 +231,18 @@ impl Waiting {
         context.ledger.waiting.set(self.wire_packets());
     }
 
-    /// The next look is due in a while.
+    /// Schedules the next check.
     pub(super) fn look_again(&mut self, now: Nanos) {
         self.look_at = now + LOOK_AGAIN;
     }
 
-    /// Forgets neighbours for which no packet waits.
+    /// Removes entries without waiting packets.
     pub(super) fn tidy(&mut self) {
         let packets = &self.packets;
         self.entries.retain(|entry| packets.iter().any(|(number, _)| *number == entry.number));
     }
 
-    /// The next neighbour whose time has come.
+    /// Next action for an entry whose timer has expired; `None` if there is none.
     pub(super) fn due(&mut self, now: Nanos) -> Option<Due> {
         loop {
             let place = self.entries.iter().position(|entry| entry.ask_at <= now)?;
@@ -258,12 +260,12 @@ impl Waiting {
         }
     }
 
-    /// Forgets a neighbour that does not answer.
+    /// Removes a neighbour that does not answer.
     pub(super) fn forget(&mut self, wanted: Wanted) {
         self.entries.retain(|entry| entry.wanted != wanted);
     }
 
-    /// Drops all packets, for a worker that ends.
+    /// Drops all packets of a worker that ends.
     pub(super) fn clear(&mut self, context: &mut Context<'_>) {
         self.entries.clear();
         for (_, mut packet) in self.packets.drain(..) {

@@ -1,37 +1,37 @@
-//! Limit of the packets that may wait in a device, for devices that can drop what exceeds it before it costs anything.
+//! Limit of the packets that may wait in a device, for devices that can drop excess packets cheaply.
 //!
-//! A device that is never empty has more than its turns take, and whatever it keeps waits. Its turns' own measure says
-//! how much of that is of use: what they took in a time, with the weight, the share of the core and the cost of
-//! packets that the queue had in that time.
+//! A device that is never empty receives more than its turns take, and its packets only wait longer. The
+//! limit is the number of packets that turns take in 10 ms, measured at the queue's present weight, share of
+//! the core and cost per packet.
 
 use crate::units::Nanos;
 
-/// Time in which a device is never found empty before its packets are limited, and for which its turns are measured.
+/// Measuring interval; a device is limited after it was never empty for as long.
 const PROOF: Nanos = Nanos::from_millis(20);
-/// Time in which what waits is taken.
+/// Maximum queueing time in the device.
 const DELAY: Nanos = Nanos::from_millis(10);
-/// Packets that may wait at least: one batch.
+/// Minimum limit in packets: one batch.
 const FEWEST: u64 = 64;
 
-/// Limit of what may wait in one device.
+/// Limit of the packets that may wait in one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionLimit {
-    /// Beginning of the present measure, since which the device always had more, or dropped some.
+    /// Start of the present measuring interval; `None` while the device is neither full nor limited.
     since: Option<Nanos>,
-    /// Packets that turns took since then.
+    /// Packets taken by turns in this interval.
     taken: u64,
-    /// True if it was found empty since then, and if it dropped packets.
+    /// True if the device was found empty in this interval; `has_dropped` if it dropped packets.
     was_empty: bool,
     has_dropped: bool,
     limit: Option<u32>,
 }
 
 impl AdmissionLimit {
-    /// Notes a turn that ended at `now` and took `packets` packets. `is_empty` is true if it found nothing more, and
-    /// `has_dropped` if the device has dropped packets since the turn before.
+    /// Records a turn that ended at `now` and took `packets` packets. `is_empty`: the device was empty
+    /// afterwards; `has_dropped`: the device has dropped packets since the previous turn.
     ///
-    /// A device that is found empty and drops has too small a limit: that is doubled, since what turns took says nothing
-    /// then. One that is found empty and has dropped nothing for as long as a measure takes has none any more.
+    /// The limit of a device that was empty and dropped packets in the same interval is too small and is
+    /// doubled. A device that was empty and dropped none loses its limit.
     pub fn turn(&mut self, now: Nanos, packets: u32, is_empty: bool, has_dropped: bool) {
         if is_empty && self.limit.is_none() {
             *self = Self::default();
@@ -57,7 +57,7 @@ impl AdmissionLimit {
         }
     }
 
-    /// Number of packets that may wait; `None` for as many as the device has room for.
+    /// Maximum number of waiting packets; `None` for no limit.
     pub fn packets(&self) -> Option<u32> {
         self.limit
     }

@@ -1,14 +1,14 @@
-//! Backlog of a consumer, which works on the time of the worker that sends to it.
+//! Backlog of a consumer that runs on the thread of the worker that sends to it.
 //!
-//! A consumer is behind a port, as an application in the gateway's process is, and has its turns in the run queue like a
-//! device. The worker measures what a turn costs, and bounds the backlog by time; packets for a consumer that wants
-//! none stay in their devices.
+//! A consumer is an application in the gateway's process, behind a port, and has turns in the run queue like
+//! a device. The worker measures the cost of a turn and bounds the backlog by time. While a consumer's
+//! backlog is full, packets for it stay in their devices.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of packets that wait for a consumer, and how many may.
+/// Number of packets that wait for a consumer, and the limit of that number.
 ///
-/// The consumer counts what comes and what it has done; the worker sets the limit.
+/// The consumer counts packets in and out; the worker sets the limit.
 #[derive(Debug)]
 pub struct Backlog {
     limit: AtomicU32,
@@ -16,7 +16,7 @@ pub struct Backlog {
     packets_each: AtomicU32,
 }
 
-/// Number of packets that may wait at least, and at most.
+/// Minimum and maximum of the limit, in packets.
 const FEWEST: u32 = 8;
 const MOST: u32 = 4096;
 
@@ -26,53 +26,53 @@ impl Default for Backlog {
     }
 }
 
-// Relaxed throughout: consumer and worker are one thread, or the numbers are a hint.
+// Relaxed throughout: consumer and worker are one thread, otherwise the numbers are hints.
 impl Backlog {
-    /// An empty backlog with that limit until the worker sets another.
+    /// An empty backlog with a limit of `limit` packets until the worker sets another.
     pub const fn new(limit: u32) -> Self {
         Self { limit: AtomicU32::new(limit), waiting: AtomicU32::new(0), packets_each: AtomicU32::new(1) }
     }
 
-    /// Number of packets that may wait.
+    /// Maximum number of waiting packets.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Number of packets that wait.
+    /// Number of waiting packets.
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Number of packets more that the consumer wants: none until half of the limit is done, so that devices are not
-    /// asked for every single packet.
+    /// Number of further packets that the consumer accepts: 0 until the backlog has fallen to half of the
+    /// limit, so that devices are not polled for single packets.
     pub fn wanted(&self) -> u32 {
         let (limit, waiting) = (self.limit(), self.waiting());
         if waiting <= limit / 2 { limit - waiting } else { 0 }
     }
 
-    /// True if more packets wait than may.
+    /// True if the backlog exceeds the limit.
     pub fn is_exceeded(&self) -> bool {
         self.waiting() > self.limit()
     }
 
-    /// Number of packets that the consumer brings for each that it was given: more than one where its answers are longer
-    /// than the network takes.
+    /// Number of packets that the consumer generates for each packet it processes: more than one if a reply
+    /// exceeds the link's maximum frame.
     pub fn packets_each(&self) -> u32 {
         self.packets_each.load(Ordering::Relaxed)
     }
 
-    /// Lets as many packets wait as lead to `packets` that the consumer brings.
+    /// Sets the limit so that the backlog leads to `packets` generated packets.
     pub fn set_limit(&self, packets: u32) {
         let limit = (packets / self.packets_each()).clamp(FEWEST, MOST);
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Counts packets that the consumer was given.
+    /// Adds packets handed to the consumer.
     pub fn add(&self, packets: u32) {
         self.waiting.fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// Counts one packet as done, for which the consumer brings so many, or none.
+    /// Removes one processed packet, for which the consumer generated `packets` packets.
     pub fn done(&self, packets: u32) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.packets_each.store(packets.max(1), Ordering::Relaxed);

@@ -1,57 +1,57 @@
-//! CPU time of the worker in a turn, where other threads want its core too.
+//! CPU time of a worker in a turn, when other threads compete for its core.
 //!
-//! The clock says when a turn began and ended; what the scheduler gave to others in between is not the queue's.
-//! The thread's CPU clock knows, but asking it is a system call, and most workers have a core of their own. So
-//! it is asked only while somebody else wants the core, which is known by a turn that took far longer than its packets
-//! ever do. That one turn teaches nothing: nobody knows whose time it was.
+//! The wall clock says when a turn began and ended, and includes time of other threads on the core. The
+//! thread's CPU clock excludes that time, but reading it is a system call, and most workers have a core of
+//! their own. So it is read only while there is contention, which is detected by a turn that took far longer
+//! than its packets usually do. The time of that one turn is unknown and is not used.
 
 use crate::units::Nanos;
 
-/// Time that may be others' without a word: an interrupt's, and what a cold cache costs.
+/// Time per turn that is tolerated as noise: an interrupt, a cold cache.
 const SLACK: Nanos = Nanos(20_000);
-/// Factor of the packets' usual time from which a turn may not have had the core for all of it.
+/// Factor: a turn of more than twice its packets' usual time may have been preempted.
 const FAR: u64 = 2;
-/// Time for which turns are measured by the thread's clock since the last one that did not have the core.
+/// Time for which turns are measured by the CPU clock after the last preempted turn.
 const WATCH: Nanos = Nanos::from_millis(100);
 
-/// A turn as it was measured.
+/// Measured duration of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
-    /// By the clock.
+    /// Duration by the wall clock.
     pub wall: Nanos,
-    /// By the thread's CPU clock, if that was asked at both ends.
+    /// Duration by the thread's CPU clock; `None` if the clock was not read at both ends.
     pub cpu: Option<Nanos>,
 }
 
-/// Detection of other threads that want the worker's core.
+/// Detects that other threads compete for the worker's core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,
-    /// Time at which the thread's CPU clock was last read, and the reading.
+    /// Time and value of the last reading of the thread's CPU clock.
     last: (Nanos, Nanos),
 }
 
 impl Contention {
-    /// True if a turn that begins at `now` is to be measured by the thread's CPU clock.
+    /// True if a turn that begins at `now` must be measured by the thread's CPU clock.
     #[inline]
     pub fn is_watched(&self, now: Nanos) -> bool {
         now < self.until
     }
 
-    /// Keeps the reading of the thread's CPU clock at `now`.
+    /// Stores the reading of the thread's CPU clock at `now`.
     #[inline]
     pub fn record(&mut self, now: Nanos, cpu: Nanos) {
         self.last = (now, cpu);
     }
 
-    /// Reading of the thread's CPU clock at `now`, if it was read then: turns that follow each other read it once each.
+    /// Returns the stored reading of the CPU clock if its time is `now`: consecutive turns share a reading.
     #[inline]
     pub fn reading_at(&self, now: Nanos) -> Option<Nanos> {
         (self.last.0 == now).then_some(self.last.1)
     }
 
-    /// CPU time of the worker in a turn that ended at `now`; `expected` is the usual time of as many packets.
-    /// `None` when that cannot be told.
+    /// Returns the worker's CPU time in a turn that ended at `now`; `None` if it is unknown. `expected` is
+    /// the usual time of the turn's packets.
     #[inline]
     pub fn own(&mut self, elapsed: Elapsed, expected: Nanos, now: Nanos) -> Option<Nanos> {
         let Elapsed { wall, cpu } = elapsed;

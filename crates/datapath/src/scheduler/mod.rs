@@ -1,10 +1,11 @@
-//! The poll scheduler: whose turn it is, how long, and what to do when nothing came.
+//! The poll scheduler: order of queues, budgets of turns, and sleep or polling when no packet arrives.
 //!
-//! [`RunQueue`] gives turns, [`BudgetController`] their budgets; [`Pace`] decides between sleep and polling by what came;
-//! [`Backlog`] bounds the packets that wait for a consumer on the worker's own time, [`AdmissionLimit`] those that wait in a
-//! device;
-//! [`CpuTokenBucket`] keeps a worker to its share of a core; [`Contention`] says what a turn took of the worker's own time. All of them are told the time and decide; the
-//! worker does. In: what turns moved, and how long they took. Out: the next turn, or rest.
+//! [`RunQueue`] gives turns, [`BudgetController`] sets their budgets, [`Pace`] decides between sleep and
+//! polling. [`Backlog`] bounds the packets that wait for a consumer on the worker's thread,
+//! [`AdmissionLimit`] the packets that wait in a device. [`CpuTokenBucket`] holds a worker to its share of a
+//! core; [`Contention`] separates a turn's CPU time from preemption. Each type is given the time and returns
+//! a decision; the worker carries it out. In: packets moved by turns and their duration. Out: the next turn,
+//! or sleep.
 
 mod admission;
 mod backlog;

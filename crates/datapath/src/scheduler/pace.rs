@@ -1,8 +1,8 @@
-//! Choice between sleep and polling, from arrivals.
+//! Chooses between sleep and polling by the arrival of packets.
 //!
-//! Time is looked at in windows of ten milliseconds. Each change has two thresholds that lie apart, and
-//! what was tried in vain is tried again only after a while that doubles each time. A worker that hardly finds time
-//! to sleep is behind, and polls at once: what comes by interrupts costs the kernel a wake-up a packet, on the same core.
+//! Packets and idle time are counted in windows of 10 ms. Each change of mode has hysteresis, and a change
+//! that failed is retried after a pause that doubles each time. An overloaded worker polls at once:
+//! interrupts would cost the kernel a wake-up per packet on the same core.
 
 use crate::port::{Drive, Driven};
 use crate::units::Nanos;
@@ -11,17 +11,17 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
-    /// The worker sleeps at once when nothing is there; every packet may wake it.
+    /// The worker sleeps when all queues are empty; every packet may wake it.
     #[default]
     Interrupts,
-    /// The same, and devices wake it at most every [`Pace::THROTTLE`].
+    /// As `Interrupts`, but devices wake the worker at most every [`Pace::THROTTLE`].
     Throttled,
-    /// The worker polls, and devices receive when they are polled.
+    /// The worker polls without sleeping, and devices receive at each poll.
     Polled,
 }
 
 impl Mode {
-    /// The name in tables.
+    /// Name of the mode in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Interrupts => "interrupts",
@@ -30,7 +30,7 @@ impl Mode {
         }
     }
 
-    /// The mode of that number, which [`Pace::mode`] as an integer is.
+    /// Mode of `number`, the reverse of `Mode as u64`.
     pub const fn of(number: u64) -> Self {
         match number {
             1 => Self::Throttled,
@@ -39,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// Drive that devices are set to.
+    /// Event at which devices receive in this mode.
     pub const fn drive(self) -> Drive {
         match self {
             Self::Interrupts => Drive::Interrupts(Nanos(0)),
@@ -49,43 +49,43 @@ impl Mode {
     }
 }
 
-/// The window.
+/// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(10);
-/// Wake-ups, or packets, in a window from which on devices are throttled: a worker with enough to do is not woken, and the
-/// kernel is, for each packet.
+/// Threshold of throttling: wake-ups or packets per window. Throttling by packets too saves the kernel an
+/// interrupt per packet while the worker is busy.
 const MANY: u32 = 200;
-/// Packets in a window below which they are not, and in how many windows in a row.
+/// Throttling ends after `FEW_WINDOWS` consecutive windows with fewer packets than this.
 const FEW_PACKETS: u32 = 50;
 const FEW_WINDOWS: u8 = 4;
-/// Packets a wake-up that fill a device's turn: more come than are taken.
+/// Packets per wake-up from which polling is tried: more packets arrive than a turn takes.
 const FULL: u32 = 64;
-/// Wake-ups, or busy cycles, without which a window proves nothing.
+/// Minimum number of wake-ups or busy cycles in a window for a decision.
 const PROOF: u32 = 4;
-/// The part of the time that polling in vain may take: one in so many.
+/// Maximum share of empty polls in a window: 1/4.
 const VAIN: u64 = 4;
-/// The same where the worker sleeps to receive: the kernel's half is a part of that time.
+/// Like [`VAIN`], for a worker that sleeps to receive: 1/2, since the kernel receives in that time.
 const VAIN_ASLEEP: u64 = 2;
 /// Overload threshold: the worker was idle for less than 1/16 of the window, so a backlog cannot drain.
 const BEHIND: u64 = 16;
-/// Windows in a row with time in vain after which polling is left, where that time was slept.
+/// Consecutive windows with too much idle time after which polling ends, if that time was slept.
 const SLEPT_WINDOWS: u8 = 4;
-/// Divisor of the window for the maximum worked time at which polling ends, however short it has been.
+/// Polling ends at once, regardless of its minimum time, if the worker was busy for less than 1/4 of the
+/// window.
 const HARDLY: u64 = 4;
-/// Windows after which a trial has succeeded.
+/// Windows with enough packets after which polling counts as successful.
 const SUCCESS: u8 = 10;
-/// Time for which polling is not tried again, at first and at most; and how long it is kept by who fell behind without it.
+/// Initial and maximum pause before polling is tried again; also the minimum time of polling after overload.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
-/// Number of wake-ups in a window that are noise if fewer packets come for each than the bound below: a
-/// device whose event never ends, or one that rings for nothing.
+/// Number of wake-ups in a window that are spurious if each brings fewer packets than 1/`NOISE`: a device
+/// whose event never clears, or that signals without packets.
 const NOISE_WAKEUPS: u32 = 100;
 const NOISE: u32 = 8;
-/// The longest sleep for devices that receive only meanwhile.
+/// Maximum sleep while devices receive only during sleep.
 const PATIENCE: Nanos = Nanos::from_millis(1);
-/// A short busy poll.
+/// Duration of a short busy poll.
 const LINGER: Nanos = Nanos(5_000);
-/// Tries after which it is known whether short busy polls find packets, and the number of tries
-/// that must.
+/// Number of short busy polls per evaluation; at least half of them must find packets.
 const TRIES: u32 = 16;
 
 /// Counts of a window.
@@ -95,37 +95,37 @@ struct WindowCounts {
     cycles: u32,
     sleeps: u32,
     wakeups: u32,
-    /// Time of cycles that found nothing.
+    /// Duration of cycles that found no packet.
     vain: Nanos,
 }
 
-/// Decides how a worker waits.
+/// Decides whether and how a worker waits for packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     mode: Mode,
     window: Nanos,
     seen: WindowCounts,
-    /// Windows in a row with few packets, or in which polling went well.
+    /// Consecutive windows with few packets, or with successful polling.
     windows: u8,
-    /// Time at which polling may be tried again, and how long it may not after the next failure.
+    /// Time before which polling is not tried, and the next pause after a failure.
     not_before: Nanos,
     pause: Nanos,
     hold: Hold,
-    /// The cycle before: when it began, and whether it found something.
+    /// Start of the previous cycle, and true if it found packets.
     last: Option<(Nanos, bool)>,
     linger: Linger,
     noise: Noise,
-    /// Effect that the mode has on the devices.
+    /// Effect of the mode on the devices.
     driven: Driven,
-    /// Time at which the worker fell asleep.
+    /// Time at which the worker fell asleep; `None` while awake.
     asleep: Option<Nanos>,
 }
 
 impl Pace {
-    /// Time for which a throttled device waits.
+    /// Minimum time between two wake-ups by a throttled device.
     pub const THROTTLE: Nanos = Nanos(50_000);
 
-    /// Time for which a worker naps whose devices wake it for nothing.
+    /// Duration of a nap while wake-ups are spurious.
     pub const NAP: Nanos = Nanos::from_millis(1);
 
     /// Current mode.
@@ -133,7 +133,7 @@ impl Pace {
         self.mode
     }
 
-    /// Notes a cycle that began at `start` and moved `packets` packets. Returns the mode when it changes.
+    /// Records a cycle that began at `start` and moved `packets` packets. Returns the new mode if it changes.
     #[inline]
     pub fn cycle(&mut self, start: Nanos, packets: u32) -> Option<Mode> {
         if let Some((before, false)) = self.last {
@@ -151,22 +151,23 @@ impl Pace {
         if start.since(self.window) < WINDOW { None } else { self.end(start) }
     }
 
-    /// A cycle found nothing: whether to poll on instead of sleeping.
+    /// Called after a cycle without packets: true if the worker must poll again rather than sleep.
     pub fn stays_awake(&mut self, now: Nanos) -> bool {
         (self.mode == Mode::Polled && !self.rests()) || self.linger.goes_on(now)
     }
 
-    /// The longest sleep where devices receive only meanwhile: their NAPI thread may not get the core.
+    /// Maximum sleep while devices receive only during sleep, since their NAPI thread may not get the core;
+    /// `None` otherwise.
     pub fn longest_sleep(&self) -> Option<Nanos> {
         (self.mode == Mode::Polled && self.driven == Driven::Asleep).then_some(PATIENCE)
     }
 
-    /// True if to nap instead of waiting for events, because they come without packets.
+    /// True while wake-ups are spurious: the worker must nap for [`Pace::NAP`] rather than wait for events.
     pub fn naps(&self, now: Nanos) -> bool {
         now < self.noise.until
     }
 
-    /// No device can be polled: the mode is left, and not tried for long.
+    /// Leaves polling for a long time because no device supports it.
     pub fn refuse(&mut self, now: Nanos) {
         self.mode = Mode::Interrupts;
         self.windows = 0;
@@ -178,29 +179,29 @@ impl Pace {
         self.driven = driven;
     }
 
-    /// True if a worker that polls sleeps when it finds nothing.
+    /// True if a polling worker sleeps after an empty cycle.
     fn rests(&self) -> bool {
         matches!(self.driven, Driven::BySenders | Driven::Asleep)
     }
 
-    /// The worker sleeps, from `now` on.
+    /// Records that the worker sleeps from `now` on.
     pub fn sleeps(&mut self, now: Nanos) {
         self.seen.sleeps += 1;
         self.last = None;
         self.asleep = Some(now);
     }
 
-    /// The worker has left the core to others for a while: that time says nothing about packets.
+    /// Records that the worker has yielded the core: the time since the last cycle is not counted.
     pub fn stood_back(&mut self) {
         (self.last, self.asleep) = (None, None);
     }
 
-    /// The worker was woken by an event.
+    /// Records a wake-up by an event.
     pub fn woken(&mut self) {
         self.seen.wakeups += 1;
     }
 
-    /// The window has ended.
+    /// Ends a window; returns the new mode if it changes.
     #[cold]
     fn end(&mut self, now: Nanos) -> Option<Mode> {
         let passed = now.since(self.window);
@@ -208,7 +209,7 @@ impl Pace {
         self.window = now;
         self.noise.judge(seen, now);
         let next = match self.mode {
-            // A window that took far longer was slept through.
+            // A window of more than four times its length was spent asleep.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
             Mode::Polled => self.polled(seen, passed, now),
             Mode::Interrupts | Mode::Throttled if is_overloaded(seen, passed) => self.overloaded(now),
@@ -225,20 +226,21 @@ impl Pace {
         Some(next)
     }
 
-    /// True if each wake-up finds all that a turn takes, and polling may be tried.
+    /// True if each wake-up finds a full turn of packets, and polling may be tried.
     fn is_full(&self, seen: WindowCounts, now: Nanos) -> bool {
         now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
     }
 
-    /// Begins polling after an overload, which no failed trial forbids to end: by interrupts the
-    /// worker does not catch up.
+    /// Starts polling because of overload, even during the pause after a failed trial: with interrupts the
+    /// worker cannot catch up.
     fn overloaded(&mut self, now: Nanos) -> Mode {
         self.hold.begin(now);
         Mode::Polled
     }
 
     fn polled(&mut self, seen: WindowCounts, passed: Nanos, now: Nanos) -> Mode {
-        // A worker that has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
+        // A worker that sleeps to receive may also wait for the core; half a batch per wake-up justifies
+        // polling.
         let full = self.rests() && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
         let part = if self.rests() { VAIN_ASLEEP } else { VAIN };
         if full || seen.vain.0 < passed.0 / part {
@@ -256,7 +258,7 @@ impl Pace {
         self.pause = self.pause.max(FIRST_PAUSE);
         self.not_before = now + self.pause;
         self.pause = Nanos(2 * self.pause.0).min(LONGEST_PAUSE);
-        // What came until now is more than interrupts without a throttle are good for.
+        // This packet rate is too high for interrupts without throttling.
         if seen.packets >= MANY { Mode::Throttled } else { Mode::Interrupts }
     }
 
@@ -266,19 +268,19 @@ impl Pace {
     }
 }
 
-/// True if hardly any of the window was left over, while packets came.
+/// True if the worker was idle for less than 1/16 of the window while packets arrived.
 fn is_overloaded(seen: WindowCounts, passed: Nanos) -> bool {
     seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
 }
 
-/// Minimum time of polling: twice as long each time that a worker fell behind soon after it was left.
+/// Minimum time of polling: doubled each time that the worker is overloaded soon after polling ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
-    /// Time at which polling was left last, for how long it is kept, and until when.
+    /// Time at which polling last ended, the minimum time of polling, and the end of that time.
     left: Option<Nanos>,
     time: Nanos,
     until: Nanos,
-    /// Windows in a row with time in vain.
+    /// Consecutive windows with too much idle time.
     vain: u8,
 }
 
@@ -290,14 +292,15 @@ impl Hold {
         (self.until, self.vain) = (now + self.time, 0);
     }
 
-    /// A window had much time in vain: whether polling is left. `hardly`: next to nothing was done in it.
+    /// Called after a window with too much idle time: true if polling ends. `hardly`: the worker was nearly
+    /// idle.
     fn ends(&mut self, now: Nanos, hardly: bool, asleep: bool) -> bool {
         self.vain = self.vain.saturating_add(1);
         hardly || (now >= self.until && (!asleep || self.vain >= SLEPT_WINDOWS))
     }
 }
 
-/// Wake-ups for nothing: while they last the worker naps, twice as long each time that they go on.
+/// Spurious wake-ups: while they last the worker naps, and the nap phase doubles each time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noise {
     until: Nanos,
@@ -306,7 +309,7 @@ struct Noise {
 
 impl Noise {
     fn judge(&mut self, seen: WindowCounts, now: Nanos) {
-        // A window that was napped through in part says nothing.
+        // A window that overlaps naps is not judged.
         if self.until.0 > 0 && now < self.until + WINDOW {
             return;
         }
@@ -319,12 +322,12 @@ impl Noise {
     }
 }
 
-/// Short busy polls, while packets are expected at once and most of them find some.
+/// Short busy polls, done while packets arrive at short intervals and most polls find some.
 #[derive(Clone, Copy, Debug, Default)]
 struct Linger {
-    /// Time at which packets last came.
+    /// Time at which packets last arrived.
     came: Nanos,
-    /// The usual time between them.
+    /// Moving average of the time between arrivals.
     gap: Nanos,
     lingers: bool,
     tries: u32,

@@ -1,35 +1,37 @@
-//! A queue's part of a cycle: by weight among those that have more to do, of what the others leave.
+//! Quantum: a queue's share of a cycle, by weight among backlogged queues, plus time that other queues leave
+//! unused.
 //!
-//! A turn costs something whatever it moves: what it brings is sent, and the receiving thread is woken. Where a
-//! packet takes a large part of a queue's time, so few are moved in a turn that this is most of what could be
-//! saved. Such a queue gets what idle ones leave of the cycle, until its turns move enough.
+//! A turn has a fixed cost: a send call and a wake-up of the receiving thread. If packets are costly, few fit
+//! into a quantum and the fixed cost dominates. Such a queue gets time that idle queues leave unused, until
+//! its turns move [`ENOUGH`] packets.
 
 use crate::units::Nanos;
 
-/// Packets a turn that are enough: what one call sends of them costs each next to nothing.
+/// Packets per turn at which the fixed cost is negligible.
 const ENOUGH: u32 = 32;
-/// The longest cycle while one queue alone has more to do than there is time for.
+/// Maximum cycle while a single queue is backlogged.
 const LONG: Nanos = Nanos(500_000);
-/// The longest cycle of many such queues: as long as the kernel polls in one softirq (`netdev_budget_usecs`).
+/// Maximum cycle of many backlogged queues: as long as one softirq of the kernel (`netdev_budget_usecs`).
 const LONGEST: Nanos = Nanos(2_000_000);
-/// Time by which each of them may make it longer.
+/// Time in nanoseconds by which each backlogged queue may extend the cycle.
 const LONGER: u64 = 16_000;
 /// Divisor of the moving average's gain.
 const GAIN: u64 = 4;
 
-/// A queue's part of a cycle, and its use of it.
+/// A queue's quantum, and the time used of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quantum {
-    /// Time for which a turn is to take.
+    /// Intended duration of a turn.
     time: Nanos,
-    /// CPU time that it uses in a cycle.
+    /// CPU time that the queue uses per cycle.
     uses: Nanos,
-    /// Time of one packet.
+    /// CPU time per packet.
     each: Nanos,
-    /// Since that was looked at: time, and packets.
+    /// CPU time and packets since the last call of `close`.
     took: Nanos,
     packets: u32,
-    /// True if there was more to do than there was time for, since then, and before.
+    /// True if the queue was backlogged since the last call of `close`; `hungry`: backlogged in the interval
+    /// before it.
     more: bool,
     hungry: bool,
 }
@@ -38,20 +40,21 @@ pub(super) struct Quantum {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QuantumTotals {
     pub(super) cycle: Nanos,
-    /// Weights of all queues, and of those that have more to do than there is time for.
+    /// Sum of the weights of all queues.
     pub(super) weights: u64,
+    /// Sum of the weights of the backlogged queues.
     pub(super) hungry: u64,
-    /// Number of the latter queues.
+    /// Number of backlogged queues.
     pub(super) count: u32,
-    /// Time in which each of these could move enough packets in a turn.
+    /// Time in which all backlogged queues could move [`ENOUGH`] packets each.
     pub(super) enough: Nanos,
-    /// CPU time that all other queues use in a cycle.
+    /// CPU time per cycle of all queues that are not backlogged.
     pub(super) uses: Nanos,
 }
 
 impl QuantumTotals {
-    /// Time for which a cycle may last: longer while one alone has use for it, or while so many have that none could move
-    /// enough packets in a turn.
+    /// Maximum length of a cycle: longer if only one queue is backlogged, or if so many are that no turn
+    /// could move [`ENOUGH`] packets.
     pub(super) fn longest(&self) -> Nanos {
         let most = Nanos(u64::from(self.count) * LONGER).min(LONGEST);
         if self.count > 1 { self.cycle.max(self.enough.min(most)) } else { self.cycle.max(LONG) }
@@ -59,34 +62,35 @@ impl QuantumTotals {
 }
 
 impl Quantum {
-    /// Quantum of a queue of `weight` in `all`, of which nothing is measured yet.
+    /// Quantum of a queue of `weight` out of `all`, without measurements.
     pub(super) fn of(cycle: Nanos, weight: u64, all: u64) -> Self {
         Self { time: share(cycle, weight, all), ..Self::default() }
     }
 
-    /// Time for which a turn is to take.
+    /// Intended duration of a turn.
     pub(super) fn time(&self) -> Nanos {
         self.time
     }
 
-    /// Time of `packets` packets.
+    /// Expected time of `packets` packets.
     pub(super) fn cost(&self, packets: u32) -> Nanos {
         Nanos(self.each.0.saturating_mul(u64::from(packets)))
     }
 
-    /// Time in which a turn moves enough packets.
+    /// Time of [`ENOUGH`] packets.
     fn enough(&self) -> Nanos {
         self.cost(ENOUGH)
     }
 
-    /// Notes a turn that has moved `packets` packets, and true in `more` if there were more.
+    /// Records a turn that moved `packets` packets in `took`; `more`: the queue is backlogged.
     pub(super) fn used(&mut self, packets: u32, took: Nanos, more: bool) {
         self.more |= more;
         self.took = self.took + took;
         self.packets = self.packets.saturating_add(packets);
     }
 
-    /// So much time has passed; `waits`: since its last turn it has waited for one. Adds itself to the whole.
+    /// Ends a measuring interval of length `passed` and adds the queue to the totals `whole`; `waits`: the
+    /// queue is still waiting for a turn.
     pub(super) fn close(&mut self, weight: u64, passed: Nanos, waits: bool, whole: &mut QuantumTotals) {
         let uses = self.took.0.saturating_mul(whole.cycle.0) / passed.0.max(1);
         self.uses = towards(self.uses, Nanos(uses));
@@ -105,7 +109,7 @@ impl Quantum {
         }
     }
 
-    /// Takes its part of the remaining time, as far as it needs more than its part by weight.
+    /// Sets the quantum: the share by weight, plus unused time if the queue needs more.
     pub(super) fn take(&mut self, weight: u64, whole: QuantumTotals) {
         let (among, others) = if self.hungry {
             (whole.hungry, whole.uses)
@@ -115,7 +119,7 @@ impl Quantum {
         let fair = share(whole.cycle, weight, whole.weights);
         let cycle = if self.hungry || among == weight { whole.longest() } else { whole.cycle };
         let left = share(cycle.since(others), weight, among);
-        // Where all have more to do, weights alone count.
+        // If all queues are backlogged, only weights count.
         let is_longer = self.hungry && among > weight && cycle > whole.cycle;
         let goal = if is_longer { left } else { left.min(self.enough()) }.max(fair);
         self.time = towards(self.time, goal);

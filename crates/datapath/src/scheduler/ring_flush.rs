@@ -1,38 +1,37 @@
-//! Flushing a device whose packets have waited for too long: how often, for how long, and how few frames are posted
-//! meanwhile.
+//! Ring flush of an overloaded device: frequency, duration, and number of frames that stay posted.
 //!
-//! Packets in a device whose kernel thread receives can be dropped by that thread alone, while the worker naps
-//! and no frame is posted. The speed of that differs from core to core, it costs half a packet's price and more,
-//! and the device may be filled again as fast as it is emptied.
+//! Packets in a device that a NAPI thread drains can be dropped only by that thread, while the worker naps
+//! and posts no frames. The drop rate differs between cores, a drop costs half of a reception or more, and
+//! the device may fill as fast as it is drained.
 
 use crate::units::Nanos;
 
-/// Packets that one poll of the kernel's takes out of a device at most (`NAPI_POLL_WEIGHT` of linux/netdevice.h).
+/// Maximum number of packets per poll of the kernel (`NAPI_POLL_WEIGHT` of linux/netdevice.h).
 pub const POLL: u32 = 64;
-/// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
+/// Capacity of a veth's ring in packets (`VETH_RING_SIZE` of drivers/net/veth.c).
 pub const WIRE: u32 = 256;
 
-/// The naps after the first.
+/// Duration of each nap after the first.
 const NAP: Nanos = Nanos(20_000);
-/// Naps after which it is enough.
+/// Maximum number of naps per flush.
 const MOST_NAPS: u32 = 8;
-/// Divisor of a nap: a thread that ran for a shorter part of it had no more work.
+/// Divisor of a nap: a thread that ran for less than half of the nap had no more work.
 const BUSY: u64 = 2;
-/// A device is emptied at least once when it was to be emptied so often.
+/// Maximum interval of flushes, in multiples of the flush interval.
 const RAREST: u64 = 8;
 
-/// Frames to keep posted under overload, when `worth` packets are worth the delay.
+/// Number of frames to keep posted under overload, if `worth` packets fit into the sojourn limit.
 ///
-/// Not fewer than a poll takes: what it takes beyond the frames posted is thrown away, at nearly the price of what is
-/// kept, and is younger than that. Not more than a wire holds.
+/// At least a poll's packets: packets beyond the posted frames are dropped at nearly the cost of a reception,
+/// and are younger than the packets kept. At most a veth's ring.
 pub fn frames(worth: u32) -> u32 {
     worth.clamp(POLL, WIRE)
 }
 
-/// The naps in which a device is emptied.
+/// Progress of one ring flush, a sequence of naps.
 ///
-/// All that was in the device when it began is to go, however slow the core is: that is the oldest of all. What comes
-/// meanwhile is not chased.
+/// All packets that were in the device at the start must be dropped, however slow the core: they are the
+/// oldest. Later packets are not chased.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingFlush {
     naps: u32,
@@ -41,11 +40,11 @@ pub struct RingFlush {
 }
 
 impl RingFlush {
-    /// The first nap, in which the kernel's thread begins.
+    /// Duration of the first nap, in which the NAPI thread starts.
     pub const FIRST: Nanos = Nanos(40_000);
 
-    /// Notes the end of a nap of length `nap` in which `packets` packets were dropped and the thread ran for
-    /// `busy`. Returns the length of the next one, if there is one.
+    /// Records a nap of length `nap` in which `packets` packets were dropped and the NAPI thread ran for
+    /// `busy`. Returns the length of the next nap; `None` if the flush is over.
     pub fn next(&mut self, packets: u64, busy: Nanos, nap: Nanos) -> Option<Nanos> {
         self.naps += 1;
         self.gone += packets;
@@ -55,36 +54,37 @@ impl RingFlush {
     }
 }
 
-/// Age of the packets in a device, from the share of the arrivals that were in it when it was flushed.
+/// Queueing age of packets in a device, from the share of arrivals that were in the device when it was
+/// flushed.
 ///
-/// A device that is never full loses nothing by itself. What is in it then is so much older than nothing as it is a
-/// part of all that came since it was emptied: with a tenth left of what came in two milliseconds the oldest is 0.2 ms old,
-/// and would be 2 ms old after ten times as long.
+/// In a partly filled ring, queueing age ≈ (queued ÷ arrivals since the last flush) × time since the flush:
+/// with a tenth of 2 ms of arrivals queued, the oldest packet is 0.2 ms old, and would be 2 ms old after ten
+/// times as long.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ageing {
-    /// Packets since the device was emptied.
+    /// Packets that arrived since the last flush.
     came: u64,
-    /// Number of times that it is still to be left as it is.
+    /// Number of due flushes still to be skipped.
     spared: u64,
-    /// True if it was emptied before: what came until then tells nothing.
+    /// True after the first flush: arrivals before it are not usable.
     again: bool,
 }
 
 impl Ageing {
-    /// Packets came out of the device, kept or not.
+    /// Counts packets that left the device, processed or dropped.
     #[inline]
     pub fn came(&mut self, packets: u64) {
         self.came += packets;
     }
 
-    /// The device is to be emptied, since it may have old packets. Whether it can.
+    /// Called when a flush is due: true if the device may have old packets; false if this flush is skipped.
     pub fn is_old(&mut self) -> bool {
         let is_old = self.spared == 0;
         self.spared = self.spared.saturating_sub(1);
         is_old
     }
 
-    /// Notes that the device was flushed; [`came`](Self::came) has been told of the flushed packets.
+    /// Records a flush; [`came`](Self::came) has already counted the flushed packets.
     pub fn emptied(&mut self, how: RingFlush) {
         let came = core::mem::take(&mut self.came);
         let again = core::mem::replace(&mut self.again, true);

@@ -1,8 +1,8 @@
-//! Choice of the queue for the next turn, and the turn's number of packets.
+//! Run queue: selects the queue of the next turn and its budget.
 //!
-//! A cycle gives each queue of the run queue one turn, queues of the control class first. A queue that has used up its
-//! budget goes to the tail; a drained one is polled again in the next cycle. A cycle ends when all had
-//! a turn, or with its bound in time; then the next one begins with those that had none.
+//! A cycle gives each queue one turn, queues of the control class first. A queue that has used up its budget
+//! goes to the tail; a drained queue is polled again in the next cycle. A cycle ends when all queues had a
+//! turn, or at its time limit; the next cycle begins with the queues that had none.
 
 mod queues;
 
@@ -14,23 +14,23 @@ use crate::port::Turn;
 use crate::units::Nanos;
 use std::collections::VecDeque;
 
-/// The weight of an ordinary queue.
+/// Default weight of a queue.
 pub const WEIGHT: u16 = 100;
-/// The largest weight of all.
+/// Maximum weight of a queue.
 pub const MOST_WEIGHT: u16 = 10_000;
 
-/// A turn.
+/// A turn given to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Index of the queue.
     pub index: usize,
-    /// Packets.
+    /// Budget in packets.
     pub packets: u32,
-    /// True if the device's ring is flushed first: its packets have waited for too long.
+    /// True if the device's ring is flushed first because its packets have exceeded the sojourn limit.
     pub discard: bool,
-    /// True if the queue is bound to the number of wanted packets.
+    /// True if the budget is limited by the number of packets that consumers accept.
     pub bound: bool,
-    /// True if it was, and has not been for long enough to be given its reserve of frames again.
+    /// True if the queue has been unbound for 20 ms and gets its reserve of frames back.
     pub freed: bool,
 }
 
@@ -39,26 +39,26 @@ pub struct Grant {
 pub struct Outcome {
     /// Packets moved.
     pub packets: u32,
-    /// CPU time of the worker; `None` when unknown, which teaches nothing.
+    /// CPU time of the worker; `None` if unknown, then the budget is not adapted.
     pub took: Option<Nanos>,
     /// State of the queue after the turn.
     pub turn: Turn,
-    /// True if those destinations that wait for this worker's time had more than they wanted after it.
+    /// True if a consumer on this core exceeded its backlog limit.
     pub unwanted: bool,
-    /// True if it brought packets for other destinations.
+    /// True if the turn moved packets for destinations other than consumers.
     pub elsewhere: bool,
-    /// True if the device has more, though the queue may be drained.
+    /// True if the device has further packets although the queue may be drained.
     pub has_backlog: bool,
 }
 
-/// Time after which a queue whose packets are not wanted is polled all the same.
+/// Time after which a queue is polled although no consumer accepts packets.
 const LOOK: Nanos = Nanos::from_millis(1);
-/// Packets of such a poll, to see whether there are some for other destinations.
+/// Budget of that poll in packets; it looks for packets with destinations other than consumers.
 const FEW: u32 = 8;
-/// Time after which a queue that is no longer bound has its reserve of frames again: one that is overloaded
-/// is bound again before that.
+/// Time after which an unbound queue gets its reserve of frames back: an overloaded queue is bound again
+/// sooner.
 const FREE: Nanos = Nanos::from_millis(20);
-/// The first budget: nobody knows yet what a packet costs.
+/// Initial budget, while the cost of a packet is unknown.
 const FIRST: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -66,16 +66,17 @@ struct Entry {
     weight: u64,
     control: bool,
     budget: BudgetController,
-    /// Quantum: time for its turns.
+    /// Quantum of the queue.
     part: Quantum,
-    /// True if it stands in the line.
+    /// True if the queue is in the run queue.
     waits: bool,
     closed: bool,
-    /// Time at which a queue that is bound to the number of wanted packets is polled regardless; `None` if unbound.
+    /// Time at which a bound queue is polled although no consumer accepts packets; `None` if the queue is not
+    /// bound.
     bound: Option<Nanos>,
-    /// Time at which it ceased to be bound, if it was.
+    /// Time at which the queue ceased to be bound; `None` if it was not bound.
     freed: Option<Nanos>,
-    /// Bound on the sojourn time of its packets.
+    /// Sojourn limit of the packets in the device.
     sojourn_limit: SojournLimit,
     /// Limit of the packets that may wait in the device.
     admission: AdmissionLimit,
@@ -84,13 +85,13 @@ struct Entry {
 /// Options of the run queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
+    /// False: a queue is drained before the next queue runs, and no packet is left in a device.
     pub balance: bool,
-    /// `false`: a queue takes everything that it is given time for, whether its destinations want it or not.
+    /// False: a queue's turns are not limited by consumers' backlogs.
     pub back_pressure: bool,
-    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the controller if `None`.
+    /// Budget of a queue of default weight, scaled by weight for others; `None` for the budget controller.
     pub budget: Option<u32>,
-    /// The time in which every queue is to have had its turn.
+    /// Intended length of a cycle.
     pub cycle: Nanos,
 }
 
@@ -100,7 +101,7 @@ impl Default for Options {
     }
 }
 
-/// The queues of one worker, in the order in which they have their turns.
+/// The queues of one worker in the order of their turns.
 #[derive(Debug)]
 pub struct RunQueue {
     options: Options,
@@ -109,22 +110,23 @@ pub struct RunQueue {
     bulk: VecDeque<usize>,
     /// Sum of all weights.
     weights: u64,
-    /// Time of the last division of the cycles.
+    /// Time at which quanta were last computed.
     looked: Nanos,
-    /// Time for which a cycle may last.
+    /// Maximum length of a cycle.
     longest: Nanos,
-    /// Time at which the cycle began, and how many turns it has left, of each class: a queue that comes back waits for the next cycle.
+    /// Start of the cycle, and the turns left in each class: a queue that is enqueued again waits for the
+    /// next cycle.
     began: Nanos,
     left_control: usize,
     left_bulk: usize,
-    /// True if a queue that is not of the control class had one of them.
+    /// True if a queue of the bulk class had a turn in this cycle.
     had_bulk: bool,
-    /// Number of those turns that are of bound queues: they share the number of wanted packets.
+    /// Number of bound queues that still have a turn: they share the packets that consumers accept.
     bound: u32,
 }
 
 impl RunQueue {
-    /// The budget of a queue's turn.
+    /// Budget of a queue's next turn.
     pub fn budget(&self, index: usize) -> u32 {
         if !self.options.balance {
             return u32::MAX;
@@ -132,13 +134,13 @@ impl RunQueue {
         self.fixed_budget(index).unwrap_or_else(|| self.entries[index].budget.packets())
     }
 
-    /// The budget of a queue's turns, if it is not by the controller.
+    /// Fixed budget of a queue; `None` if the controller sets it.
     pub fn fixed_budget(&self, index: usize) -> Option<u32> {
         let packets = u64::from(self.options.budget?) * self.entries[index].weight / u64::from(WEIGHT);
         Some(u32::try_from(packets).unwrap_or(MOST).clamp(1, MOST))
     }
 
-    /// Number of packets of a queue that are worth that time, by the cost of its turns.
+    /// Number of packets of a queue that fit into `time`, by the cost of its turns.
     pub fn worth(&self, index: usize, time: Nanos) -> u32 {
         self.entries[index].budget.worth(time, self.time(index))
     }
@@ -151,17 +153,18 @@ impl RunQueue {
         Nanos(by_law).max(entry.part.cost(packets))
     }
 
-    /// Number of packets that may wait in the device of a queue; `None` for as many as it has room for.
+    /// Maximum number of packets that may wait in the queue's device; `None` for no limit.
     pub fn waiting_limit(&self, index: usize) -> Option<u32> {
         self.entries[index].admission.packets()
     }
 
-    /// Time for which a turn of a queue is to take.
+    /// Intended duration of a queue's turn.
     fn time(&self, index: usize) -> Nanos {
         self.entries[index].part.time()
     }
 
-    /// Begins a cycle. `wanted`: how many packets those destinations want that wait for this worker's time.
+    /// Begins a cycle. `wanted`: number of packets that consumers on this core accept; `None` without
+    /// consumers.
     pub fn begin(&mut self, now: Nanos, wanted: Option<u32>) {
         if now.since(self.looked) >= self.options.cycle {
             self.look(now);
@@ -181,10 +184,11 @@ impl RunQueue {
         self.bound = u32::try_from(bound).unwrap_or(u32::MAX);
     }
 
-    /// The next turn of this cycle.
+    /// Returns the next turn of this cycle; `None` at its end.
     pub fn next(&mut self, now: Nanos, wanted: Option<u32>) -> Option<Grant> {
         let is_over = self.options.balance && now.since(self.began) >= self.longest;
-        // Control is served in any case, bounded by its own budget; and one of the others however long that took.
+        // Control queues always have their turn, bounded by their own budget; so has one bulk queue, however
+        // long that took.
         let index = if self.left_control > 0 {
             self.left_control -= 1;
             self.control.pop_front()?
@@ -200,12 +204,12 @@ impl RunQueue {
         entry.waits = false;
         let packets = match (entry.bound, wanted) {
             (Some(_), Some(0)) => budget.min(FEW),
-            // What one does not take the next may have: none gets less than its part.
+            // The next queue may use packets that this one leaves: no queue gets less than its part.
             (Some(_), Some(wanted)) => budget.min(wanted.div_ceil(self.bound.max(1))),
             _ => budget,
         };
         self.bound -= u32::from(entry.bound.is_some()).min(self.bound);
-        // What comes from now on is served at once.
+        // Packets that arrive after the flush are served at once.
         let discard = entry.bound.is_some()
             && wanted.is_some_and(|wanted| wanted > 0)
             && entry.sojourn_limit.is_due(now);
@@ -213,13 +217,12 @@ impl RunQueue {
         Some(Grant { index, packets, discard, bound: entry.bound.is_some(), freed })
     }
 
-    /// True if the cycle ended before all had their turns.
+    /// True if the cycle ended before all queues had a turn.
     pub fn is_cut(&self) -> bool {
         self.left_control + self.left_bulk > 0
     }
 
-    /// Takes note of how the turn that was given last ended, at `now`. Answers whether a queue that was thrown
-    /// away from is to take everything again.
+    /// Records the end of a turn at `now`. Returns true if the queue's ring flushes end.
     pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) -> bool {
         let Outcome { packets, took, turn, unwanted, elsewhere, has_backlog } = outcome;
         let (time, expected) = (self.time(grant.index), self.expected(grant.index, packets));
@@ -239,7 +242,7 @@ impl RunQueue {
             entry.freed = entry.freed.filter(|_| entry.bound.is_none());
             entry.admission.turn(now, packets, turn == Turn::Drained, has_backlog);
         }
-        // What keeps a bound queue from more is not its time.
+        // A bound queue is limited by consumers, not by its quantum.
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
         let discarded = entry.sojourn_limit.discards();
         if entry.bound.is_some() {

@@ -1,30 +1,30 @@
-//! Sojourn time of packets in a device whose receiver wants fewer, and the times of ring flushes.
+//! Sojourn time of packets in a device under overload, and the times of ring flushes.
 //!
-//! A device's ring keeps what came first and loses what comes later, so under overload everything that is
-//! taken has waited for a whole ring's time. Throwing the ring away now and then bounds that wait. It is
-//! done only where the wait lasts: a burst that ends is served.
+//! A device's ring keeps old packets and drops new ones, so under overload every packet that is taken has
+//! waited for a whole ring's time. Flushing the ring at intervals bounds that time. It is done only under
+//! lasting overload: the packets of a short burst are processed.
 
 use crate::units::Nanos;
 
-/// Time for which a device is never empty before anything is thrown away.
+/// Time for which a device must never be empty before its ring is flushed.
 const PROOF: Nanos = Nanos::from_millis(20);
-/// The longest that packets wait in the device from then on.
+/// Sojourn limit: maximum time that packets wait in the device afterwards.
 const DELAY: Nanos = Nanos::from_millis(2);
-/// Within this part of it after that was asked for, an empty device proves nothing: it is done when what was received has
-/// been worked off.
+/// Time after a flush in which an empty device is not the end of the overload: the worker may have processed
+/// only the packets since the flush.
 const FRESH: Nanos = Nanos(DELAY.0 * 3 / 4);
 
-/// The wait in one device.
+/// Sojourn limit of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournLimit {
-    /// Since when the device was never found empty.
+    /// Time since which the device was never empty; `None` if it was empty at the last turn.
     since: Option<Nanos>,
-    /// Time at which it was last emptied by throwing away.
+    /// Time of the last ring flush; `None` if the ring was not flushed since the device was empty.
     discarded: Option<Nanos>,
 }
 
 impl SojournLimit {
-    /// Takes note of a turn that ended at `now`, and whether it left nothing behind.
+    /// Records a turn that ended at `now`; `drained`: it left no packet in the device.
     pub fn turn(&mut self, now: Nanos, drained: bool) {
         let fresh = self.discarded.is_some_and(|at| now.since(at) < FRESH);
         if drained && !fresh {
@@ -34,7 +34,7 @@ impl SojournLimit {
         }
     }
 
-    /// True if the device's ring is to be flushed now; the caller then flushes it.
+    /// True if the device's ring must be flushed now; the caller does so.
     pub fn is_due(&mut self, now: Nanos) -> bool {
         let due = match (self.since, self.discarded) {
             (None, _) => false,
@@ -47,7 +47,7 @@ impl SojournLimit {
         due
     }
 
-    /// True if anything has been thrown away since the device was last found empty.
+    /// True if the ring has been flushed since the device was last empty.
     pub fn discards(&self) -> bool {
         self.discarded.is_some()
     }

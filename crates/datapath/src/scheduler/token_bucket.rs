@@ -1,25 +1,25 @@
-//! CPU-time token bucket: a share of a core, by the CPU time of the threads that have the share.
+//! CPU-time token bucket: limits threads to a share of a core.
 
 use crate::units::Nanos;
 
-/// The longest that it is run at a time, at the share's rate, and the longest pause.
+/// Longest run in nanoseconds after a pause, at the share's rate; and longest pause.
 const RUN: u64 = 500_000;
 const PAUSE: u64 = 5_000_000;
-/// Further savings beside a pause's earnings: a thread that comes back late, because others had the core,
-/// loses nothing by it.
+/// Additional capacity of the bucket in nanoseconds: a thread that is scheduled late, because others had the
+/// core, loses no time.
 const SAVED: u64 = 1_000_000;
 
-/// Keeps threads to a share of a core.
+/// Limits a group of threads to a share of a core.
 ///
-/// Time on the core is earned at the rate of the share, and is spent by being there. Who has spent all of it
-/// stays away until half a millisecond of running has been earned, or for five milliseconds. What is earned
-/// while there is nothing to do is lost, but for a millisecond's worth.
+/// Tokens are CPU time: they accrue at the share's rate and are spent by running. When the bucket is empty,
+/// the threads pause until 0.5 ms of running has accrued, or for 5 ms. Tokens beyond the capacity are lost
+/// while the threads are idle.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTokenBucket {
     permille: u64,
-    /// Time that was earned and not spent, in thousandths of nanoseconds.
+    /// Tokens in the bucket, in thousandths of a nanosecond.
     saved: i64,
-    /// Time of the last balance, and the CPU time used by then.
+    /// Time of the last update, and the CPU time used by then.
     last: Option<(Nanos, Nanos)>,
 }
 
@@ -29,12 +29,12 @@ impl CpuTokenBucket {
         Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }
     }
 
-    /// Time that is earned in a pause, in thousandths of nanoseconds.
+    /// Tokens that accrue in a pause, in thousandths of a nanosecond.
     fn pause_earns(&self) -> u64 {
         (RUN * (1000 - self.permille)).min(PAUSE * self.permille)
     }
 
-    /// Time for which to stay away from the core now. `used` is the time on it so far.
+    /// Returns the time to stay off the core; `None` if tokens are left. `used` is the CPU time used so far.
     pub fn pause(&mut self, now: Nanos, used: Nanos) -> Option<Nanos> {
         let (then, before) = self.last.replace((now, used))?;
         let most = signed(self.pause_earns() + SAVED * self.permille);

@@ -1,4 +1,4 @@
-//! Headers of a packet that is cut, from which those of its segments are made.
+//! Headers of a super-packet, from which the headers of its segments are made.
 
 use crate::parse::{Extent, HeaderSummary, Network};
 use crate::wire::{
@@ -7,19 +7,19 @@ use crate::wire::{
 };
 use polder_buffers::{Packet, SegmentationKind};
 
-/// A segment's IP packet is as long as a length field says at most.
+/// Maximum length of a segment's IP packet in bytes.
 pub(super) const LONGEST_PACKET: usize = 65_535;
 
-/// Headers that are longer are refused: two tags, IPv6 with a few extension headers, TCP with options, and those of a
-/// tunnel in front.
+/// Maximum length of all headers in bytes: two tags, IPv6 with some extension headers, TCP with options, and
+/// outer headers.
 const LONGEST_HEADERS: usize = 256;
 
-/// The packet's headers, from which those of segments are made.
+/// Headers of the super-packet.
 #[derive(Debug)]
 pub(super) struct Headers {
     bytes: [u8; LONGEST_HEADERS],
     length: usize,
-    /// The IP header whose payload is cut.
+    /// IP header of the packet that is segmented; the inner one in a tunnel.
     network: Ip,
     transport: usize,
     pseudo: Pseudo,
@@ -29,37 +29,37 @@ pub(super) struct Headers {
     outer: Option<Outer>,
 }
 
-/// An IP header of the packet.
+/// An IP header of the super-packet.
 #[derive(Clone, Copy, Debug)]
 struct Ip {
     offset: usize,
     is_v4: bool,
-    /// IPv4 identification of the first segment, and its step from segment to segment.
+    /// IPv4 identification of the first segment, and its increment per segment.
     identification: u16,
     step: u16,
 }
 
-/// Headers of a tunnel.
+/// Outer headers of a tunnel.
 #[derive(Debug)]
 struct Outer {
     network: Ip,
-    /// Bytes before the UDP or GRE header.
+    /// Offset of the UDP or GRE header in bytes.
     transport: usize,
     is_udp: bool,
     checksum: OuterChecksum,
 }
 
-/// Checksum behind the outer IP header.
+/// Checksum after the outer IP header.
 #[derive(Clone, Copy, Debug)]
 enum OuterChecksum {
     None,
-    /// Of UDP between these addresses.
+    /// UDP checksum between these addresses.
     Udp(Pseudo),
     Gre,
 }
 
 impl Headers {
-    /// Headers of `packet`, if they agree with its metadata.
+    /// Parses the headers of `packet`; `None` if they contradict its metadata.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         let mut bytes = [0; LONGEST_HEADERS];
         let there = packet.copy_out(0, &mut bytes);
@@ -114,23 +114,23 @@ impl Headers {
         Some(())
     }
 
-    /// Bytes of all headers.
+    /// Length of all headers in bytes.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// Bytes of the headers from the first IP header on.
+    /// Length of the headers from the first IP header on, in bytes.
     pub(super) fn network_bytes(&self) -> usize {
         self.length - self.outer.as_ref().map_or(self.network, |outer| outer.network).offset
     }
 
-    /// Start of the checksum's range, and offset of its field from there.
+    /// Start of the checksum's range, and offset of the checksum field from that start.
     pub(super) fn checksum_field(&self) -> (u16, u16) {
-        // Within `LONGEST_HEADERS`.
+        // At most `LONGEST_HEADERS`.
         (u16::try_from(self.transport).unwrap_or(u16::MAX), checksum_offset(self.protocol))
     }
 
-    /// Writes the headers of segment `number` in front of its payload, where there is room for them.
+    /// Writes the headers of segment `number` before its payload.
     pub(super) fn write(&self, packet: &mut Packet, number: u32, size: usize, is_last: bool) {
         let whole = packet.len();
         let Some(bytes) = packet.bytes_mut().get_mut(..self.length) else { return };
@@ -157,7 +157,7 @@ impl Headers {
         }
     }
 
-    /// A segment's flags: PSH and FIN belong to the last byte, CWR to the first segment.
+    /// Flags of a segment: PSH and FIN only in the last, CWR only in the first.
     fn flags_of(&self, is_first: bool, is_last: bool) -> TcpFlags {
         let mut flags = self.flags;
         if !is_last {
@@ -178,7 +178,7 @@ impl Ip {
         Self { offset, is_v4, identification, step }
     }
 
-    /// Fills in length and identification of segment `number`, a frame of `whole` bytes.
+    /// Writes length and identification of segment `number`, whose frame has `whole` bytes.
     fn write(&self, bytes: &mut [u8], number: u32, whole: usize) {
         let header = &mut bytes[self.offset..];
         let length = u16::try_from(whole - self.offset).unwrap_or(u16::MAX);
@@ -197,7 +197,7 @@ impl Ip {
 }
 
 impl Outer {
-    /// Outer headers that `summary` is about, in front of an IP packet at `inner`.
+    /// Outer headers described by `summary`, before an IP packet at offset `inner`.
     fn of(
         bytes: &[u8],
         summary: HeaderSummary,
@@ -218,19 +218,19 @@ impl Outer {
         if is_udp && header.len() < Udp::HEADER_BYTES {
             return None;
         }
-        // Words of a checksum that begin at an odd place would have their bytes the other way round.
+        // At an odd offset, the bytes of checksum words would be swapped.
         if summary.protocol() != protocol || !(inner - transport).is_multiple_of(2) {
             return None;
         }
         let ip = bytes.get(summary.network_offset()..)?;
-        // RFC 6864, 4: what is not to be fragmented has none that counts.
+        // RFC 6864, 4: with DF the identification has no meaning.
         let is_bound = Ipv4::parse_head(ip, usize::MAX).is_ok_and(|ip| ip.dont_fragment());
         let network = Ip::of(bytes, summary.network_offset(), summary.network(), u16::from(!is_bound));
         Some(Self { network, transport, is_udp, checksum })
     }
 
-    /// Fills in segment `number`, a frame of `whole` bytes. The checksum of the packet inside covers what is from `inner`
-    /// on, and its field has `partial`.
+    /// Writes the outer headers of segment `number`, whose frame has `whole` bytes. The inner checksum covers
+    /// the bytes from `inner` on, and its field contains `partial`.
     fn write(&self, bytes: &mut [u8], number: u32, whole: usize, (inner, partial): (usize, u16)) {
         self.network.write(bytes, number, whole);
         let length = u16::try_from(whole - self.transport).unwrap_or(u16::MAX);
@@ -241,7 +241,7 @@ impl Outer {
             udp.set_length(length);
             udp.set_checksum(0);
         }
-        // A message with a complete checksum adds up to the complement of the partial one.
+        // A message with complete checksum sums up to the complement of the pseudo-header sum.
         let covered = (!partial).to_be_bytes();
         let (field, checksum) = match self.checksum {
             OuterChecksum::None => return,
@@ -258,7 +258,7 @@ impl Outer {
     }
 }
 
-/// True if the headers of a packet that is in no tunnel are those of its segmentation.
+/// True if the headers of a packet outside of tunnels agree with its segmentation.
 pub(super) fn are_described(packet: &mut Packet) -> bool {
     let summary = HeaderSummary::of(packet);
     let protocol = whole(summary).and_then(|summary| protocol_of(packet.segmentation.kind, summary));
@@ -266,12 +266,12 @@ pub(super) fn are_described(packet: &mut Packet) -> bool {
         && usize::from(packet.checksum_start) == summary.transport_offset()
 }
 
-/// Offset of the checksum in a header of TCP or UDP.
+/// Offset of the checksum in a TCP or UDP header, in bytes.
 fn checksum_offset(protocol: IpProtocol) -> u16 {
     if protocol == IpProtocol::TCP { Tcp::CHECKSUM_OFFSET } else { Udp::CHECKSUM_OFFSET }
 }
 
-/// Protocol whose segments such a packet is cut into, if it is one of those.
+/// Transport protocol of a segmentation; `None` if the packet contradicts it.
 fn protocol_of(kind: SegmentationKind, summary: HeaderSummary) -> Option<IpProtocol> {
     let (protocol, wanted) = match kind {
         SegmentationKind::None => return None,
@@ -282,12 +282,12 @@ fn protocol_of(kind: SegmentationKind, summary: HeaderSummary) -> Option<IpProto
     (summary.network() == wanted && summary.protocol() == protocol).then_some(protocol)
 }
 
-/// The summary, of a packet that is neither a fragment nor longer than it says.
+/// The summary of an unfragmented packet without padding; `None` for another packet.
 fn whole(summary: HeaderSummary) -> Option<HeaderSummary> {
     (!summary.is_fragment() && summary.extent() == Extent::Exact).then_some(summary)
 }
 
-/// Summary of the IP packet inside a tunnel.
+/// Summary of the inner IP packet.
 fn inner(bytes: &[u8], length: usize) -> Option<HeaderSummary> {
     let ether_type = if bytes.first()? >> 4 == 6 { EtherType::IPV6 } else { EtherType::IPV4 };
     whole(HeaderSummary::without_link(ether_type, bytes, length))

@@ -1,7 +1,7 @@
 //! Published steering state of a worker: buckets and the heaviest flows.
 //!
-//! The worker writes it once an interval, anybody reads. Buckets are words of their own; the flows are
-//! behind a lock that the worker only tries: when somebody is reading, it writes the next time.
+//! The worker publishes it once per interval; any thread reads it. Buckets are independent atomics; flows are
+//! behind a lock that the worker only tries: while a reader holds it, the worker skips this interval.
 
 use super::flow_name::FlowName;
 use super::sketch::Heavy;
@@ -10,7 +10,7 @@ use crate::counters::Counter;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One receiving worker's board.
+/// Published steering state of one receiving worker.
 #[derive(Debug)]
 pub struct Board {
     /// Loads of all workers.
@@ -23,64 +23,64 @@ pub struct Board {
 #[derive(Debug, Default)]
 struct Posted {
     packets: Counter,
-    /// The part of its home's time, in thousandths, and in the highest bit whether it is spread.
+    /// Share of its home's time, in thousandths; the highest bit is set if the bucket is spread.
     weight: AtomicU32,
     home: AtomicU32,
 }
 
 const SPREAD: u32 = 1 << 31;
 
-/// One bucket as it was seen.
+/// State of one bucket as read from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketView {
-    /// Its number.
+    /// Number of the bucket.
     pub number: usize,
-    /// For ports of which order; `None` for packets that stay together whatever the port's order.
+    /// Order of the ports whose packets the bucket holds; `None` for pinned packets of any port.
     pub order: Option<Order>,
-    /// The worker that is its home.
+    /// Worker that is the bucket's home.
     pub home: usize,
-    /// True if it is spread.
+    /// True if the bucket is spread.
     pub spread: bool,
-    /// Packets ever.
+    /// Total number of packets.
     pub packets: u64,
-    /// The part of its home's time that it took in the last interval, in thousandths.
+    /// Share of its home's time in the last interval, in thousandths.
     pub weight: u32,
 }
 
-/// The heaviest flows of one worker, by the time that they took in turns that were measured.
+/// The heaviest flows of one worker, by CPU time in measured turns.
 #[derive(Clone, Debug, Default)]
 pub struct Flows {
-    /// The heaviest first.
+    /// The flows, heaviest first.
     pub heaviest: Vec<(Heavy, Option<FlowName>)>,
-    /// The time of all flows in these turns, in nanoseconds.
+    /// CPU time of all flows in these turns, in nanoseconds.
     pub nanos: u64,
 }
 
 impl Board {
-    /// An empty board beside these loads.
+    /// An empty board with the shared `loads`.
     pub fn new(loads: Loads) -> Self {
         let buckets = (0..BUCKETS).map(|_| Posted::default()).collect();
         Self { loads, buckets, flows: Mutex::default() }
     }
 
-    /// Publishes the state of a bucket; `packets` came since the last time.
+    /// Publishes the state of a bucket; `packets` is the number since the last call.
     #[inline]
     pub(super) fn post(&self, bucket: usize, packets: u32, weight: u32, (home, spread): (u16, bool)) {
         let posted = &self.buckets[bucket];
         posted.packets.add(u64::from(packets));
-        // Relaxed, here and below: each word stands for itself.
+        // Relaxed, here and below: the words are independent.
         posted.weight.store(weight | if spread { SPREAD } else { 0 }, Ordering::Relaxed);
         posted.home.store(u32::from(home), Ordering::Relaxed);
     }
 
-    /// Writes the flows, unless a reader has the lock. Returns true if it did.
+    /// Publishes the flows. Returns false, and does nothing, if a reader holds the lock.
     pub(super) fn post_flows(&self, write: impl FnOnce(&mut Flows)) -> bool {
         let Ok(mut flows) = self.flows.try_lock() else { return false };
         write(&mut flows);
         true
     }
 
-    /// Buckets that packets have ever come for.
+    /// Iterates over the buckets that have received packets.
     pub fn buckets(&self) -> impl Iterator<Item = BucketView> + '_ {
         let view = |(number, posted): (usize, &Posted)| {
             let weight = posted.weight.load(Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Board {
         self.buckets.iter().enumerate().map(view).filter(|bucket| bucket.packets > 0)
     }
 
-    /// The heaviest flows.
+    /// Returns a copy of the heaviest flows.
     pub fn flows(&self) -> Flows {
         self.flows.lock().map(|flows| flows.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The order definition point: where packets of a receiving worker are told apart.
+//! The order definition point: assigns the packets of a receiving worker to workers and draws tickets.
 
 use super::board::Board;
 use super::flow_name::FlowName;
@@ -13,38 +13,39 @@ use polder_buffers::work_queue::WorkProducer;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// Reorder cursors of one receiving worker's lines, shared with all homes.
+/// Reorder cursors of one receiving worker's lanes, shared with all homes.
 pub type Gates = Arc<[Arc<ReorderCursor>]>;
 
-/// The mode of a bucket whose packets all go to its home; any other is the lane that it has.
+/// Mode of a hashed bucket; other modes are the lane number of a spread bucket.
 const HASHED: u8 = u8::MAX;
-/// Interval at which the heaviest flows are published; then their earlier weight counts half.
+/// Interval at which the heaviest flows are published; their weights are then halved.
 const POST_FLOWS: Nanos = Nanos::SECOND;
-/// Number of tickets in use from which the rest is not spent on small work batches: for each worker three,
-/// for one that is worked on and two that wait, and a quarter of the window.
+/// Outstanding tickets from which small work batches are held back: a quarter of the window, and three per
+/// worker (one in work, two waiting).
 const SCARCE: usize = WINDOW as usize / 4;
 const SCARCE_EACH: usize = 3;
-/// A work batch that is larger than this is no crumb.
+/// Maximum number of packets in a small work batch.
 const CRUMB: usize = BATCH / 2;
-/// Time for which a work batch may stay open for more packets. Nothing of its line could leave meanwhile.
+/// Maximum time for which a work batch stays open for more packets, while earlier tickets of its lane are
+/// outstanding.
 const FILL: Nanos = Nanos(500_000);
-/// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
-/// are always spread.
+/// Lanes for buckets that are spread only under load; the first half is permanently assigned to ports of
+/// order `spread`.
 const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
 
-/// One line of tickets.
+/// A lane: the tickets of one spread bucket.
 #[derive(Debug)]
 struct Lane {
     line: TicketCounter,
     bucket: Option<usize>,
-    /// Number of packets that the home must have sent before the first ticket passes.
+    /// Number of packets that the home must have sent before the first ticket may pass.
     after: u64,
-    /// The work batch that the packets of this batch go into.
+    /// Work batch that is being filled.
     work: Option<Box<WorkBatch>>,
-    /// Number of its packets that have been counted, and time since when it stays open.
+    /// Number of its packets that have been counted, and the time since which it is held open.
     counted: usize,
     opened: Option<Nanos>,
-    /// No ticket was to be had for this batch.
+    /// True if no ticket was available for this batch.
     refused: bool,
 }
 
@@ -55,18 +56,18 @@ pub struct Definer {
     homes: Box<[u16; BUCKETS]>,
     modes: Box<[u8; BUCKETS]>,
     lanes: Box<[Lane]>,
-    /// Lanes with a work batch that is being filled, or that were refused.
+    /// Bit set of lanes with a work batch that is being filled, or without a ticket.
     touched: u32,
-    /// Lanes whose work batch stays open beyond its batch.
+    /// Bit set of lanes whose work batch is held open beyond its received batch.
     open: u32,
-    /// Packets of this batch that have gone with work batches that stayed open, and are not counted.
+    /// Packets of this batch that were sent with held-open work batches and are not counted yet.
     early: u64,
-    /// From how many tickets on they are scarce.
+    /// Number of outstanding tickets from which tickets are scarce.
     scarce: u32,
     judge: Judge,
     judged_at: Nanos,
     heaviest: Heaviest,
-    /// Flows of the batch whose time is being taken, with the names of those that are new.
+    /// Flows of the batch whose time is being measured, with names for flows that `heaviest` lacks.
     sampled: Vec<(u32, Option<FlowName>)>,
     sampled_nanos: u64,
     board: Arc<Board>,
@@ -75,21 +76,21 @@ pub struct Definer {
     #[expect(clippy::vec_box, reason = "work_batches travel in their boxes")]
     free: Vec<Box<WorkBatch>>,
     made: usize,
-    /// Packets for this worker, to be processed now.
+    /// Packets for this worker, to be processed next.
     pub(crate) local: Batch,
     /// Packets for each worker.
     pub(crate) outgoing: Box<[Batch]>,
-    /// Packets put into the ring to each worker, ever.
+    /// Total number of packets put into the ring to each worker.
     pub(crate) handed: Box<[u64]>,
-    /// Packets for which there is no ticket.
+    /// Packets without a ticket, to be dropped.
     pub(crate) refused: Batch,
 }
 
 impl Definer {
-    /// The definition point of worker `me` of `workers`.
+    /// Definition point of worker `me` of `workers`.
     ///
     /// # Panics
-    /// When `workers` is 0 or more than [`MOST_WORKERS`](super::MOST_WORKERS).
+    /// If `workers` is 0 or more than [`MOST_WORKERS`](super::MOST_WORKERS).
     pub fn new(
         (me, workers): (usize, usize),
         marks: Marks,
@@ -138,16 +139,16 @@ impl Definer {
         definer
     }
 
-    /// Divides a received batch: it is empty afterwards, its packets are in `local`, `outgoing` and
-    /// `refused`, or given to an idle worker.
+    /// Distributes a received batch to `local`, `outgoing`, `refused` and work batches; `batch` is empty
+    /// afterwards.
     pub fn define(&mut self, batch: &mut Batch, (order, is_underlay): (Order, bool), hasher: &Hasher) {
         let mut places = [0_u16; BATCH];
         for (packet, place) in batch.iter_mut().zip(&mut places) {
-            // A device's own hash is as good, where nothing has to be found out about tunnels.
+            // The device's own hash is used, except on an underlay, where tunnels must be recognised.
             let flow = match packet.flow_hash {
                 hash if hash != 0 && !is_underlay => super::Flow { hash, pinned: false },
                 _ => {
-                    // Whoever works on the packet does not read its headers again.
+                    // The worker that processes the packet need not parse the headers again.
                     HeaderSummary::of(packet);
                     hasher.flow(packet, is_underlay)
                 }
@@ -169,8 +170,8 @@ impl Definer {
         }
     }
 
-    /// Offers the work batches that have been filled, one for each bucket. While tickets are scarce, because the
-    /// line stands still, small ones stay open for what comes next.
+    /// Offers the filled work batches to idle workers, one for each bucket. While tickets are scarce, small
+    /// work batches stay open for further packets.
     pub fn give(&mut self, now: Nanos, counters: &OrderCounters) {
         counters.given.add(core::mem::take(&mut self.early));
         let mut touched = core::mem::take(&mut self.touched);
@@ -189,8 +190,8 @@ impl Definer {
         }
     }
 
-    /// Offers work batches that stayed open, when tickets are not scarce any more, or it has been long enough; all
-    /// of them, if it is the end.
+    /// Offers open work batches if tickets are no longer scarce or 500 µs have passed; offers all if
+    /// `is_end`.
     #[inline]
     pub fn give_open(&mut self, now: Nanos, is_end: bool) {
         let mut open = self.open;
@@ -205,7 +206,7 @@ impl Definer {
         }
     }
 
-    /// Latest time of the next work of [`give_open`](Self::give_open).
+    /// Time of the next call of [`give_open`](Self::give_open); `None` if no work batch is open.
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.open == 0 {
             return None;
@@ -213,7 +214,7 @@ impl Definer {
         self.lanes.iter().filter_map(|lane| lane.opened).min().map(|opened| opened + FILL)
     }
 
-    /// Offers the work batch of a lane, if there is one.
+    /// Offers the work batch of a lane, if any.
     fn send(&mut self, number: usize) {
         let lane = &mut self.lanes[number];
         self.open &= !(1 << number);
@@ -224,8 +225,7 @@ impl Definer {
         }
     }
 
-    /// Offers the work batch of a lane that has no room for `packets` more packets, before its
-    /// batch is over.
+    /// Offers the open work batch of a lane that lacks room for `packets` more packets.
     #[inline]
     fn make_room(&mut self, number: usize, packets: usize) {
         if self.open & 1 << number != 0
@@ -236,19 +236,19 @@ impl Definer {
         }
     }
 
-    /// Number of work batches that no worker has taken.
+    /// Number of work batches that no worker has taken yet.
     pub fn waiting(&self) -> usize {
         self.producer.waiting()
     }
 
-    /// Takes an empty work batch back.
+    /// Accepts an empty work batch for reuse.
     #[inline]
     pub fn take_back(&mut self, work: Box<WorkBatch>) {
         debug_assert_eq!(work.len(), 0, "a work comes back empty");
         self.free.push(work);
     }
 
-    /// All packets of a batch belong to one bucket.
+    /// Routes a batch whose packets all belong to one bucket.
     #[inline]
     fn route_all(&mut self, bucket: usize, batch: &mut Batch) {
         self.judge.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
@@ -266,7 +266,7 @@ impl Definer {
         if room.is_empty() {
             core::mem::swap(room, batch);
         } else {
-            // A work batch that stayed open, with room for all of them.
+            // An open work batch with room for all of them.
             room.append(batch);
         }
         batch.fetch_to_fill();
@@ -295,8 +295,8 @@ impl Definer {
         if home == self.me { &mut self.local } else { &mut self.outgoing[usize::from(home)] }
     }
 
-    /// Work batch of a lane in this batch, with room for `packets` packets; its ticket is drawn with the
-    /// first packet. `None` when there is no ticket, or no work batch, to be had.
+    /// Work batch of a lane with room for `packets` packets; the first packet draws the ticket. `None` if no
+    /// ticket or no work batch is available.
     #[inline]
     fn work(&mut self, number: usize, packets: usize) -> Option<&mut WorkBatch> {
         self.make_room(number, packets);
@@ -304,7 +304,7 @@ impl Definer {
         let lane = &mut self.lanes[number];
         if lane.work.is_none() && !lane.refused {
             if self.free.is_empty() && self.made < WORK_BATCHES {
-                // As many are made as have ever been out at once.
+                // Allocated on demand: as many as were ever outstanding at once.
                 self.free.push(make());
                 self.made += 1;
             }
@@ -320,8 +320,8 @@ impl Definer {
         lane.work.as_deref_mut()
     }
 
-    /// Weighs the buckets, and spreads or gathers some. To be called between batches; looks only once
-    /// an interval. Says how many buckets have changed.
+    /// Weighs the buckets once per interval, and spreads or gathers some. Must be called between batches.
+    /// Returns the number of changed buckets.
     pub fn judge(&mut self, now: Nanos, loads: &[WorkerLoad]) -> u32 {
         let passed = now.since(self.judged_at);
         if passed < self.judge.marks().interval {
@@ -329,7 +329,7 @@ impl Definer {
         }
         self.judged_at = now;
         let (homes, modes) = (&self.homes, &self.modes);
-        // At most one bucket is to be spread; those to be gathered have a lane each.
+        // At most one bucket is spread per interval; buckets to be gathered have a lane each.
         let (mut spread, mut gather) = (None, 0_u32);
         let home = |bucket: usize| usize::from(homes[bucket]);
         let is_spread = |bucket: usize| modes[bucket] != HASHED;
@@ -374,7 +374,7 @@ impl Definer {
         self.sampled_nanos /= 2;
     }
 
-    /// Spreads a bucket: packets of it that the home has not sent come first.
+    /// Spreads a bucket; tickets wait until its home has sent the packets that it already has.
     fn open(&mut self, bucket: usize, number: usize) {
         let home = self.homes[bucket];
         let lane = &mut self.lanes[number];
@@ -384,7 +384,7 @@ impl Definer {
         self.modes[bucket] = u8::try_from(number).expect("few lanes");
     }
 
-    /// Gathers the bucket of a lane again, if all its tickets have passed.
+    /// Gathers the bucket of a lane. Returns false if tickets of the lane are outstanding.
     fn close(&mut self, number: usize) -> bool {
         let lane = &mut self.lanes[number];
         let Some(bucket) = lane.bucket.filter(|_| lane.line.is_drained()) else { return false };
@@ -394,7 +394,7 @@ impl Definer {
         true
     }
 
-    /// Takes note of the flows of a batch whose time is going to be taken.
+    /// Records the flows of a batch whose time is about to be measured.
     #[cold]
     pub fn sample(&mut self, batch: &Batch) {
         self.sampled.clear();
@@ -405,7 +405,7 @@ impl Definer {
         }
     }
 
-    /// Notes the time of the batch whose flows were noted last.
+    /// Adds the measured time to the flows of the last call of [`sample`](Self::sample).
     #[cold]
     pub fn weigh(&mut self, time: Nanos) {
         let Some(each) = time.0.checked_div(self.sampled.len() as u64) else { return };
@@ -415,15 +415,15 @@ impl Definer {
         }
     }
 
-    /// Share of its home's time that a bucket took in the last interval, in thousandths; its home;
-    /// and true if it is spread.
+    /// Returns a bucket's share of its home's time in the last interval in thousandths, its home, and true if
+    /// it is spread.
     pub fn bucket(&self, bucket: usize) -> (u32, u16, bool) {
         (self.judge.weight(bucket), self.homes[bucket], self.modes[bucket] != HASHED)
     }
 }
 
 impl Lane {
-    /// Counts the packets that have come into its work batch since the last count.
+    /// Counts packets that were added to the work batch since the last call.
     #[inline]
     fn count(&mut self, counters: &OrderCounters) {
         let packets = self.uncounted();
@@ -434,13 +434,13 @@ impl Lane {
         self.counted += packets;
     }
 
-    /// Packets in its work batch that have not been counted.
+    /// Number of packets in the work batch that are not counted yet.
     #[inline]
     fn uncounted(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.batch.len() - self.counted)
     }
 
-    /// True if its work batch is small, or was when it stayed open and is not full yet.
+    /// True if the work batch is small, or is held open and not full.
     #[inline]
     fn is_crumb(&self) -> bool {
         let most = if self.opened.is_some() { BATCH - 1 } else { CRUMB };

@@ -1,8 +1,8 @@
-//! Flow of a packet, as a number of 32 bits.
+//! Flow of a packet as a 32-bit hash.
 //!
-//! In: frames of any kind, checked or not. Out: a hash over what all packets of a flow have in common.
-//! Exits: none; what cannot be read is hashed by what could be.
-//! Cost: one cache line, a few nanoseconds. Source: E2.
+//! In: frames of any kind, checked or not. Out: a hash over the fields that all packets of a flow share.
+//! Exits: none; a malformed frame is hashed by its readable fields. Cost: one cache line, a few nanoseconds.
+//! Source: E2.
 //!
 //! | frame | hashed |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | GRE and gretap, IP in IP | the same of the packet inside, so that one tunnel is many flows |
 //! | anything else | Ethernet addresses and type |
 //!
-//! Fragments of one datagram stay together, because no fragment is hashed by ports that only the first
-//! one has. On an *underlay*, whose tunnels end here, what has to stay in order before reordering is
-//! *pinned*: outer fragments, which are reassembled, and packets with sequence numbers, which are
-//! checked. Those are hashed by their outer addresses.
+//! Fragments of a datagram have the same hash, because no fragment is hashed by ports, which only the first
+//! fragment has. On an *underlay*, whose tunnels end here, packets that must stay in order before reordering
+//! are *pinned*: outer fragments (for reassembly) and packets with sequence numbers (for their check). Pinned
+//! packets are hashed by their outer addresses.
 
 use super::flow_name::{Ends, FlowName};
 use super::toeplitz::Toeplitz;
@@ -23,17 +23,17 @@ use crate::wire::{EtherType, Inside, IpProtocol, Link};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
-/// Steering facts about a packet.
+/// Flow of a packet, for steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The hash.
+    /// Hash of the flow.
     pub hash: u32,
-    /// True if stages need the packet's flow in order before reordering.
+    /// True if stages need the flow's packets in order before reordering.
     pub pinned: bool,
 }
 
-/// Addresses and ports of a packet's flow: of a tunnel packet, inside it. `None` for a packet that
-/// is no valid frame.
+/// Addresses and ports of a packet's flow; in a tunnel, of the inner packet's flow. `None` if the frame is
+/// malformed.
 #[cold]
 pub(super) fn name(packet: &Packet) -> Option<FlowName> {
     let link = Link::parse(packet.bytes()).ok()?;
@@ -57,7 +57,7 @@ fn link_ends(link: &Link<'_>) -> Ends {
     Ends::Link([link.ethernet.source(), link.ethernet.destination()])
 }
 
-/// Hash function of flows.
+/// Hash function over flows.
 #[derive(Clone, Debug)]
 pub struct Hasher {
     kind: Kind,
@@ -66,15 +66,14 @@ pub struct Hasher {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Products of secret seeds, so that senders cannot aim at one bucket.
+    /// Multiplication by secret seeds, so that a sender cannot target one bucket.
     Mixed([u64; 4]),
-    /// As adapters do it, to agree with them; the key is known to all.
+    /// The RSS hash of network adapters, to agree with them; its key is public.
     Toeplitz(Toeplitz),
 }
 
 impl Hasher {
-    /// A hash of its own, made different by `seed`. A `symmetric` one is the same for both directions
-    /// of a connection.
+    /// Hash function seeded with `seed`. If `symmetric`, both directions of a connection have the same hash.
     pub fn mixed(seed: u64, symmetric: bool) -> Self {
         let mut state = seed;
         let seeds = [0; 4].map(|_: u64| {
@@ -87,13 +86,13 @@ impl Hasher {
         Self { kind: Kind::Mixed(seeds), symmetric }
     }
 
-    /// The hash that adapters compute.
+    /// The RSS hash that network adapters compute.
     pub fn toeplitz(symmetric: bool) -> Self {
         let key = if symmetric { Toeplitz::SYMMETRIC_KEY } else { Toeplitz::VERIFICATION_KEY };
         Self { kind: Kind::Toeplitz(Toeplitz::new(&key)), symmetric }
     }
 
-    /// The flow of a packet that came in by an underlay (whose tunnels end here) or by another port.
+    /// Flow of a packet that was received on an underlay, whose tunnels end here, or on another port.
     #[inline]
     pub fn flow(&self, packet: &Packet, is_underlay: bool) -> Flow {
         let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
@@ -116,7 +115,8 @@ impl Hasher {
         Flow { hash: self.hash(&key), pinned: is_underlay && key.fragment }
     }
 
-    /// The flow of a packet of a tunnel: that of the packet inside, unless the outer ones are to stay in order.
+    /// Flow of a tunnel packet: by its inner packet, or by its outer addresses if the tunnel has sequence
+    /// numbers.
     fn inside(&self, outer: &Key<'_>, is_underlay: bool) -> Flow {
         let inner = Inner::of(outer);
         let pinned = is_underlay && inner.as_ref().is_some_and(|inner| inner.is_sequenced);
@@ -158,7 +158,7 @@ impl Hasher {
         }
     }
 
-    /// The hash of a frame's addresses and type; `None` for what is no frame.
+    /// Hash of a frame's MAC addresses and EtherType; `None` for a malformed frame.
     #[cold]
     fn hash_link(&self, frame: &[u8]) -> Option<u32> {
         let link = Link::parse(frame).ok()?;
@@ -181,7 +181,7 @@ fn mix(seeds: &[u64; 4], symmetric: bool, from: u64, to: u64, kind: u64) -> u32 
     high ^ low
 }
 
-/// The two halves of a product of 128 bits, added without carry.
+/// Upper and lower half of a 128-bit product, combined by XOR.
 #[inline]
 fn folded(a: u64, b: u64) -> u64 {
     let [high, low] = halves(u128::from(a) * u128::from(b));
@@ -204,7 +204,7 @@ fn u16_pair([first, second]: [u16; 2]) -> [u8; 4] {
     (u32::from(first) << 16 | u32::from(second)).to_be_bytes()
 }
 
-/// Key of a flow, equal in all its packets.
+/// Fields that all packets of a flow share.
 struct Key<'a> {
     addresses: Addresses,
     ports: Option<[u16; 2]>,
@@ -220,7 +220,7 @@ impl<'a> Key<'a> {
         Self { addresses: Addresses::V4(addresses), ports, protocol, fragment: false, payload }
     }
 
-    /// The key of a packet with these headers; `None` for what is not IP.
+    /// Key of a packet with these headers; `None` if it is not IP.
     #[inline]
     fn of(bytes: &'a [u8], headers: HeaderSummary) -> Option<Self> {
         if let Some(plain) = headers.plain_v4(bytes) {
@@ -231,8 +231,8 @@ impl<'a> Key<'a> {
         }
         let addresses = headers.addresses(bytes)?;
         let fragment = headers.is_fragment();
-        // Of IPv6, fragments and headers that cannot be followed leave the addresses alone: what one fragment does
-        // not say, the others must not know.
+        // IPv6 fragments and unreadable extension headers are hashed by addresses only: fields that are in
+        // one fragment only must not be used.
         if headers.network() == Network::Ipv6 && (fragment || !headers.is_readable()) {
             return Some(Self {
                 addresses,
@@ -262,7 +262,7 @@ fn ports(protocol: IpProtocol, payload: &[u8]) -> Option<[u16; 2]> {
     Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
 }
 
-/// Payload of a packet of a tunnel.
+/// Inner packet of a tunnel packet.
 struct Inner<'a> {
     bytes: &'a [u8],
     headers: HeaderSummary,
@@ -274,7 +274,7 @@ impl<'a> Inner<'a> {
     fn of(outer: &Key<'a>) -> Option<Self> {
         let inside = Inside::of(outer.protocol, outer.payload)?;
         let (bytes, has_link) = (inside.payload, inside.protocol == EtherType::TRANSPARENT_ETHERNET);
-        // The outer length has been checked; how much of the packet is in the head does not matter.
+        // The outer length has been checked; the inner length is not limited here.
         let headers = match has_link {
             true => HeaderSummary::parse(bytes, usize::MAX),
             false => HeaderSummary::without_link(inside.protocol, bytes, usize::MAX),

@@ -1,4 +1,4 @@
-//! Names of flows, for people.
+//! Readable names of flows.
 
 use crate::wire::{IpProtocol, MacAddress};
 use core::fmt;
@@ -8,27 +8,27 @@ use std::net::IpAddr;
 /// Addresses and ports of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowName {
-    /// The port that it comes in by.
+    /// Ingress port.
     pub ingress: PortId,
-    /// True if it was found inside a tunnel packet.
+    /// True if these are addresses of the inner packet of a tunnel packet.
     pub inside: bool,
-    /// Its two ends.
+    /// Source and destination.
     pub ends: Ends,
 }
 
-/// The two ends of a flow, source first.
+/// Source and destination of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// Of IP.
+    /// IP flow.
     Ip {
-        /// The addresses.
+        /// Source and destination address.
         addresses: [IpAddr; 2],
         /// The protocol.
         protocol: IpProtocol,
-        /// The ports, if the protocol has any.
+        /// Source and destination port; `None` for a protocol without ports.
         ports: Option<[u16; 2]>,
     },
-    /// Of anything else.
+    /// Source and destination MAC address of a flow that is not IP.
     Link([MacAddress; 2]),
 }
 

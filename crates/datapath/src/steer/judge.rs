@@ -1,8 +1,8 @@
-//! Choice of spread buckets: those whose worker has too much while others have time (E8).
+//! Selects buckets to be spread: buckets whose home is overloaded while other workers have time (E8).
 //!
-//! A bucket is spread when it is a big part of what its home does, the home is over its mark and
-//! another worker is under it, twice in a row. It is hashed again when it has been small for long, and
-//! drained. Weights are measured: packets times the time that a packet takes.
+//! A bucket is spread if it takes a large part of its home's time, its home is over its threshold and another
+//! worker is under its own, twice in a row. It is hashed again after it has been small for long and is
+//! drained. Weight is measured: packets times CPU time per packet.
 
 use super::load::{Load, WorkerLoad};
 use super::{BUCKETS, buckets};
@@ -11,22 +11,22 @@ use crate::units::Nanos;
 /// Thresholds of decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
-    /// Time between two looks.
+    /// Time between two evaluations.
     pub interval: Nanos,
-    /// Busy time in thousandths from which a worker that is also pressed is over its mark.
+    /// Busy time in thousandths from which a worker that is also pressed is overloaded.
     pub over: u32,
-    /// Share of batches with more packets behind them, in thousandths, from which a worker is pressed.
+    /// Share of batches that left packets in their queue, in thousandths, from which a worker is pressed.
     pub pressed: u32,
-    /// A worker that is busy less than this, or hardly pressed, or has little work of its own beside
-    /// receiving, has time for others.
+    /// A worker has time for others if it is busy for less than this (in thousandths), rarely pressed, or
+    /// processes few packets of its own beside receiving.
     pub under: u32,
-    /// The part of a worker's time, in thousandths, that a bucket must take to be spread.
+    /// Share of a worker's time, in thousandths, that a bucket must take to be spread.
     pub big: u32,
-    /// The part below which it is hashed again.
+    /// Share of a worker's time, in thousandths, below which a bucket is hashed again.
     pub small: u32,
-    /// Looks in a row that must agree before a bucket is spread.
+    /// Number of consecutive evaluations that must agree before a bucket is spread.
     pub spread_after: u8,
-    /// Looks in a row before it is hashed again.
+    /// Number of consecutive evaluations that must agree before a bucket is hashed again.
     pub hash_after: u8,
 }
 
@@ -49,21 +49,21 @@ impl Default for Marks {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     packets: u32,
-    /// Packets of the last interval, and of the one before.
+    /// Packets in the last interval and in the interval before.
     came: [u32; 2],
-    /// Its part of a worker's time in the last interval, in thousandths.
+    /// Share of a worker's time in the last interval, in thousandths.
     weight: u32,
     streak: u8,
 }
 
-/// One receiving worker's judgement of its buckets.
+/// Evaluates the buckets of one receiving worker.
 #[derive(Debug)]
 pub struct Judge {
     marks: Marks,
     known: Box<[Known; BUCKETS]>,
 }
 
-/// Mode of a bucket.
+/// New mode of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BucketMode {
     Spread(usize),
@@ -71,17 +71,17 @@ pub(super) enum BucketMode {
 }
 
 impl Judge {
-    /// A judge with these marks.
+    /// Creates a judge with these thresholds.
     pub fn new(marks: Marks) -> Self {
         Self { marks, known: Box::new([Known::default(); BUCKETS]) }
     }
 
-    /// The marks.
+    /// The thresholds.
     pub fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// Packets came.
+    /// Counts packets of a bucket.
     #[inline]
     pub(super) fn charge(&mut self, bucket: usize, packets: u32) {
         let known = &mut self.known[bucket];
@@ -93,17 +93,18 @@ impl Judge {
         self.known[bucket].weight
     }
 
-    /// Packets and weight of a bucket in the last interval, unless there is nothing new about it.
+    /// Packets and weight of a bucket in the last interval; `None` if it had no packets in the last two
+    /// intervals.
     #[inline]
     pub(super) fn news(&self, bucket: usize) -> Option<(u32, u32)> {
         let known = &self.known[bucket];
         (known.came != [0, 0]).then_some((known.came[0], known.weight))
     }
 
-    /// Weighs all buckets at `now` over the time that has passed, and finds the buckets to change: at most
-    /// one bucket to be spread, because that changes the loads; all that are to be hashed.
+    /// Weighs all buckets over the time `passed` until `now` and reports the buckets to be changed: at most
+    /// one to be spread, because that changes the loads, and all to be hashed.
     ///
-    /// `home` says where a bucket is at home, `is_spread` what it is.
+    /// `home` returns a bucket's home, `is_spread` its mode.
     pub(super) fn look(
         &mut self,
         (now, passed): (Nanos, Nanos),
@@ -141,7 +142,7 @@ impl Judge {
 }
 
 impl Known {
-    /// True if the bucket should change, and has seemed so for long enough.
+    /// True if the bucket should change, and did so in enough consecutive evaluations.
     fn agrees(&mut self, marks: &Marks, load: &Load, is_spread: bool) -> bool {
         let (agrees, wanted) = match is_spread {
             true => (self.weight < marks.small, marks.hash_after),

@@ -1,10 +1,10 @@
-//! Load of workers: each measures itself, all can read.
+//! Load of workers: each worker measures itself, any thread reads.
 
 use crate::units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Published load of one worker, once an interval.
+/// Published load of one worker, updated once per interval.
 #[derive(Debug, Default)]
 #[cfg_attr(target_arch = "aarch64", repr(align(128)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(align(64)))]
@@ -13,32 +13,32 @@ pub struct WorkerLoad {
     pressed: AtomicU32,
     worked: AtomicU32,
     packet_nanos: AtomicU32,
-    /// Since when it sleeps; 0 while it is awake.
+    /// Time since which the worker sleeps, in nanoseconds; 0 while it is awake.
     asleep: AtomicU64,
 }
 
 /// Load of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Share of the time in which it had work, in thousandths.
+    /// Share of time with work, in thousandths.
     pub busy: u32,
-    /// Of the batches that came, those that left more where they came from, in thousandths. A worker
-    /// that polls is busy long before it is full; only one that is full never sees the end.
+    /// Share of batches that left packets in their queue, in thousandths. A polling worker is busy long
+    /// before it is overloaded; only an overloaded worker never drains its queues.
     pub pressed: u32,
-    /// Time that its own packets took in the stages, in thousandths: what is left when whoever brings
-    /// them waits. A worker that only hands over is busy and pressed, and has time all the same.
+    /// Share of time spent in stages, in thousandths. A worker that only hands packets over is busy and
+    /// pressed, but has time for others.
     pub worked: u32,
-    /// Nanoseconds that a packet takes it, on average.
+    /// Average CPU time per packet, in nanoseconds.
     pub packet_nanos: u32,
 }
 
-/// Time of sleep after which a worker's published load is stale, and counts as none.
+/// Time asleep after which a worker's load counts as zero.
 const ASLEEP: Nanos = Nanos::from_millis(10);
 
 impl WorkerLoad {
     /// Load as known at `now`.
     pub fn at(&self, now: Nanos) -> Load {
-        // Relaxed, here and below: each number stands for itself.
+        // Relaxed, here and below: the numbers are independent.
         let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
         let asleep = Nanos(self.asleep.load(Ordering::Relaxed));
         let packet_nanos = number(&self.packet_nanos);
@@ -49,7 +49,7 @@ impl WorkerLoad {
         Load { busy, pressed, worked, packet_nanos }
     }
 
-    /// Says it.
+    /// Publishes `load`.
     pub fn publish(&self, load: Load) {
         self.busy.store(load.busy, Ordering::Relaxed);
         self.pressed.store(load.pressed, Ordering::Relaxed);
@@ -58,14 +58,14 @@ impl WorkerLoad {
     }
 }
 
-/// The loads of all workers, by number.
+/// Loads of all workers, by worker number.
 pub type Loads = Arc<[WorkerLoad]>;
 
-/// Measurements of a worker between two publications.
+/// Load of a worker since its last publication.
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     since: Nanos,
-    /// Time at which the last round began, once there was one.
+    /// Start of the last round; `None` before the first.
     last: Option<Nanos>,
     is_asleep: bool,
     busy: Nanos,
@@ -74,14 +74,13 @@ pub struct LoadMeter {
     packets: u64,
     timed_nanos: u64,
     timed_packets: u64,
-    /// The mean of a packet's time, of the last intervals, in sixteenths of a nanosecond.
+    /// Moving average of the CPU time per packet, in sixteenths of a nanosecond.
     packet_nanos_16: u64,
 }
 
 impl LoadMeter {
-    /// A round begins at `now`. The one before it was busy or not, and so was all the time since it
-    /// began, sleep included. Says whether `interval` has passed since the last publication; then this
-    /// is one.
+    /// Records a round that begins at `now`; `was_busy` applies to the time since the previous round began,
+    /// sleep included. Publishes the load once per `interval`, and returns true if it did.
     #[inline]
     pub fn round(&mut self, now: Nanos, was_busy: bool, interval: Nanos, load: &WorkerLoad) -> bool {
         if core::mem::take(&mut self.is_asleep) {
@@ -103,26 +102,26 @@ impl LoadMeter {
         true
     }
 
-    /// The worker sleeps from now on until its next round.
+    /// Records that the worker sleeps until its next round.
     pub fn sleeps(&mut self, now: Nanos, load: &WorkerLoad) {
         self.is_asleep = true;
         load.asleep.store(now.0, Ordering::Relaxed);
     }
 
-    /// A batch came: all that there was, or not.
+    /// Records a received batch; `has_more`: its queue has further packets.
     #[inline]
     pub fn turn(&mut self, has_more: bool) {
         self.turns += 1;
         self.full_turns += u32::from(has_more);
     }
 
-    /// Notes packets that have been through the stages.
+    /// Counts packets that passed the stages.
     #[inline]
     pub fn worked(&mut self, packets: usize) {
         self.packets += packets as u64;
     }
 
-    /// Notes the time of `packets` packets.
+    /// Records that `packets` packets took `time` in the stages.
     pub fn timed(&mut self, packets: usize, time: Nanos) {
         self.timed_packets += packets as u64;
         self.timed_nanos += time.0;
@@ -144,7 +143,7 @@ impl LoadMeter {
     }
 }
 
-/// A part of a whole, in thousandths; 0 of nothing.
+/// `part` of `whole` in thousandths; 0 if `whole` is 0.
 pub(super) fn thousandths(part: u64, whole: u64) -> u32 {
     let thousandths = (1000 * part).checked_div(whole).unwrap_or(0);
     u32::try_from(thousandths).unwrap_or(u32::MAX)

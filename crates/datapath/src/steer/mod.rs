@@ -1,13 +1,12 @@
 //! Choice of a packet's worker (E2), and the order definition point of a flow (E8).
 //!
-//! In: received batches of ports that are steered. Out: packets for the worker itself, packets for
-//! other workers, and work batches for idle workers. Exits: `NoCore`, when there is no ticket to be had
-//! or a ring is full. Cost: a hash a packet; a ticket and one hand-over a batch.
+//! In: received batches of steered ports. Out: packets for this worker, packets for other workers, and work
+//! batches for idle workers. Exits: `NoCore`, when no ticket is available or a ring is full. Cost: one hash
+//! per packet; one ticket and one hand-over per batch.
 //!
-//! A port whose packets are steered has its flows hashed into buckets. A bucket is *hashed*: the work
-//! of one worker, its home. Or it is *spread* over all of them; then the order in which its packets
-//! came is written down in tickets, and [`reorder`](crate::reorder) brings it back.
-//! `docs/adr/0007-order.md` says why it holds.
+//! Flows of a steered port are hashed into buckets. A *hashed* bucket is processed by one worker, its home. A
+//! *spread* bucket is processed by all workers; tickets record the order of its packets, and
+//! [`reorder`](crate::reorder) restores it. `docs/adr/0007-order.md` explains why that is correct.
 
 mod board;
 mod define;
@@ -28,30 +27,30 @@ pub use load::{Load, LoadMeter, Loads, WorkerLoad};
 pub use sketch::{Heaviest, Heavy};
 pub use work_batch::WorkBatch;
 
-/// Order in which the packets of a port are processed, and choice of their worker.
+/// Order of a port's packets, and the rule that selects their worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Packets stay with the worker that polls their queue; nothing is hashed.
+    /// Packets stay with the worker that polls their queue; flows are not hashed.
     #[default]
     Queue,
-    /// By flow; a flow is the work of one worker.
+    /// Each flow is processed by one worker.
     Hash,
-    /// Over all workers, in order again where they leave.
+    /// Packets are spread over all workers and reordered before they are sent.
     Spread,
-    /// By flow, and spread while a flow is more than its worker can carry.
+    /// As `Hash`, but a bucket whose flows overload their worker is spread.
     Auto,
 }
 
-/// Workers that can share their work.
+/// Maximum number of workers in a worker group.
 pub const MOST_WORKERS: usize = 64;
-/// Lines of tickets that one receiving worker can have open.
+/// Maximum number of buckets that one receiving worker can spread at a time: one lane of tickets each.
 pub const LANES: usize = 32;
-/// Tickets of one line that are out at most.
+/// Maximum number of outstanding tickets per lane.
 pub const WINDOW: u32 = 64;
-/// Work batches that one receiving worker can have out: a ticket each.
+/// Maximum number of outstanding work batches per receiving worker: one for each ticket.
 pub const WORK_BATCHES: usize = LANES * WINDOW as usize;
 
-/// Buckets of ports in each order; pinned packets of all ports have some of their own.
+/// Bucket numbers of each order; pinned packets of all ports share a range.
 mod buckets {
     use super::{LANES, Order};
     use core::ops::Range;
@@ -59,11 +58,11 @@ mod buckets {
     pub(super) const HASHED: Range<usize> = 0..256;
     pub(super) const AUTO: Range<usize> = 256..512;
     pub(super) const PINNED: Range<usize> = 512..528;
-    /// Few, so that work batches are not all crumbs; each has a lane for good.
+    /// Buckets of order `spread`: few, so that work batches are not small; each has a permanent lane.
     pub(super) const SPREAD: Range<usize> = 528..528 + LANES / 2;
     pub(super) const ALL: usize = SPREAD.end;
 
-    /// Packets of ports of which order a bucket has; `None` of any.
+    /// Order of the ports whose packets a bucket holds; `None` for pinned packets.
     pub(super) fn order(bucket: usize) -> Option<Order> {
         match bucket {
             _ if HASHED.contains(&bucket) => Some(Order::Hash),
@@ -73,7 +72,7 @@ mod buckets {
         }
     }
 
-    /// The bucket of a packet.
+    /// Bucket of a packet.
     #[inline]
     pub(super) fn of(hash: u32, pinned: bool, order: Order) -> usize {
         let range = match order {
@@ -86,10 +85,10 @@ mod buckets {
     }
 }
 
-/// The bucket of a packet of a port in that order, by its flow.
+/// Bucket of a flow's packets on a port of the given order.
 pub fn bucket_of(flow: Flow, order: Order) -> usize {
     buckets::of(flow.hash, flow.pinned, order)
 }
 
-/// Number of buckets, of all kinds.
+/// Number of buckets of all ranges.
 pub const BUCKETS: usize = buckets::ALL;

@@ -1,11 +1,11 @@
-//! The heaviest flows, in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005).
+//! The heaviest flows in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005).
 //!
-//! Each flow that weighs more than the sum divided by the number of places is among them, and no
-//! flow's weight is said to be less than it is.
+//! Every flow whose weight exceeds the sum divided by the number of places is in the sketch, and no weight is
+//! underestimated.
 
 use super::flow_name::FlowName;
 
-/// Flows that are remembered.
+/// Maximum number of flows in the sketch.
 const PLACES: usize = 16;
 
 /// A flow and its weight.
@@ -13,13 +13,13 @@ const PLACES: usize = 16;
 pub struct Heavy {
     /// The flow's hash.
     pub hash: u32,
-    /// Its weight: not less than it was, and more by at most `excess`.
+    /// Estimated weight: at least the true weight, and at most `excess` more.
     pub weight: u64,
-    /// Weight that it may have inherited from flows whose place it took.
+    /// Weight inherited from the flow that this one replaced.
     pub excess: u64,
 }
 
-/// The sketch.
+/// Space-Saving sketch of flows.
 #[derive(Clone, Debug, Default)]
 pub struct Heaviest {
     places: [Heavy; PLACES],
@@ -27,14 +27,14 @@ pub struct Heaviest {
 }
 
 impl Heaviest {
-    /// True if a flow is remembered.
+    /// True if the sketch contains the flow.
     pub fn knows(&self, hash: u32) -> bool {
         self.places.iter().any(|place| place.hash == hash && place.weight > 0)
     }
 
-    /// Adds weight to a flow. `name` describes a flow that is not remembered.
+    /// Adds weight to a flow. `name` is the name of a flow that the sketch does not contain.
     ///
-    /// Cost: one look at sixteen places, in six cache lines.
+    /// Cost: one scan of sixteen places, in six cache lines.
     pub fn add(&mut self, hash: u32, weight: u64, name: Option<FlowName>) {
         let known = self.places.iter_mut().find(|place| place.hash == hash && place.weight > 0);
         if let Some(place) = known {
@@ -48,7 +48,7 @@ impl Heaviest {
         }
     }
 
-    /// Halves all weights, so that weight of long ago is forgotten.
+    /// Halves all weights, so that old weight fades.
     pub fn fade(&mut self) {
         for place in &mut self.places {
             place.weight /= 2;
@@ -56,7 +56,7 @@ impl Heaviest {
         }
     }
 
-    /// Replaces the content of `flows` by the remembered flows, the heaviest first.
+    /// Replaces the content of `flows` by the flows of the sketch, heaviest first.
     pub fn write(&self, flows: &mut Vec<(Heavy, Option<FlowName>)>) {
         flows.clear();
         let all = self.places.iter().copied().zip(self.names);

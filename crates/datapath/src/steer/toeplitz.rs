@@ -1,30 +1,30 @@
-//! The hash of receive-side scaling (Microsoft, "RSS Hashing Functions"; the key is that of
-//! "Verifying the RSS Hash Calculation").
+//! The hash of receive-side scaling (Microsoft, "RSS Hashing Functions"; key of "Verifying the RSS Hash
+//! Calculation").
 //!
-//! Bit *i* of the input, when set, contributes the 32 bits of the key from bit *i* on. All 256 values of
-//! a byte at each place are worked out beforehand, so hashing is one look-up and one XOR a byte.
+//! Each set bit *i* of the input contributes the 32 key bits from bit *i* on. The contributions of all 256
+//! values of each input byte are precomputed, so hashing takes one look-up and one XOR per byte.
 
-/// Bytes of the longest input: two IPv6 addresses and two ports.
+/// Maximum length of the input in bytes: two IPv6 addresses and two ports.
 pub const LONGEST_INPUT: usize = 36;
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub const KEY_BYTES: usize = LONGEST_INPUT + 4;
 
-/// A key, worked out.
+/// Precomputed tables of a key.
 #[derive(Clone)]
 pub struct Toeplitz {
     places: Box<[[u32; 256]; LONGEST_INPUT]>,
 }
 
 impl Toeplitz {
-    /// The key that adapters are verified with, and many drivers' default.
+    /// Microsoft's verification key, the default of many drivers.
     pub const VERIFICATION_KEY: [u8; KEY_BYTES] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
-    /// A key of period 16 bits, with which both directions of a connection have the same hash (Woo and
-    /// Park, "Scalable TCP Session Monitoring with Symmetric Receive-side Scaling", 2012).
+    /// Key with a period of 16 bits: both directions of a connection have the same hash (Woo and Park,
+    /// "Scalable TCP Session Monitoring with Symmetric Receive-side Scaling", 2012).
     pub const SYMMETRIC_KEY: [u8; KEY_BYTES] = {
         let mut key = [0x6d; KEY_BYTES];
         let mut odd = 1;
@@ -35,11 +35,11 @@ impl Toeplitz {
         key
     };
 
-    /// Works a key out: 36 KiB.
+    /// Precomputes the tables of a key: 36 KiB.
     pub fn new(key: &[u8; KEY_BYTES]) -> Self {
         let mut places = Box::new([[0; 256]; LONGEST_INPUT]);
         for (place, values) in places.iter_mut().enumerate() {
-            // The 40 bits that the eight bits of this byte select from.
+            // The 40 key bits from which the bits of this byte select.
             let window =
                 key[place..place + 5].iter().fold(0_u64, |window, &byte| window << 8 | u64::from(byte));
             for (byte, value) in values.iter_mut().enumerate() {
@@ -50,7 +50,7 @@ impl Toeplitz {
         Self { places }
     }
 
-    /// The hash of up to [`LONGEST_INPUT`] bytes; what is beyond does not count.
+    /// Hash of at most [`LONGEST_INPUT`] bytes; further bytes are ignored.
     #[inline]
     pub fn hash<'a>(&self, input: impl IntoIterator<Item = &'a u8>) -> u32 {
         self.places.iter().zip(input).fold(0, |sum, (place, &byte)| sum ^ place[usize::from(byte)])

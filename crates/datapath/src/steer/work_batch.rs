@@ -1,31 +1,30 @@
-//! Packets that travel between workers while their order is restored elsewhere.
+//! Work batch: packets that travel between workers under one ticket.
 
 use polder_buffers::reorder::Ticket;
 use polder_buffers::{Batch, Packet};
 
-/// The packets of one bucket in one received batch, with their ticket. It goes to an idle worker,
-/// from there to the bucket's home, and back to where it came from, always: emptied, perhaps, but
-/// never taken apart.
+/// Packets of one bucket in one received batch, with their ticket. A work batch goes to an idle worker, then
+/// to the bucket's home, and back to the receiving worker, even if all its packets were dropped.
 #[derive(Debug)]
 pub struct WorkBatch {
-    /// Its place in the line.
+    /// Position of the batch in its lane's order.
     pub(crate) ticket: Ticket,
-    /// Line of the receiving worker.
+    /// Lane of the receiving worker.
     pub(crate) lane: u16,
     /// The receiving worker.
     pub(crate) from: u16,
-    /// The worker that lets it go.
+    /// Home of the bucket, the worker that sends the packets.
     pub(crate) home: u16,
-    /// Packets of the receiving worker that the home must have sent before.
+    /// Number of the receiving worker's packets that the home must have sent first.
     pub(crate) after: u64,
-    /// The packets; when it is redeemed, what is left of them.
+    /// Packets; after processing, the packets to be sent.
     pub batch: Batch,
-    /// Resulting packets beyond one batch.
+    /// Packets to be sent that exceed `batch`.
     pub more: Vec<Packet>,
 }
 
 impl WorkBatch {
-    /// An empty one.
+    /// An empty work batch.
     pub fn new() -> Self {
         Self {
             ticket: Ticket::default(),
@@ -38,14 +37,14 @@ impl WorkBatch {
         }
     }
 
-    /// Its ticket.
+    /// The work batch's ticket.
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// Puts a packet that is left behind those that are there.
+    /// Appends a packet.
     ///
-    /// Allocates when there are more than ever before beyond one batch.
+    /// Allocates when `more` grows beyond its capacity.
     #[inline]
     pub fn push(&mut self, packet: Packet) {
         if !self.more.is_empty() {
@@ -56,7 +55,7 @@ impl WorkBatch {
         }
     }
 
-    /// Packets in it.
+    /// Number of packets in the work batch.
     #[expect(clippy::len_without_is_empty, reason = "an empty work is as good as a full one")]
     pub fn len(&self) -> usize {
         self.batch.len() + self.more.len()

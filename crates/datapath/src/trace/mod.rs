@@ -1,14 +1,13 @@
-//! One packet through the running tables, without sending it.
+//! Trace: takes one packet through the current tables without sending it.
 //!
-//! In: the tables that workers go by, a frame, and the port by which it comes. Out: what it was behind
-//! each stage, what would leave, what would be learned and asked. The stages are those that forward; they
-//! run in an engine of their own over an *image* of the tables: the same routes, rules, members and
-//! links, and copies of everything that a stage writes to (learned addresses, counters, sequence numbers,
-//! notices about neighbours). So nothing that the trace does is seen by anybody. `docs/adr/0020-trace.md`
-//! says why.
+//! In: the workers' tables, a frame and its ingress. Out: the packet after each stage, packets that would be
+//! sent, addresses that would be learned, requests that would be made. The stages are the normal ones, in an
+//! engine of their own over an *image* of the tables: the same routes, rules, members and links, with copies
+//! of everything that a stage writes (learned addresses, counters, sequence numbers, notices about
+//! neighbours). So a trace has no side effects. `docs/adr/0020-trace.md` has the reasons.
 //!
-//! Limits of rate are those of an engine that has done nothing yet: a trace says what becomes of a packet
-//! for which there is room. Cost: a copy of the forwarding databases; for a control thread.
+//! Rate limiters are those of a fresh engine: a trace shows the fate of a packet within all limits. Cost: a
+//! copy of the forwarding databases; for a control thread.
 
 mod recorder;
 
@@ -26,57 +25,57 @@ use polder_buffers::{Batch, Packet, Pool, PortId};
 /// Trace of a packet that was not sent.
 #[derive(Debug)]
 pub struct Walk {
-    /// The packet behind each stage that looked at it, in the order of the journey.
+    /// The packet after each stage that processed it, in order.
     pub looks: Vec<Look>,
-    /// Packets that would have been sent.
+    /// Packets that would be sent.
     pub sent: Vec<Sent>,
-    /// Journeys that would have ended early.
+    /// Drops that would be counted, by reason.
     pub drops: Vec<(DropReason, u64)>,
-    /// Packets that were for the gateway itself, and would have been taken.
+    /// Packets that would be delivered to the gateway itself.
     pub delivered: u64,
     /// Packets that would wait for a neighbour's link-layer address.
     pub waiting: u64,
-    /// Fragments that would wait for others.
+    /// Fragments that would wait for reassembly.
     pub held: u64,
-    /// Learning of the bridge.
+    /// Learning by the bridge.
     pub learning: Learning,
-    /// Messages to senders: made, and not made because there is nothing to say or no address to say it from.
+    /// Number of messages sent to senders, and of those suppressed for lack of a reason or an address.
     pub told: (u64, u64),
-    /// Notices about neighbours that would have been sent.
+    /// Notices about neighbours that would be sent.
     pub notices: Vec<Notice>,
-    /// The tables after the packet.
+    /// Image of the tables after the packet.
     pub tables: Arc<Tables>,
 }
 
 /// Counts of a bridge's learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learning {
-    /// Addresses that are new.
+    /// New addresses.
     pub learned: u64,
-    /// Addresses that were elsewhere.
+    /// Addresses that moved from another port.
     pub moved: u64,
-    /// Addresses that are bound elsewhere by configuration.
+    /// Addresses bound to another port by configuration.
     pub pinned: u64,
-    /// Addresses whose port has as many as it may.
+    /// Addresses not learned because of the port's limit.
     pub limited: u64,
-    /// Addresses that there is no room for.
+    /// Addresses not learned because the database is full.
     pub full: u64,
-    /// Frames for a group or an unknown station.
+    /// Frames to groups or unknown stations.
     pub flooded: u64,
 }
 
-/// The trace found no memory for the packet.
+/// The pool has no memory for the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes is too long to be traced")]
 pub struct NoMemory(pub usize);
 
-/// Takes a frame through the stages as if it had just come in by `ingress`.
+/// Takes a frame through the stages as if `ingress` had just received it.
 ///
-/// `ports` is the least number that no port has. Packets are made in `pool`, which is nobody else's: what
-/// a trace takes from it, it gives back.
+/// `ports` is a number above all ports. Packets are made in `pool`, which must be exclusive; all frames are
+/// returned to it.
 ///
 /// # Errors
-/// [`NoMemory`] when the frame does not fit into the pool.
+/// [`NoMemory`] if the frame does not fit into the pool.
 pub fn walk(
     tables: &Tables,
     (ingress, frame): (PortId, &[u8]),
@@ -101,7 +100,7 @@ pub fn walk(
     Ok(walk)
 }
 
-/// Trace from the counters of an engine that has processed one packet.
+/// Builds the trace from the counters of an engine that has processed one packet.
 fn take_down(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> Walk {
     let (looks, sent) = recorder.finish();
     let (counters, bridging, routing) =

@@ -1,4 +1,4 @@
-//! Recorder of a traced packet's stages.
+//! Recorder of the stages of a traced packet.
 
 use crate::counters::Stage;
 use crate::drops::{DropReason, is_dropped};
@@ -8,63 +8,63 @@ use crate::transmit::Egress;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 use std::collections::HashSet;
 
-/// Fate of a packet.
+/// Fate of a packet after a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The packet goes on.
+    /// The packet continues.
     GoesOn,
-    /// Its journey has ended.
+    /// The packet was dropped.
     Dropped(DropReason),
-    /// The packet was for the gateway itself.
+    /// The packet was delivered to the gateway itself.
     Taken,
 }
 
-/// A packet behind a stage.
+/// A packet after a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedPacket {
-    /// The port by which it came; of a packet from a tunnel, or for one, the tunnel.
+    /// Ingress; the tunnel for a packet from or to a tunnel.
     pub ingress: PortId,
-    /// The port by which it leaves, as far as that is known.
+    /// Egress, as far as known.
     pub egress: PortId,
-    /// Its VLAN, once a bridge has looked at it.
+    /// VLAN, once the bridge has set it.
     pub vlan: u16,
     /// Fate of the packet.
     pub fate: Fate,
-    /// All its bytes.
+    /// All bytes of the packet.
     pub bytes: Vec<u8>,
 }
 
-/// The packets behind a stage. Those whose journey had ended before are not among them.
+/// Packets after a stage, except those that ended in an earlier stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// The stage.
     pub stage: Stage,
-    /// True if these are messages of the gateway's own.
+    /// True if these are messages of the gateway itself.
     pub is_answer: bool,
     /// The packets.
     pub packets: Vec<TracedPacket>,
-    /// Rules that have matched them, by number from 0.
+    /// Rules that matched, by number from 0.
     pub rules: Vec<usize>,
 }
 
-/// A packet as it would leave.
+/// A packet that would be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The port.
+    /// Egress port.
     pub port: PortId,
-    /// True if it is a message of the gateway's own.
+    /// True if it is a message of the gateway itself.
     pub is_answer: bool,
-    /// All its bytes.
+    /// All bytes of the packet.
     pub bytes: Vec<u8>,
 }
 
-/// Record of the stages' work.
+/// Records the packets after each stage.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     tables: Arc<Tables>,
     matched: Vec<u64>,
     is_answer: bool,
-    /// Packets whose end has been written down.
+    /// Packets whose end has been recorded.
     ended: HashSet<*const u8>,
     looks: Vec<Look>,
     sent: Vec<Sent>,
@@ -77,7 +77,7 @@ impl Recorder {
         Self { tables, matched, is_answer: false, ended, looks, sent }
     }
 
-    /// Begins the recording of the gateway's own messages.
+    /// Starts the recording of the gateway's own messages.
     pub(crate) fn turn_to_answers(&mut self) {
         self.is_answer = true;
         self.ended.clear();
@@ -100,7 +100,7 @@ impl Recorder {
         Some(TracedPacket { ingress, egress, vlan, fate, bytes: bytes_of(packet) })
     }
 
-    /// Rules that have matched since the last time.
+    /// Rules that have matched since the last call.
     fn rules(&mut self) -> Vec<usize> {
         let now = self.tables.filters.matched();
         let before = core::mem::replace(&mut self.matched, now);
@@ -125,7 +125,7 @@ impl Egress for Recorder {
     fn passed(&mut self, stage: Stage, packets: &[Packet]) {
         let seen = packets.iter().filter_map(|packet| self.see(packet)).collect::<Vec<_>>();
         let rules = if stage == Stage::Filter { self.rules() } else { Vec::new() };
-        // A stage that meets nothing but what has ended has nothing to say.
+        // A stage that only saw ended packets is left out.
         if !seen.is_empty() || packets.is_empty() {
             self.looks.push(Look { stage, is_answer: self.is_answer, packets: seen, rules });
         }

@@ -1,8 +1,8 @@
-//! Packets without Ethernet inside: what differs from frames.
+//! Tunnels of packets without inner Ethernet header (*bare* packets).
 //!
-//! Inside the gateway they have an Ethernet header, whose addresses are those of the tunnel's [`Stations`]: every
-//! stage between device and device reads packets of one kind. It is written over the last bytes of the outer
-//! headers when these have been read, and taken off before others are written.
+//! Inside the gateway, bare packets have an Ethernet header with the addresses of the tunnel's [`Stations`],
+//! so that all stages process packets of one format. It is written over the last bytes of the outer headers
+//! after their check, and removed before outer headers are written.
 
 use super::decapsulate::Lane;
 use super::inner::Inner;
@@ -14,11 +14,11 @@ use crate::offload::complete_checksum;
 use crate::parse::{HeaderSummary, Network};
 use polder_buffers::Packet;
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const ETHERNET: usize = ETHERNET_BYTES as usize;
 
 impl Lane<'_> {
-    /// Takes the outer headers off a packet, and puts an Ethernet header in their place.
+    /// Replaces the outer headers of a packet by an Ethernet header.
     #[inline(never)]
     pub(super) fn open_bare(
         &mut self,
@@ -52,7 +52,7 @@ impl Lane<'_> {
 }
 
 impl lane::Lane<'_> {
-    /// Verdict on a packet for a tunnel without Ethernet.
+    /// Verdict on a packet for a tunnel without inner Ethernet header.
     #[inline(never)]
     pub(super) fn decide_bare(&self, packet: &Packet, headers: HeaderSummary) -> lane::TunnelVerdict {
         if headers.network() == Network::Other || headers.network_offset() != ETHERNET {
@@ -75,7 +75,7 @@ impl lane::Lane<'_> {
         }
     }
 
-    /// Writes the outer headers in the place of the Ethernet header; with `split`, it is then cut.
+    /// Replaces the Ethernet header by the outer headers; `split`: the packet is fragmented afterwards.
     #[inline(never)]
     pub(super) fn send_bare(
         &mut self,
@@ -91,7 +91,7 @@ impl lane::Lane<'_> {
     }
 }
 
-/// Takes the Ethernet header off.
+/// Removes the Ethernet header; false if the packet is too short.
 #[inline(always)]
 pub(super) fn uncover(packet: &mut Packet) -> bool {
     packet.checksum_start = packet.checksum_start.wrapping_sub(ETHERNET_BYTES);

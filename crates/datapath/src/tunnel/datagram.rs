@@ -1,4 +1,4 @@
-//! Fragments of one datagram, and how one more fits among them.
+//! Fragments of one datagram, and the check of a further fragment.
 
 use super::Ends;
 use crate::drops::{Context, DropReason};
@@ -7,26 +7,26 @@ use crate::wire::{Ecn, IpProtocol, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::{Packet, wire_packets};
 use std::net::Ipv4Addr;
 
-/// Fields of a fragment's headers.
+/// Header fields of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FragmentHeader {
     pub(super) key: Key,
-    /// Bytes before the IP header, and from there to the payload.
+    /// Length of the link header, and of the IP header with extension headers, in bytes.
     pub(super) link: usize,
     pub(super) header: usize,
-    /// Bytes of payload before it in the datagram, and its own.
+    /// Offset of the payload in the datagram, and its length, in bytes.
     pub(super) offset: u16,
     pub(super) length: u16,
     pub(super) more: bool,
     pub(super) ecn: Ecn,
 }
 
-/// Key of a datagram, equal in all its fragments.
+/// Key of a datagram, the same in all its fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// As this gateway sees them.
+    /// Source and destination as remote and local address.
     pub(super) ends: Ends,
-    /// Protocol that is fragmented; of IPv6 it is GRE, perhaps behind destination options.
+    /// Protocol of the datagram; GRE over IPv6, perhaps after destination options.
     pub(super) protocol: IpProtocol,
     identification: u32,
 }
@@ -47,7 +47,7 @@ impl FragmentHeader {
         }
     }
 
-    /// `None` when the extension header is not that of a fragment.
+    /// Returns the header of an IPv6 fragment; `None` if `extension` is not a fragment header.
     pub(super) fn v6(link: usize, ip: &Ipv6<'_>, ends: Ends, extension: &Ipv6Extension<'_>) -> Option<Self> {
         let fragment = extension.fragment()?;
         let header = extension.end();
@@ -63,53 +63,53 @@ impl FragmentHeader {
         })
     }
 
-    /// Bytes of payload up to its end.
+    /// Offset of the payload's end in the datagram, in bytes.
     pub(super) fn end(&self) -> u32 {
         u32::from(self.offset) + u32::from(self.length)
     }
 
-    /// True if no datagram can have such a fragment: empty, a middle one that is no multiple of eight
-    /// bytes, or one that ends beyond the longest datagram.
+    /// True for an invalid fragment: empty, a middle one whose length is not a multiple of eight, or one that
+    /// ends beyond the longest datagram.
     pub(super) fn is_impossible(&self) -> bool {
         let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
         self.length == 0 || (self.more && !self.length.is_multiple_of(8)) || self.end() > longest
     }
 }
 
-/// Placeholder for the ends of an unused datagram.
+/// Placeholder for the endpoints of an unused datagram.
 const NOWHERE: Ends = Ends::V4 { local: Ipv4Addr::UNSPECIFIED, remote: Ipv4Addr::UNSPECIFIED };
 
-/// Fragments of one datagram.
+/// Received fragments of one datagram.
 #[derive(Debug)]
 pub(super) struct Datagram {
     pub(super) key: Key,
     pub(super) deadline: Nanos,
-    /// In order of their offsets, and the extent of each in the payload.
+    /// Fragments in order of their offsets, and the byte range of each in the payload.
     pub(super) packets: Vec<Packet>,
     pub(super) extents: Vec<(u32, u32)>,
-    /// Bytes of payload that are there, and of all, once the last fragment is there.
+    /// Bytes of payload received, and of the whole datagram once the last fragment has arrived.
     pub(super) received: u32,
     pub(super) total: Option<u32>,
-    /// Memory held, in bytes.
+    /// Packet memory held, in bytes.
     pub(super) memory: usize,
-    /// The ECN fields seen, one bit each.
+    /// Bit set of the ECN fields seen.
     pub(super) ecn: u8,
-    /// Reason why the whole datagram has been refused.
+    /// Reason for which the whole datagram is dropped.
     pub(super) refused: Option<DropReason>,
 }
 
-/// Place of a fragment in its datagram.
+/// Position of a further fragment in its datagram.
 pub(super) enum Fit {
-    /// At this position.
+    /// At this index.
     At(usize),
-    /// The fragment is there already.
+    /// The same fragment has been received before.
     Duplicate,
-    /// Not at all: the datagram is beyond hope.
+    /// Invalid: the whole datagram is dropped.
     Refuse(DropReason),
 }
 
 impl Datagram {
-    /// Datagram without fragments, with memory for `fragments`.
+    /// A datagram without fragments, with memory for `fragments`.
     pub(super) fn with_capacity(fragments: usize) -> Self {
         Self {
             key: Key { ends: NOWHERE, protocol: IpProtocol::GRE, identification: 0 },
@@ -124,7 +124,7 @@ impl Datagram {
         }
     }
 
-    /// Place of a fragment; `most` is the maximum number of fragments of a datagram.
+    /// Returns the position of a fragment; `most` is the maximum number of fragments per datagram.
     pub(super) fn fit(&self, place: &FragmentHeader, most: usize) -> Fit {
         let (start, end) = (u32::from(place.offset), place.end());
         let position = self.extents.partition_point(|&(other, _)| other < start);
@@ -148,12 +148,12 @@ impl Datagram {
         if self.packets.len() >= most { Fit::Refuse(DropReason::FragmentLimit) } else { Fit::At(position) }
     }
 
-    /// True if nothing is missing.
+    /// True if all fragments have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.total == Some(self.received)
     }
 
-    /// Drops all fragments and forgets them.
+    /// Drops all fragments.
     pub(super) fn drop_all(&mut self, reason: DropReason, context: &mut Context<'_>) {
         release_held(&self.packets, context);
         for packet in self.packets.drain(..) {
@@ -162,7 +162,7 @@ impl Datagram {
         self.reset();
     }
 
-    /// Forgets all fragments; none may be left.
+    /// Clears the datagram, whose fragments have been moved out.
     pub(super) fn reset(&mut self) {
         debug_assert!(self.packets.is_empty(), "packets are moved out or dropped first");
         self.extents.clear();
@@ -173,13 +173,13 @@ impl Datagram {
     }
 }
 
-/// Puts a packet on the gauges, which other stages may share.
+/// Adds a packet to the gauges `held` and `held_slots`, which other stages may share.
 pub(super) fn count_held(packet: &Packet, context: &Context<'_>) {
     context.ledger.held.add(packet.wire_packets.into());
     context.ledger.held_slots.add(packet.slots_of(context.pool.region().id()));
 }
 
-/// Takes packets off the gauges.
+/// Subtracts packets from the gauges.
 pub(super) fn release_held(packets: &[Packet], context: &Context<'_>) {
     let (held, slots) = (&context.ledger.held, &context.ledger.held_slots);
     held.set(held.get().wrapping_sub(wire_packets(packets)));

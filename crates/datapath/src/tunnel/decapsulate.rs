@@ -1,21 +1,21 @@
-//! Out of the tunnel.
+//! Stage `decapsulate`: removes outer headers.
 //!
-//! In: packets whose ingress is an underlay port; all others pass untouched. Out: the frames inside,
-//! whose ingress is the tunnel. They start with a complete Ethernet header, and nothing above it has
-//! been looked at; `network_offset` is behind that header, all other offsets are unknown.
-//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6, GRE and VXLAN,
-//! `TunnelBadProtocol`, `MartianSource`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
-//! `EcnNotCapable`, `NoBuffer`; of keepalives `TunnelNoNeighbour`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
+//! In: packets received on an underlay port; others pass unchanged. Out: inner frames, whose ingress is the
+//! tunnel. They start with a complete Ethernet header and are not parsed further; `network_offset` points
+//! after that header, other offsets are unknown. Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet,
+//! VLAN, IPv4, IPv6, GRE and VXLAN, `TunnelBadProtocol`, `MartianSource`, `TunnelMissingChecksum`,
+//! `TunnelMissingSequence`, `TunnelOutOfSequence`, `EcnNotCapable`, `NoBuffer`; for keepalives
+//! `TunnelNoNeighbour`; for fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
 //! `FragmentTimeout`, `FragmentLimit`.
 //!
-//! The outer time to live is of no account: the packet has arrived (RFC 1122, 3.2.1.7), and so are flow
-//! label and encapsulation limit. Nor is the
-//! port: a tunnel takes its packets from every underlay, since routes need not be symmetric.
+//! The outer TTL, flow label and encapsulation limit are ignored: the packet has arrived (RFC 1122, 3.2.1.7).
+//! The port is ignored too: a tunnel accepts its packets on every underlay, since routes need not be
+//! symmetric.
 //!
-//! Packets that are yet to be cut come out whole, and partial checksums stay partial.
+//! Super-packets stay whole, and partial checksums stay partial.
 //!
-//! Cost: the outer headers are read once and taken off by moving the start of the packet; a
-//! checksum, where there is one, reads the whole packet, or what is in front of a partial one's range. Source: E4.
+//! Cost: outer headers are read once and removed by moving the packet's start; a checksum, if any, covers the
+//! whole packet, or the part before the range of a partial checksum. Source: E4.
 
 use super::ecn::merge_ecn;
 use super::encapsulate::LOOKED_AT;
@@ -40,20 +40,20 @@ use polder_buffers::{
     BATCH, Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, PortId, Segmentation, SegmentationKind,
 };
 
-/// [`Packet::flags`]: put together from fragments.
+/// [`Packet::flags`]: the packet was reassembled from fragments.
 pub(super) const REASSEMBLED: u8 = 1 << 7;
 
-/// State that one worker keeps between batches: above all, fragments that wait for others.
+/// State of one worker between batches, mainly incomplete datagrams.
 #[derive(Debug)]
 pub struct DecapsulateState {
     worker: usize,
     reassembler: Reassembler,
-    /// Changes places with the batch while fragments are taken out.
+    /// Empty batch that replaces the received one while fragments are removed.
     spare: Batch,
 }
 
 impl DecapsulateState {
-    /// The state of the worker with this number. Takes memory for as many fragments as `limits` say.
+    /// State of worker number `worker`. Allocates memory for the fragments that `limits` allow.
     pub fn new(worker: usize, limits: ReassemblyLimits) -> Self {
         Self { worker, reassembler: Reassembler::new(limits), spare: Batch::new() }
     }
@@ -74,7 +74,7 @@ impl StageState for DecapsulateState {
         self.reassembler.next_deadline()
     }
 
-    /// Drops fragments that have waited too long.
+    /// Drops datagrams whose reassembly timed out.
     fn expire(&mut self, context: &mut Context<'_>) {
         if self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
             self.reassembler.expire(context);
@@ -98,10 +98,10 @@ impl Inbound for DecapsulateState {
     }
 }
 
-/// Takes packets on underlay ports out of their tunnels.
+/// Decapsulates packets that were received on underlay ports.
 ///
-/// Fragments leave the batch until their datagram is complete, which then stands where its last
-/// fragment stood. The batch never grows.
+/// Fragments leave the batch until their datagram is complete; the reassembled packet takes the position of
+/// its last fragment. The batch never grows.
 pub fn decapsulate(
     batch: &mut Batch,
     tunnels: &Tunnels,
@@ -116,7 +116,7 @@ pub fn decapsulate(
     }
 }
 
-/// Opens packets from position `from` on; stops at the first fragment and returns its position.
+/// Decapsulates packets from position `from` on; stops at the first fragment and returns its position.
 fn open_all(
     batch: &mut Batch,
     from: usize,
@@ -150,7 +150,8 @@ fn open_all(
     None
 }
 
-/// Opens a packet by reading all of its outer headers; true for a fragment, which is left as it is.
+/// Decapsulates a packet after parsing all its outer headers; returns true for a fragment, which is not
+/// changed.
 #[inline(never)]
 fn open_closely<'a>(
     packet: &mut Packet,
@@ -188,13 +189,13 @@ fn open_closely<'a>(
     false
 }
 
-/// True if a packet on a port that others use as well is between the ends of a tunnel.
+/// True if a packet on a shared underlay port is between the endpoints of a tunnel.
 #[cold]
 fn is_ours(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> bool {
     ends(packet, underlay).is_some_and(|(ends, carrier)| tunnels.has(&ends, carrier))
 }
 
-/// Reads the outer headers; `lane` becomes that of the packet's tunnel.
+/// Parses the outer headers; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 fn decide<'a>(
     packet: &Packet,
@@ -213,7 +214,7 @@ fn decide<'a>(
     decide_closely((packet, bytes), underlay, tunnels, lane, place)
 }
 
-/// The same with tags, options, fragments or IPv6.
+/// [`decide`] for packets with tags, options, fragments or IPv6.
 #[inline(never)]
 fn decide_closely<'a>(
     (packet, bytes): (&Packet, &[u8]),
@@ -238,19 +239,19 @@ fn decide_closely<'a>(
     encapsulation::decide(ip.protocol(), packet, &envelope_v4(&ip, link), tunnels, lane, place)
 }
 
-/// A run of packets of one tunnel; its counters are written when it ends.
+/// A run of packets of one tunnel; dropping it updates the tunnel's counters.
 pub(super) struct Lane<'a> {
     pub(super) tunnel: &'a Tunnel,
-    /// The protocol type of frames; none for a tunnel of packets, which have several.
+    /// GRE protocol type of frames; `u32::MAX` for a tunnel of packets, which have several types.
     pub(super) protocol: u32,
-    /// Outer headers of packets that are opened by comparison.
+    /// Expected outer headers for the fast path.
     quick: Option<Quick>,
-    /// A packet that is about to be opened.
+    /// A bare packet that is about to be decapsulated.
     pub(super) bare: Option<(Opened, Payload)>,
-    /// Station of answers to keepalives, in a tunnel of frames that has them.
+    /// Destination address of keepalive answers, if a tunnel of frames sends keepalives.
     probe: Option<MacAddress>,
     pub(super) counters: &'a TunnelCounters,
-    /// The highest sequence number so far.
+    /// Highest sequence number received.
     pub(super) received: Option<u32>,
     pub(super) packets: u64,
     pub(super) bytes: u64,
@@ -269,7 +270,8 @@ impl<'a> Lane<'a> {
         Self { tunnel, protocol, quick, bare: None, probe, counters, received, packets: 0, bytes: 0, now }
     }
 
-    /// The lane of the tunnel between these ends with that number: the current one, or a new one in its place.
+    /// Returns the lane of the tunnel with these endpoints and this number: the current lane, or a new one
+    /// that replaces it.
     #[inline(always)]
     pub(super) fn enter<'l>(
         lane: &'l mut Option<Self>,
@@ -284,8 +286,8 @@ impl<'a> Lane<'a> {
         lane.as_mut().ok_or(Refused::Drop(DropReason::NoTunnel))
     }
 
-    /// Takes the outer headers off a packet if they are those prepared for this tunnel; false otherwise, and the packet is
-    /// left as it is.
+    /// Removes the outer headers if they equal the expected headers of this tunnel; false otherwise, and the
+    /// packet is not changed.
     #[inline(always)]
     fn open_plain(&mut self, packet: &mut Packet, station: Station) -> bool {
         let read = self.quick.as_ref().and_then(|quick| quick.read(packet, station));
@@ -301,7 +303,7 @@ impl<'a> Lane<'a> {
         true
     }
 
-    /// Takes the outer headers off.
+    /// Removes the outer headers.
     #[inline(always)]
     pub(super) fn open(
         &mut self,
@@ -313,7 +315,7 @@ impl<'a> Lane<'a> {
         if packet.len() != end || !packet.is_contiguous() {
             shape(packet, strip, end, context)?;
         }
-        // Only these two change anything inside (RFC 6040, figure 4).
+        // Only CE and ECT(1) change the inner packet (RFC 6040, figure 4).
         if matches!(ecn, Ecn::Congestion | Ecn::Capable1) {
             merge_ecn(packet, strip, ecn)?;
         }
@@ -365,8 +367,8 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Resets the metadata of the outer packet, which had so many bytes in front of the packet inside. What a sender has left
-/// to the device of the packet inside stays so.
+/// Resets the metadata of the outer packet, whose outer headers had `strip` bytes. Offloads that the sender
+/// requested for the inner packet are kept.
 #[inline(always)]
 fn forget_outer(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
     packet.network_offset = ETHERNET_BYTES;
@@ -378,17 +380,17 @@ fn forget_outer(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
         return keep_inner(packet, strip);
     }
     packet.segmentation = Segmentation::default();
-    // What a device says of a checksum, it says of the outer packet.
+    // The device's checksum status applies to the outer packet.
     packet.checksum = ChecksumState::Unknown;
     Ok(())
 }
 
-/// Metadata of the packet inside.
+/// Sets the metadata of the inner packet.
 #[inline(never)]
 fn keep_inner(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
     let is_inside = packet.checksum_start >= strip + ETHERNET_BYTES;
     if packet.segmentation.kind != SegmentationKind::None {
-        // Segments of the tunnel's own datagram are packets of their own, which do not begin here.
+        // Segments of the tunnel's own datagram are packets by themselves, which do not begin here.
         let is_tunnelled = is_inside && packet.segmentation.outer.is_udp();
         packet.segmentation.outer = OuterHeaders::NONE;
         if !is_tunnelled {
@@ -398,13 +400,13 @@ fn keep_inner(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
     if is_inside {
         packet.checksum_start -= strip;
     } else {
-        // That of the outer datagram: its sender says that it is right.
+        // Partial checksum of the outer datagram: a local sender, so the datagram is intact.
         packet.checksum = ChecksumState::Unknown;
     }
     Ok(())
 }
 
-/// Cuts off bytes behind the inner frame, and brings its headers into the head of a chain.
+/// Trims bytes after the inner frame, and moves its headers into the head frame of a chain.
 #[cold]
 pub(super) fn shape(
     packet: &mut Packet,
@@ -418,7 +420,7 @@ pub(super) fn shape(
     packet.gather(wanted, context.pool).map_err(|_| DropReason::NoBuffer)
 }
 
-/// Takes the fragments from position `from` on out of the batch, and puts completed packets in.
+/// Removes the fragments from position `from` on, and inserts reassembled packets.
 #[cold]
 fn reassemble(
     batch: &mut Batch,

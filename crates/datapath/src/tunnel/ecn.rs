@@ -1,4 +1,4 @@
-//! Congestion marks of an outer packet, carried into the packet inside.
+//! Congestion marks of an outer packet, copied to the inner packet.
 
 use super::inner::class_and_ttl;
 use crate::drops::DropReason;
@@ -6,8 +6,8 @@ use crate::parse::{HeaderSummary, Network};
 use crate::wire::{Ecn, Ipv4Mut, Ipv6Mut};
 use polder_buffers::Packet;
 
-/// Carries the outer congestion mark into the inner IP packet (RFC 6040, 4.2). Other payloads have
-/// no place for it.
+/// Merges the outer congestion mark into the inner IP header (RFC 6040, 4.2). Other inner packets have no ECN
+/// field.
 #[cold]
 pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
     let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };

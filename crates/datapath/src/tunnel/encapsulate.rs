@@ -1,17 +1,16 @@
-//! Into the tunnel.
+//! Stage `encapsulate`: writes outer headers.
 //!
-//! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
-//! is the tunnel's underlay and whose ingress is the tunnel; sequence numbers are still missing, which
-//! [`sequence`](crate::sequence) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
-//! `TunnelTooBig`, `TunnelBadProtocol`, `NoHeadroom`, `NoBuffer`.
+//! In: packets whose egress is a tunnel; others pass unchanged. Out: outer packets whose egress is the
+//! tunnel's underlay and whose ingress is the tunnel; [`sequence`](crate::sequence) adds sequence numbers.
+//! Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`, `TunnelTooBig`, `TunnelBadProtocol`,
+//! `NoHeadroom`, `NoBuffer`.
 //!
-//! Packets that are [yet to be cut](Tunnel::takes_uncut) get one set of outer headers for all their segments; what is done
-//! of them where they are cut is in [`segment`](crate::segment).
+//! A super-packet that the tunnel [takes uncut](crate::tunnel::Tunnel::takes_uncut) gets one set of outer headers for all
+//! its segments; [`segment`](crate::segment) completes them.
 //!
-//! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the
-//! tunnel has one, reads the whole packet, but for a packet whose own checksum is partial. Over IPv6, a hash of what is
-//! inside for the flow label.
-//! Source: E3, E4.
+//! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, if configured, covers
+//! the whole packet, unless the packet's own checksum is partial. Over IPv6, a hash of the inner packet for
+//! the flow label. Source: E3, E4.
 
 mod report;
 
@@ -25,24 +24,23 @@ use crate::reply::TokenBucket;
 use crate::stage::StageState;
 use polder_buffers::{BATCH, Batch, Packet, prefetch};
 
-/// Bytes of a chain that are brought into its head: the longest headers that are looked at.
+/// Maximum length in bytes of headers that are gathered into the head frame of a chain.
 pub(super) const LOOKED_AT: u16 = 160;
 
-/// State that one worker keeps between batches.
+/// State of one worker between batches.
 #[derive(Debug)]
 pub struct EncapsulateState {
     worker: usize,
-    /// Messages to senders whose packets are too big; empty it after every batch.
+    /// ICMP errors to senders of packets that are too big; the caller drains it after every batch.
     ///
-    /// They are frames as the other end of the tunnel would have sent them: their ingress is the
-    /// tunnel, and their journey begins at the bridge, which knows the port and the VLAN of the
-    /// sender. They are counted as generated.
+    /// They are frames as if the remote endpoint had sent them: their ingress is the tunnel, and they start
+    /// at the bridge, which knows the sender's port and VLAN. They count as generated.
     pub replies: Batch,
     bucket: TokenBucket,
 }
 
 impl EncapsulateState {
-    /// The state of the worker with this number.
+    /// State of worker number `worker`.
     pub fn new(worker: usize) -> Self {
         Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
     }
@@ -56,12 +54,11 @@ impl StageState for EncapsulateState {
     }
 }
 
-/// Puts the packets of `batch` whose egress is a tunnel into it.
+/// Encapsulates the packets of `batch` whose egress is a tunnel.
 ///
-/// Usually the batch stays as it is. When an outer packet has to be fragmented, the whole batch moves
-/// to the end of `expanded`, in order, and the batch is empty: the rest of the journey runs over
-/// `expanded`, which grows beyond its capacity only when that is less than
-/// [`Tunnels::longest_expansion`].
+/// Usually the batch stays in place. If an outer packet must be fragmented, the whole batch moves to the end
+/// of `expanded`, in order, and `batch` is empty: later stages process `expanded`, which reallocates only if
+/// its capacity is less than [`Tunnels::longest_expansion`].
 pub fn encapsulate(
     batch: &mut Batch,
     tunnels: &Tunnels,
@@ -78,7 +75,7 @@ pub fn encapsulate(
     for position in 0..batch.len() {
         let egress = batch[position].egress;
         if lane.as_ref().is_none_or(|lane| lane.port != egress) {
-            // No tunnel has the port "dropped", so what has ended its journey is skipped, too.
+            // Dropped packets are skipped: no tunnel has the port "dropped".
             let Some(tunnel) = tunnels.get(egress) else { continue };
             lane = Some(Lane::new(tunnel, tunnels, state.worker));
         }
@@ -120,11 +117,11 @@ pub fn encapsulate(
     }
 }
 
-/// Number of tunnels that a processor's first cache has room for, with all that belongs to them.
+/// Number of tunnels whose data fits into a first-level cache.
 const FEW: usize = 64;
 
-/// Hints that the tunnels of all packets are going to be used: among thousands, each is far away, and all of a batch come in
-/// the time of one. What is behind a pointer follows what the pointer is in.
+/// Prefetches the tunnels of all packets: among thousands, each is a cache miss, and the misses of a batch
+/// overlap. The target of a pointer is prefetched after the pointer.
 #[inline(never)]
 fn fetch(batch: &Batch, tunnels: &Tunnels, worker: usize) {
     let mut found = [None; BATCH];
@@ -136,10 +133,10 @@ fn fetch(batch: &Batch, tunnels: &Tunnels, worker: usize) {
     all().for_each(|tunnel| prefetch(tunnel.state().worker(worker)));
 }
 
-/// Brings the headers of a chain into its head.
+/// Moves the headers of a chain into its head frame.
 #[cold]
 pub(super) fn gather(packet: &mut Packet, context: &mut Context<'_>) {
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX).min(LOOKED_AT);
-    // Without room for them, the frame is carried without a look inside.
+    // On failure, the frame is forwarded without parsing it.
     let _ = packet.gather(length, context.pool);
 }

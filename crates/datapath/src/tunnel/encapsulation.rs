@@ -1,20 +1,19 @@
-//! The encapsulation of a tunnel: the protocol between the outer IP header and the packet inside.
+//! The encapsulation of a tunnel: the protocol between the outer IP header and the inner packet.
 //!
-//! An encapsulation is a file that implements [`Declaration`], a variant of [`Encapsulation`], and an arm of [`read`] and
-//! [`decide`], where a packet from outside does not say yet of which tunnel it is. Everything else about a tunnel is the
-//! same for all of them: the tables, the template of outer headers, the test for recursion, XDP programs, path MTU
-//! discovery, traces and `show` ask here.
-//!
+//! An encapsulation consists of a file that implements [`Declaration`], a variant of [`Encapsulation`], and
+//! an arm of [`read`] and [`decide`], where the tunnel of a received packet is not known yet. All other code
+//! is common: tables, outer header template, recursion check, XDP programs, path MTU discovery, traces and
+//! `show`.
 //! | question | type |
 //! |---|---|
-//! | by which outer field does a receiver know it? | [`Carrier`] |
-//! | which number tells tunnels between the same ends apart? | [`TunnelId`] |
-//! | which header stands before the packet inside? | [`Declaration::header_bytes`], [`Declaration::emit`] |
-//! | which packets may be inside? | [`Declaration::admits`] |
-//! | what does such a header say? | [`OuterHeader`] |
+//! | outer field by which a receiver recognises it | [`Carrier`] |
+//! | number that distinguishes tunnels between the same endpoints | [`TunnelId`] |
+//! | header before the inner packet | [`Declaration::header_bytes`], [`Declaration::emit`] |
+//! | permitted inner packets | [`Declaration::admits`] |
+//! | parsed header | [`OuterHeader`] |
 //!
-//! Cost: a tunnel's declaration is read when the tables are built; a packet finds what follows from it beside the
-//! template. A packet without Ethernet asks once more if it may enter.
+//! Cost: the declaration is evaluated when tables are built, and its results are stored beside the template.
+//! Only bare packets call [`Declaration::admits`].
 
 use super::decapsulate::Lane;
 use super::lane::{Completion, TunnelVerdict};
@@ -28,7 +27,7 @@ use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, Link, TooShort, Udp
 use core::fmt;
 use polder_buffers::{OuterHeaders, Packet};
 
-/// Protocol between the outer IP header and the packet inside.
+/// Protocol between the outer IP header and the inner packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encapsulation {
     /// GRE (RFC 2784, RFC 2890).
@@ -42,65 +41,65 @@ pub enum Encapsulation {
     Sit,
 }
 
-/// Everything in which one encapsulation differs from another; the file of an encapsulation implements it.
+/// Everything that distinguishes one encapsulation from another.
 pub(super) trait Declaration {
-    /// Outer field by which a receiver knows it.
+    /// Outer field by which a receiver recognises the encapsulation.
     fn carrier(&self) -> Carrier;
 
-    /// Number that tells a tunnel from others between the same ends.
+    /// Number that distinguishes the tunnel from others between the same endpoints.
     fn id(&self, options: &TunnelOptions) -> TunnelId;
 
-    /// The same for people.
+    /// The same number for display.
     fn label(&self, options: &TunnelOptions) -> TunnelLabel;
 
-    /// Bytes between the outer IP header and the packet inside, of which there are so many optional fields of four
-    /// bytes, where the encapsulation has such fields.
+    /// Length in bytes of the headers between the outer IP header and the inner packet, with
+    /// `optional_fields` fields of four bytes each.
     fn header_bytes(&self, optional_fields: u8) -> u8;
 
-    /// Writes the header at the start of `bytes`, without the fields that differ from packet to packet, and returns the
-    /// bytes behind it.
+    /// Writes the header at the start of `bytes`, without the fields that vary per packet, and returns the
+    /// bytes after it.
     ///
     /// # Errors
-    /// When there is no room.
+    /// [`TooShort`] if the header does not fit.
     fn emit<'b>(&self, options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort>;
 
-    /// Checksum behind the outer IP header.
+    /// Checksum after the outer IP header.
     fn completion(&self, _: &TunnelOptions) -> Completion {
         Completion::None
     }
 
-    /// True if the header names the protocol of the packet inside.
+    /// True if the header contains the EtherType of the inner packet.
     fn names_protocol(&self) -> bool {
         false
     }
 
-    /// Description of the outer headers of an uncut packet, whose own IP header has so many bytes; `None` for a packet
-    /// that cannot be described, which is cut before it is encapsulated.
+    /// Outer header offsets of a super-packet whose inner IP header has `inner_ip_bytes` bytes; `None` if the
+    /// encapsulation cannot be described, so that the packet is segmented first.
     fn uncut(&self, _: &TunnelOptions, _inner_ip_bytes: usize) -> Option<OuterHeaders> {
         None
     }
 
-    /// Header as it is compared at the short way out of a tunnel of frames; `None` for a tunnel without that.
+    /// Expected header for the fast path of decapsulation; `None` for a tunnel without fast path.
     fn expected(&self, _: &TunnelOptions) -> Option<Expected> {
         None
     }
 
-    /// Refusal of a packet without Ethernet that may not enter.
+    /// Refuses a bare packet that must not enter the tunnel.
     fn admits(&self, _: &TunnelOptions, _: HeaderSummary, _frame: &[u8]) -> Result<(), TunnelVerdict> {
         Ok(())
     }
 }
 
-/// Bytes behind the outer IP header that tell a tunnel, for a comparison.
+/// Expected bytes after the outer IP header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// Their values.
+    /// Values of the bytes.
     pub(super) values: [[u8; 8]; 2],
-    /// The bits of them that count.
+    /// Mask of the bits that are compared.
     pub(super) bits: [[u8; 8]; 2],
 }
 
-/// Asks the declaration of an encapsulation.
+/// Evaluates an expression on the declaration of an encapsulation.
 macro_rules! declared {
     ($encapsulation:expr, $declaration:ident => $answer:expr) => {
         match $encapsulation {
@@ -122,26 +121,26 @@ macro_rules! declared {
 }
 
 impl Encapsulation {
-    /// Outer field by which a receiver knows it.
+    /// Outer field by which a receiver recognises the encapsulation.
     pub fn carrier(self) -> Carrier {
         declared!(self, it => it.carrier())
     }
 
-    /// Bytes between the outer IP header and the packet inside, of which there are so many optional fields, where it has
-    /// such fields.
+    /// Length in bytes of the headers between the outer IP header and the inner packet, with
+    /// `optional_fields` fields.
     pub fn header_bytes(self, optional_fields: u8) -> u8 {
         declared!(self, it => it.header_bytes(optional_fields))
     }
 }
 
 impl TunnelOptions {
-    /// Number that tells the tunnel from others between the same ends.
+    /// Number that distinguishes the tunnel from others between the same endpoints.
     #[inline(always)]
     pub fn id(&self) -> TunnelId {
         declared!(self.encapsulation, it => it.id(self))
     }
 
-    /// Bytes between the outer IP header and the packet inside.
+    /// Length in bytes of the headers between the outer IP header and the inner packet.
     pub fn header_bytes(&self) -> u8 {
         let fields = [self.checksum, self.key.is_some(), self.sequence];
         self.encapsulation.header_bytes(fields.map(u8::from).iter().sum())
@@ -152,42 +151,42 @@ impl TunnelOptions {
         declared!(self.encapsulation, it => it.emit(self, bytes))
     }
 
-    /// Checksum behind the outer IP header.
+    /// Checksum after the outer IP header.
     pub(super) fn completion(&self) -> Completion {
         declared!(self.encapsulation, it => it.completion(self))
     }
 
-    /// True if the header of the encapsulation names the protocol of the packet inside.
+    /// True if the header contains the EtherType of the inner packet.
     pub(super) fn names_protocol(&self) -> bool {
         declared!(self.encapsulation, it => it.names_protocol())
     }
 
-    /// Description of the outer headers of an uncut packet: [`Declaration::uncut`].
+    /// Outer header offsets of a super-packet: [`Declaration::uncut`].
     pub(super) fn uncut(&self, inner_ip_bytes: usize) -> Option<OuterHeaders> {
         declared!(self.encapsulation, it => it.uncut(self, inner_ip_bytes))
     }
 
-    /// Header that is compared at the short way out.
+    /// Expected header for the fast path: [`Declaration::expected`].
     pub(super) fn expected(&self) -> Option<Expected> {
         declared!(self.encapsulation, it => it.expected(self))
     }
 
-    /// Refusal of a packet without Ethernet that may not enter; `frame` begins with the gateway's own link header.
+    /// Refuses a bare packet that must not enter the tunnel; `frame` begins with the gateway-internal link
+    /// header.
     #[inline(always)]
     pub(super) fn admits(&self, headers: HeaderSummary, frame: &[u8]) -> Result<(), TunnelVerdict> {
         declared!(self.encapsulation, it => it.admits(self, headers, frame))
     }
 }
 
-/// Header of an encapsulation, and the packet behind it.
+/// Parsed header of an encapsulation, and the inner packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header<'p> {
     pub(super) label: TunnelLabel,
     pub(super) inside: Inside<'p>,
 }
 
-/// Reads the header behind the outer field by which an encapsulation is known; of UDP, the port says which one it is. `None`
-/// for a header that cannot be read.
+/// Parses the header of an encapsulation; over UDP, the port selects it. `None` for a malformed header.
 fn read(carrier: Carrier, payload: &[u8]) -> Option<Header<'_>> {
     match carrier {
         Carrier::GRE => gre::read(payload),
@@ -196,7 +195,7 @@ fn read(carrier: Carrier, payload: &[u8]) -> Option<Header<'_>> {
     }
 }
 
-/// Reads the header behind an outer IPv4 header with this protocol; `lane` becomes that of the packet's tunnel.
+/// Parses the header after an outer IPv4 header of this protocol; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 pub(super) fn decide<'a>(
     protocol: IpProtocol,
@@ -213,7 +212,7 @@ pub(super) fn decide<'a>(
     }
 }
 
-/// Verdict on a fragment of an outer IPv4 packet with this protocol.
+/// Verdict on a fragment of an outer IPv4 packet of this protocol.
 #[cold]
 pub(super) fn fragment(protocol: IpProtocol, tunnels: &Tunnels) -> Refused {
     if protocol == IpProtocol::UDP && tunnels.takes_udp() {
@@ -225,7 +224,7 @@ pub(super) fn fragment(protocol: IpProtocol, tunnels: &Tunnels) -> Refused {
     }
 }
 
-/// Outer field by which a receiver knows an encapsulation.
+/// Outer field by which a receiver recognises an encapsulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Carrier {
     /// Protocol of the IP header.
@@ -246,7 +245,7 @@ impl Carrier {
         }
     }
 
-    /// UDP destination port, if there is one.
+    /// UDP destination port; `None` without UDP.
     pub const fn port(self) -> Option<u16> {
         match self {
             Self::Ip(_) => None,
@@ -255,16 +254,16 @@ impl Carrier {
     }
 }
 
-/// Number that tells tunnels between the same ends apart.
+/// Number that distinguishes tunnels between the same endpoints.
 ///
-/// Of GRE it is the key: bits 0 to 31, and bit 32 says that there is one. Of VXLAN, bits 0 to 23 are the network
-/// identifier, bits 40 to 55 the UDP destination port, which is not 0. Of an encapsulation without a number, bits 56 to 63
-/// are its IP protocol.
+/// For GRE, bits 0 to 31 are the key and bit 32 is set if there is a key. For VXLAN, bits 0 to 23 are the VNI
+/// and bits 40 to 55 the UDP destination port, which is not 0. For an encapsulation without number, bits 56
+/// to 63 are its IP protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelId(u64);
 
 impl TunnelId {
-    /// Number of a GRE tunnel with this key.
+    /// Number of a GRE tunnel with this key, or without key.
     #[inline(always)]
     pub const fn gre(key: Option<u32>) -> Self {
         match key {
@@ -273,50 +272,50 @@ impl TunnelId {
         }
     }
 
-    /// Number of a VXLAN tunnel with this UDP destination port and network identifier.
+    /// Number of a VXLAN tunnel with this UDP destination port and VNI.
     #[inline(always)]
     pub const fn vxlan(port: u16, vni: u32) -> Self {
         Self((port as u64) << 40 | vni as u64)
     }
 
-    /// Number of a tunnel that is known by its ends and this protocol alone.
+    /// Number of a tunnel that is identified by its endpoints and protocol only.
     #[inline(always)]
     pub const fn protocol(protocol: IpProtocol) -> Self {
         Self((protocol.0 as u64) << 56)
     }
 
-    /// The bits, to be hashed.
+    /// The bits, for hashing.
     #[inline(always)]
     pub(super) const fn bits(self) -> u64 {
         self.0
     }
 }
 
-/// Outer headers of a packet of some tunnel, of ours or not.
+/// Parsed outer headers of a tunnel packet, whether or not the tunnel is configured.
 #[derive(Clone, Copy, Debug)]
 pub struct OuterHeader<'p> {
-    /// Both ends, as the packet's receiver sees them.
+    /// Both endpoints, as seen by the packet's receiver.
     pub ends: Ends,
-    /// Outer field by which the encapsulation is known.
+    /// Outer field by which the encapsulation is recognised.
     pub carrier: Carrier,
-    /// Number of the tunnel; `None` in a later fragment and where the header cannot be read.
+    /// Encapsulation and number; `None` in a later fragment or if the header is malformed.
     pub label: Option<TunnelLabel>,
-    /// Sequence number, if there is one.
+    /// GRE sequence number; `None` without one.
     pub sequence: Option<u32>,
-    /// Type of the packet inside.
+    /// EtherType of the inner packet.
     pub(super) protocol: EtherType,
-    /// Bytes of the packet inside that are in the head of the packet.
+    /// Bytes of the inner packet in the head frame.
     pub(super) payload: &'p [u8],
 }
 
 /// Encapsulation and number of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TunnelLabel {
-    /// GRE with this key, if any.
+    /// GRE with this key, or without key.
     Gre(Option<u32>),
-    /// VXLAN with this network identifier.
+    /// VXLAN with this VNI.
     Vxlan(u32),
-    /// An encapsulation of this name, which has no number.
+    /// An encapsulation of this name, without a number.
     Named(&'static str),
 }
 
@@ -335,7 +334,7 @@ impl TunnelLabel {
         }
     }
 
-    /// Name and value of the number, if there is one.
+    /// Name and value of the number; `None` as value if there is none.
     pub const fn number(self) -> (&'static str, Option<u32>) {
         match self {
             Self::Gre(key) => ("key", key),
@@ -357,16 +356,16 @@ impl fmt::Display for TunnelLabel {
 }
 
 impl<'p> OuterHeader<'p> {
-    /// Reads the outer headers of a frame; `None` for a frame that is of no tunnel.
+    /// Parses the outer headers of a frame; `None` if the frame is no tunnel packet.
     ///
-    /// Cost: not for each packet.
+    /// Cost: several parsers; not for use on every packet.
     #[cold]
     pub fn of_frame(frame: &'p [u8], tunnels: &Tunnels) -> Option<Self> {
         let link = Link::parse(frame).ok()?;
         Self::read(link.ether_type(), link.payload(), tunnels)
     }
 
-    /// The same of an IP packet. The header behind it may be missing or broken.
+    /// Parses the outer headers of an IP packet. The encapsulation's header may be missing or malformed.
     pub(super) fn read(ether_type: EtherType, bytes: &'p [u8], tunnels: &Tunnels) -> Option<Self> {
         let (ends, protocol, payload) = match ether_type {
             EtherType::IPV4 => {

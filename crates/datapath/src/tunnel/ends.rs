@@ -1,31 +1,31 @@
-//! The two addresses of a tunnel, of one family.
+//! The local and remote address of a tunnel, both IPv4 or both IPv6.
 
 use super::{IPV4_BYTES, IPV6_BYTES, TunnelId, toobig};
 use crate::next_hop::NextHop;
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The two ends of a tunnel, ours and the other one; their family is that of the outer packets.
+/// Tunnel endpoints: local and remote address; their family is that of outer packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ends {
     /// Outer packets are IPv4 (RFC 2784).
     V4 {
-        /// Ours.
+        /// This gateway's address.
         local: Ipv4Addr,
-        /// The other one.
+        /// The remote endpoint's address.
         remote: Ipv4Addr,
     },
     /// Outer packets are IPv6 (RFC 7676).
     V6 {
-        /// Ours.
+        /// This gateway's address.
         local: Ipv6Addr,
-        /// The other one.
+        /// The remote endpoint's address.
         remote: Ipv6Addr,
     },
 }
 
 impl Ends {
-    /// Ends of the same family; `None` for two families.
+    /// Endpoints of two addresses; `None` if their families differ.
     pub const fn of(local: IpAddr, remote: IpAddr) -> Option<Self> {
         match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => Some(Self::V4 { local, remote }),
@@ -34,7 +34,7 @@ impl Ends {
         }
     }
 
-    /// Our end.
+    /// This gateway's address.
     pub const fn local(self) -> IpAddr {
         match self {
             Self::V4 { local, .. } => IpAddr::V4(local),
@@ -42,7 +42,7 @@ impl Ends {
         }
     }
 
-    /// The other end.
+    /// The remote endpoint's address.
     pub const fn remote(self) -> IpAddr {
         match self {
             Self::V4 { remote, .. } => IpAddr::V4(remote),
@@ -50,7 +50,7 @@ impl Ends {
         }
     }
 
-    /// The same tunnel as the other end sees it.
+    /// The same tunnel as seen by the remote endpoint.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -64,7 +64,7 @@ impl Ends {
         matches!(self, Self::V6 { .. })
     }
 
-    /// Bytes of the outer IP header without options.
+    /// Length of the outer IP header without options, in bytes.
     pub(super) const fn ip_bytes(self) -> u16 {
         match self {
             Self::V4 { .. } => IPV4_BYTES,
@@ -72,8 +72,8 @@ impl Ends {
         }
     }
 
-    /// The smallest packet that every link of the family carries whole: what is said of narrower paths is
-    /// not believed, or not meant for us (RFC 8200, 5).
+    /// Minimum path MTU in bytes that is accepted for the family: smaller values are forged or not meant for
+    /// this gateway (RFC 8200, 5).
     pub(super) const fn least_path_mtu(self) -> u16 {
         match self {
             Self::V4 { .. } => NextHop::LEAST_PATH_MTU,
@@ -81,7 +81,7 @@ impl Ends {
         }
     }
 
-    /// Spreads ends and number over places: odd multipliers, the upper half of the sum (Dietzfelbinger).
+    /// Hash of endpoints and number: odd multipliers, upper bits of the sum (Dietzfelbinger).
     #[inline(always)]
     pub(super) fn spread(&self, id: TunnelId) -> usize {
         const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,11 +1,11 @@
-//! Cuts an outer packet into fragments (RFC 791; RFC 8200, 4.5), where the tunnel's configuration allows it.
+//! Fragments an outer packet (RFC 791; RFC 8200, 4.5) if the tunnel's configuration allows it.
 //!
-//! An IPv6 packet is given a fragment header first, behind the destination options, where Linux has it: so
-//! every fragment says in how many more tunnels it may be put. The rest is the same for both.
+//! An IPv6 packet first gets a fragment header after the destination options, as in Linux, so that every
+//! fragment has the encapsulation limit. The rest is the same for both families.
 //!
-//! The first fragment keeps the frame. What lies behind it is copied into new frames, one copy of
-//! each byte for each fragment before it; whole frames of a chain are moved. That is why tunnels do
-//! not fragment by default (RFC 4459, 3.1).
+//! The first fragment keeps its frame. The remaining bytes are copied into new frames, once for each earlier
+//! fragment; whole frames of a chain are moved. Because of this cost tunnels do not fragment by default (RFC
+//! 4459, 3.1).
 
 use super::{OPTIONS_BYTES, Tunnel, TunnelCounters, Tunnels};
 use crate::drops::{Context, DropReason, is_dropped};
@@ -13,11 +13,11 @@ use crate::headroom;
 use crate::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Extension, Ipv6Fragment, Ipv6Mut};
 use polder_buffers::{Batch, NoRoom, Packet};
 
-/// The longest headers that each fragment starts with: Ethernet, one tag, IPv6, options, fragment.
+/// Maximum length in bytes of the headers of a fragment: Ethernet, one tag, IPv6, options, fragment.
 const LONGEST: usize = 18 + Ipv6::HEADER_BYTES + OPTIONS_BYTES as usize + Ipv6Extension::LEAST_BYTES;
 const FRAGMENT_BYTES: u16 = 8;
 
-/// Moves the batch into `expanded`, with those whose bit is set in `pieces` cut into fragments.
+/// Moves the batch into `expanded`; packets whose bit is set in `pieces` are fragmented.
 #[cold]
 pub(super) fn expand(
     batch: &mut Batch,
@@ -37,9 +37,9 @@ pub(super) fn expand(
     }
 }
 
-/// Puts the fragments of an outer packet at the end of `expanded`.
+/// Appends the fragments of an outer packet to `expanded`.
 ///
-/// When memory runs out, all of them are dropped: a datagram with a hole is of no use.
+/// If the pool is empty, all fragments are dropped: an incomplete datagram is useless.
 fn split(
     packet: Packet,
     tunnel: &Tunnel,
@@ -90,7 +90,7 @@ fn cut(
     }
 }
 
-/// Cuts the packet behind `room` bytes of payload; the rest gets the same headers.
+/// Splits the packet after `room` bytes of payload; the rest gets a copy of the headers.
 fn take_rest(
     packet: &mut Packet,
     headers: u16,
@@ -110,12 +110,11 @@ fn take_rest(
     Ok(rest)
 }
 
-/// The same bytes behind a new frame, which is empty: what was cut off a full frame of a chain fills
-/// the frame that it was copied into.
+/// Prepends a new, empty frame to `rest`: a rest that fills its frame has no headroom.
 #[cold]
 fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom> {
     let Some(frame) = context.pool.take() else {
-        // The bytes behind the cut are lost, so the caller gives up the whole datagram.
+        // The bytes after the split are lost, so the caller drops the whole datagram.
         context.pool.release_packet(rest);
         return Err(NoRoom::Back);
     };
@@ -125,14 +124,14 @@ fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom
     Ok(packet)
 }
 
-/// A fragment's place in its datagram.
+/// Offset of a fragment in bytes, and its "more fragments" flag.
 #[derive(Clone, Copy)]
 struct Part {
     offset: u16,
     more: bool,
 }
 
-/// Puts a fragment header behind `network` bytes of IPv6 and extension headers.
+/// Inserts a fragment header after `network` bytes of IPv6 and extension headers.
 fn insert(
     packet: &mut Packet,
     network: u16,
@@ -149,7 +148,7 @@ fn insert(
     let bytes = packet.bytes_mut().get_mut(..before + usize::from(FRAGMENT_BYTES));
     let bytes = bytes.ok_or(DropReason::NoHeadroom)?;
     bytes.copy_within(usize::from(FRAGMENT_BYTES).., 0);
-    // The last byte before it that says what follows: that of the options, or of the IPv6 header.
+    // Next-header field before the insertion: in the destination options, or in the IPv6 header.
     let has_options = usize::from(network) > Ipv6::HEADER_BYTES;
     let says_next = network_at + if has_options { Ipv6::HEADER_BYTES } else { NEXT_HEADER };
     let next = IpProtocol(core::mem::replace(&mut bytes[says_next], IpProtocol::FRAGMENT.0));
@@ -161,7 +160,7 @@ fn insert(
 /// Offset of the next header field in an IPv6 header.
 const NEXT_HEADER: usize = 6;
 
-/// Rewrites the IP header for the part; it is `header_bytes` long, extension headers included.
+/// Rewrites the IP header of a fragment; `header_bytes` includes extension headers.
 fn finish(packet: &mut Packet, header_bytes: u16, part: Part) -> Result<(), DropReason> {
     let network = usize::from(packet.network_offset);
     let length = packet.len() - network;
@@ -173,7 +172,7 @@ fn finish(packet: &mut Packet, header_bytes: u16, part: Part) -> Result<(), Drop
     let header = Ipv4Header {
         traffic_class: view.traffic_class(),
         total_length: u16::try_from(length).map_err(|_| DropReason::TunnelTooBig)?,
-        // That of the whole.
+        // The same identification in all fragments.
         identification: view.identification(),
         dont_fragment: false,
         more_fragments: part.more,
@@ -186,7 +185,7 @@ fn finish(packet: &mut Packet, header_bytes: u16, part: Part) -> Result<(), Drop
     header.emit(bytes).map(|_| ()).map_err(|_| DropReason::NoHeadroom)
 }
 
-/// The same for IPv6: its fragment header is the last of its headers.
+/// [`finish`] for IPv6, whose last extension header is the fragment header.
 fn finish_v6(bytes: &mut [u8], headers: usize, length: usize, part: Part) -> Result<(), DropReason> {
     let payload_length = u16::try_from(length - Ipv6::HEADER_BYTES).map_err(|_| DropReason::TunnelTooBig)?;
     let mut view = Ipv6Mut::parse_head(bytes, usize::MAX).map_err(|_| DropReason::NoHeadroom)?;

@@ -1,7 +1,7 @@
-//! GRE: what differs from other encapsulations (RFC 2784, RFC 2890).
+//! Declaration of GRE (RFC 2784, RFC 2890).
 //!
-//! A packet belongs to a tunnel by its addresses and its key. Checksums and sequence numbers are there where the tunnel has
-//! them. The protocol type says if a frame or a packet is inside; of packets, it says of which family.
+//! A packet belongs to a tunnel by its addresses and its key. Checksum and sequence number are present if the
+//! tunnel is configured so. The protocol type tells frames from packets, and the packets' family.
 
 use super::decapsulate::Lane;
 use super::encapsulation::{Carrier, Declaration, Expected, Header, TunnelId, TunnelLabel};
@@ -17,17 +17,16 @@ use crate::units::Nanos;
 use crate::wire::{self, Checksum, Ecn, EtherType, GreHeader, Inside, IpProtocol, TooShort};
 use polder_buffers::{OuterHeaders, Packet};
 
-/// After such a silence, a sequence number that looks old is taken for a new beginning: the other
-/// end has been started anew. RFC 2890 has no word for that; without it, the tunnel would stay dumb
-/// for up to 2³¹ packets.
+/// Time without packets after which an old sequence number is accepted: the remote endpoint has restarted.
+/// RFC 2890 does not define this; without it, the tunnel would drop up to 2³¹ packets.
 const RESYNCHRONISE_AFTER: Nanos = Nanos::SECOND;
-/// Numbers that count as old: the last one and those before it (RFC 2890, 2.2).
+/// Range of old sequence numbers: the last one and those before it (RFC 2890, 2.2).
 const OLD: u32 = 0x7fff_ffff;
-/// Bytes of the shortest header, and of each optional field.
+/// Length of the shortest header, and of each optional field, in bytes.
 const FIELD_BYTES: u8 = 4;
-/// Offset of the protocol type in a header.
+/// Offset of the protocol type in the header, in bytes.
 const PROTOCOL: usize = 2;
-/// Flag of a header with a key.
+/// Flag: the header has a key.
 const KEY: u8 = 0x20;
 
 /// Declaration of GRE.
@@ -54,7 +53,7 @@ impl Declaration for Gre {
 
     fn emit<'b>(&self, options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
         GreHeader {
-            // Of packets each says its own.
+            // A packet's own type is written per packet.
             protocol: if options.is_bare() { EtherType(0) } else { EtherType::TRANSPARENT_ETHERNET },
             checksum: options.checksum,
             key: options.key,
@@ -86,14 +85,14 @@ impl Declaration for Gre {
     }
 }
 
-/// Key of a header, and the packet behind it; `None` for a header that cannot be read.
+/// Parses a header and the inner packet; `None` if the header is malformed.
 pub(super) fn read(bytes: &[u8]) -> Option<Header<'_>> {
     let inside = Inside::of(IpProtocol::GRE, bytes)?;
     let key = wire::Gre::parse(bytes).ok()?.key();
     Some(Header { label: TunnelLabel::Gre(key), inside })
 }
 
-/// Reads the header behind an outer IP header; `lane` becomes that of the packet's tunnel.
+/// Parses the header after an outer IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(always)]
 pub(super) fn decide<'a>(
     packet: &Packet,
@@ -117,8 +116,8 @@ pub(super) fn decide<'a>(
     Ok(Opened { strip, end, ecn, sequence })
 }
 
-/// Verdict on a packet whose protocol type is not that of frames. Its header is from `start` on, and
-/// comes by value: what is lent would have to be in memory for frames, too.
+/// Verdict on a packet whose protocol type is not that of frames; its GRE header begins at `start`. Arguments
+/// are passed by value, so that the caller keeps them in registers for frames too.
 #[inline(never)]
 fn decide_bare(
     packet: &Packet,
@@ -134,7 +133,7 @@ fn decide_bare(
         Ok(sequence) => sequence,
         Err(refused) => return refused,
     };
-    // The outer IP header alone is longer than an Ethernet header.
+    // The outer IP header alone is longer than an Ethernet header, so no underflow.
     match u16::try_from(start + gre.header_bytes() - usize::from(ETHERNET_BYTES)) {
         Ok(strip) => {
             lane.bare = Some((Opened { strip, end, ecn, sequence }, payload));
@@ -145,7 +144,7 @@ fn decide_bare(
 }
 
 impl Lane<'_> {
-    /// Checks the header beside its protocol type; it is from `start` to `end` in the packet.
+    /// Checks the GRE header's checksum and sequence number; the GRE packet spans `start` to `end`.
     #[inline(always)]
     fn verify(
         &self,
@@ -163,8 +162,8 @@ impl Lane<'_> {
         if self.tunnel.options.sequence { self.check(gre.sequence()).map(Some) } else { Ok(None) }
     }
 
-    /// Checks that a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
-    /// reason to wait: what is missing is lost or late, and late is dropped.
+    /// Checks the order of sequence numbers (RFC 2890, 2.2). A gap is accepted at once: the missing packets
+    /// are lost or late, and late packets are dropped.
     #[inline(always)]
     fn check(&self, sequence: Option<u32>) -> Result<u32, Refused> {
         let missing = Refused::OfTunnel(DropReason::TunnelMissingSequence);
@@ -176,7 +175,7 @@ impl Lane<'_> {
         Ok(sequence)
     }
 
-    /// True if no packet has been accepted for so long that the other end may have begun anew.
+    /// True if no packet was accepted for so long that the remote endpoint may have restarted.
     #[cold]
     fn was_silent(&self) -> bool {
         let last = if self.packets > 0 { Some(self.now) } else { self.tunnel.state().last_received() };
@@ -186,7 +185,7 @@ impl Lane<'_> {
     }
 }
 
-/// Writes the protocol of the payload into the GRE header at `gre`.
+/// Writes the protocol type into the GRE header at offset `gre`.
 #[inline(always)]
 pub(super) fn put_protocol(packet: &mut Packet, gre: usize, network: Network) {
     let protocol = if network == Network::Ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
@@ -196,7 +195,7 @@ pub(super) fn put_protocol(packet: &mut Packet, gre: usize, network: Network) {
     }
 }
 
-/// Fills in the GRE checksum, which is zero so far; segments get theirs when they are cut.
+/// Writes the GRE checksum, zero so far; segments of a super-packet get theirs when they are cut.
 pub(super) fn put_checksum(packet: &mut Packet) {
     if packet.segmentation.outer.is_some() {
         return;

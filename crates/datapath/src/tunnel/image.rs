@@ -1,14 +1,14 @@
-//! Tunnels with copies of the state that workers write, for a trace.
+//! Copies of tunnels for a trace, with separate state.
 
 use super::{TunnelState, Tunnels};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Tunnels {
-    /// The same tunnels, in the same state, with numbers and counters of their own.
+    /// Copies the tunnels with their state; numbers and counters are not shared.
     pub(crate) fn image(&self) -> Self {
         let mut copies = HashMap::<*const TunnelState, Arc<TunnelState>>::new();
-        // Tunnels with the same ends share their numbers, and so do their copies.
+        // Tunnels with the same endpoints share their numbers, and so do their copies.
         let mut copy = |state: &Arc<TunnelState>| {
             Arc::clone(copies.entry(Arc::as_ptr(state)).or_insert_with(|| Arc::new(state.copy())))
         };

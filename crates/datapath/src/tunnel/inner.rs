@@ -1,4 +1,4 @@
-//! Fields of the frame in a tunnel that its outer headers repeat.
+//! Fields of the inner packet that are copied to outer headers.
 
 use super::mss::clamp_syn;
 use super::options::Ttl;
@@ -7,35 +7,38 @@ use crate::parse::{HeaderSummary, Network};
 use crate::wire::{Ethernet, IpProtocol, Ipv4, Ipv6, TcpFlags, TrafficClass};
 use polder_buffers::Packet;
 
-/// Headers of a frame that goes into a tunnel. A bridge carries frames that it does not understand.
+/// Header fields of a packet that enters a tunnel; it need not be IP.
 #[derive(Clone, Copy)]
 pub(super) struct Inner {
     pub(super) headers: HeaderSummary,
-    /// Traffic class of an IP packet; 0 of anything else.
+    /// Traffic class; 0 if the packet is not IP.
     pub(super) class: TrafficClass,
-    /// Time to live of an IP packet; the default of anything else.
+    /// TTL or hop limit; the default if the packet is not IP.
     pub(super) ttl: u8,
     pub(super) flow: Flow,
 }
 
-/// Flow of TCP or UDP in a whole IP packet without options, extension headers or tags; unknown of everything else.
+/// Flow of TCP or UDP in an unfragmented IP packet without options, extension headers or tags; unknown for
+/// other packets.
 ///
-/// One word, so that it stays in a register: the hash lowest, the destination port from bit 32 on, bit 63 if known.
+/// One word, so that it stays in a register: hash in bits 0 to 31, destination port from bit 32 on, bit 63
+/// set if known.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Flow(u64);
 
-/// Bytes of the headers of a plain IPv4 packet, and of the ports behind them.
+/// Length in bytes of plain IPv4 headers with the ports after them.
 const PLAIN: usize = Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES + 4;
-/// The same of IPv6.
+/// Length in bytes of plain IPv6 headers with the ports after them.
 const PLAIN_V6: usize = Ethernet::HEADER_BYTES + Ipv6::HEADER_BYTES + 4;
-/// An odd number with its bits well mixed: 2⁶⁴ over the golden ratio. Programs of the kernel compute the same hashes.
+/// Odd multiplier with well-mixed bits: 2⁶⁴ divided by the golden ratio. BPF programs compute the same
+/// hashes.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
 
 impl Inner {
-    /// Headers of a packet, whose summary is kept with it; with `wants_flow`, those of its flow too.
+    /// Reads the header fields of a packet and stores its summary; the flow only if `wants_flow`.
     #[inline(always)]
     pub(super) fn of(packet: &mut Packet, wants_flow: bool) -> Self {
         let (headers, bytes) = HeaderSummary::with_bytes(packet);
@@ -52,7 +55,7 @@ impl Inner {
     }
 }
 
-/// Traffic class and time to live of a packet of any kind.
+/// Traffic class and TTL of any packet.
 #[inline(never)]
 pub(super) fn class_and_ttl(headers: HeaderSummary, bytes: &[u8]) -> (TrafficClass, u8) {
     match (headers.network(), headers.network_header(bytes)) {
@@ -67,7 +70,7 @@ pub(super) fn class_and_ttl(headers: HeaderSummary, bytes: &[u8]) -> (TrafficCla
 impl Flow {
     const KNOWN: u64 = 1 << 63;
 
-    /// Flow of a plain packet with this protocol and these headers.
+    /// Flow of a plain IPv4 packet of this protocol.
     #[inline(always)]
     fn read(protocol: IpProtocol, headers: &[u8; PLAIN]) -> Self {
         if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
@@ -79,7 +82,7 @@ impl Flow {
         Self::new(addresses ^ ports, u16::from_be_bytes([k, l]))
     }
 
-    /// The same of IPv6.
+    /// Flow of a plain IPv6 packet of this protocol.
     fn read_v6(protocol: IpProtocol, headers: &[u8]) -> Self {
         let Some(headers) = headers.first_chunk::<PLAIN_V6>() else { return Self::default() };
         if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
@@ -120,9 +123,9 @@ impl Flow {
     }
 }
 
-/// Lowers the segment size in the frame, if it is a SYN that announces more than fits.
+/// Lowers the MSS option of a SYN to the tunnel's limit.
 ///
-/// Cost: a comparison for what is not TCP, a load and a test for what is no SYN.
+/// Cost: one comparison for other protocols, one load and test for TCP segments without SYN.
 #[inline(always)]
 pub(super) fn clamp_mss(
     packet: &mut Packet,

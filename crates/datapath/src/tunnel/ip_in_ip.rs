@@ -1,13 +1,13 @@
 //! IPv4 in IPv4 and IPv6 in IPv4, without a header between them (RFC 2003, RFC 4213).
 //!
-//! A packet belongs to a tunnel by its addresses and the protocol of the outer IP header, which says what is inside. So
-//! there is one tunnel of each kind between two ends, and it carries packets of one family.
+//! A packet belongs to a tunnel by its addresses and the outer protocol, which tells the inner family. So two
+//! endpoints can have one tunnel of each kind, and it carries packets of one family.
 //!
-//! DF of the outer packet is that of the tunnel's options, not that of the packet inside (a deviation from RFC 2003, 3.1):
-//! ADR 0005 has the reasons. The time to live outside is of no account, as for all tunnels. Congestion marks are
-//! carried as RFC 6040 says, which updates RFC 4213.
+//! The outer DF flag follows the tunnel's options, not the inner packet (a deviation from RFC 2003, 3.1;
+//! reasons in ADR 0005). The outer TTL is ignored, as for all tunnels. Congestion marks follow RFC 6040,
+//! which updates RFC 4213.
 //!
-//! Uncut packets are cut before they are encapsulated: no device is told of segments in such a tunnel.
+//! Super-packets are segmented before encapsulation: no device offload describes such a tunnel.
 
 use super::decapsulate::Lane;
 use super::encapsulation::{Carrier, Declaration, Header, TunnelId, TunnelLabel};
@@ -22,7 +22,7 @@ use crate::units::Nanos;
 use crate::wire::{EtherType, Inside, IpProtocol, Ipv4, Ipv6, TooShort};
 use std::net::Ipv6Addr;
 
-/// Declaration of an encapsulation without a header.
+/// Declaration of an encapsulation without header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IpInIp {
     name: &'static str,
@@ -35,7 +35,7 @@ pub(super) const IPIP: IpInIp = IpInIp { name: "IPIP", protocol: IpProtocol::IPV
 /// IPv6 in IPv4.
 pub(super) const SIT: IpInIp = IpInIp { name: "SIT", protocol: IpProtocol::IPV6, network: Network::Ipv6 };
 
-/// Protocols of outer IPv4 headers behind which the packet inside follows at once.
+/// Outer IPv4 protocols whose payload is the inner packet.
 pub const IP_IN_IP_PROTOCOLS: [IpProtocol; 2] = [IPIP.protocol, SIT.protocol];
 
 impl Declaration for IpInIp {
@@ -60,8 +60,8 @@ impl Declaration for IpInIp {
         Ok(bytes)
     }
 
-    /// Packets of the other family have no place, and an IPv4 packet from the other end would come back here (RFC 2003,
-    /// 4.4).
+    /// Refuses packets of the other family, and IPv4 packets from the remote endpoint, which would return to
+    /// this gateway (RFC 2003, 4.4).
     fn admits(
         &self,
         options: &TunnelOptions,
@@ -81,17 +81,17 @@ impl Declaration for IpInIp {
     }
 }
 
-/// Offsets of the source address.
+/// Offsets of the source address in IPv4 and IPv6 headers.
 const SOURCE_V4: usize = 12;
 const SOURCE_V6: usize = 8;
 
-/// The packet behind an outer IP header with one of these protocols; `None` for another protocol.
+/// Returns the inner packet after an outer IP header; `None` for another protocol.
 pub(super) fn read(protocol: IpProtocol, bytes: &[u8]) -> Option<Header<'_>> {
     let label = TunnelLabel::Named(declared(protocol)?.name);
     Some(Header { label, inside: Inside::of(protocol, bytes)? })
 }
 
-/// Reads the packet inside, which begins behind the outer IP header; `lane` becomes that of the packet's tunnel.
+/// Parses the inner packet after the outer IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(never)]
 pub(super) fn decide<'a>(
     protocol: IpProtocol,
@@ -106,7 +106,7 @@ pub(super) fn decide<'a>(
     let &Envelope { ref ends, start, end, ecn, payload } = envelope;
     let lane = Lane::enter(lane, (ends, TunnelId::protocol(protocol)), tunnels, place)?;
     declaration.check(payload)?;
-    // The outer IP header alone is longer than an Ethernet header.
+    // The outer IP header alone is longer than an Ethernet header, so no underflow.
     let strip = u16::try_from(start - usize::from(ETHERNET_BYTES));
     let strip = strip.map_err(|_| Refused::Drop(DropReason::Ipv4Truncated))?;
     let opened = Opened { strip, end, ecn, sequence: None };
@@ -114,7 +114,7 @@ pub(super) fn decide<'a>(
     Err(Refused::Bare)
 }
 
-/// Declaration of the encapsulation with this protocol.
+/// Declaration of the encapsulation with this protocol; `None` for another protocol.
 #[inline]
 const fn declared(protocol: IpProtocol) -> Option<IpInIp> {
     match protocol {
@@ -133,8 +133,7 @@ impl IpInIp {
         }
     }
 
-    /// Checks that the packet inside is of the family that the outer header says, and that its sender can be there.
-    /// Everything else about it is the router's to check.
+    /// Checks the inner packet's version and that its source is not martian. The router checks the rest.
     fn check(self, packet: &[u8]) -> Result<(), Refused> {
         let (version, least) = match self.network {
             Network::Ipv6 => (6, Ipv6::HEADER_BYTES),
@@ -150,8 +149,8 @@ impl IpInIp {
     }
 }
 
-/// True for an IPv6 source that no packet out of IPv4 may have (RFC 4213, 3.6): a group, the loopback address, an
-/// IPv4-compatible or an IPv4-mapped address. The unspecified address is allowed.
+/// True for an IPv6 source that a packet decapsulated from IPv4 must not have (RFC 4213, 3.6): multicast,
+/// loopback, IPv4-compatible or IPv4-mapped. The unspecified address is allowed.
 fn is_martian(source: Ipv6Addr) -> bool {
     let [high, low] = [source.to_bits() >> 32, source.to_bits() & u128::from(u32::MAX)];
     let is_compatible = high == 0 && low != 0;

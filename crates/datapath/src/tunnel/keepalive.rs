@@ -1,18 +1,20 @@
-//! Keepalives: those of the other end are sent back, and answers to those of this end are taken.
+//! Keepalives: answers the remote endpoint's keepalives, and counts the answers to this gateway's.
 //!
-//! A keepalive of a GRE tunnel of packets has its own answer inside (Cisco's format): an IP packet from the end that
-//! gets it to the end that sends it, with a GRE header of the tunnel's key and protocol type 0. A router takes it out and
-//! forwards it as any other. Polder's router sends nothing by an underlay port, so the packet inside leaves by the
-//! tunnel's own next hop. Its TTL is left alone: no router is crossed, and an answer is not answered.
+//! A keepalive of a GRE tunnel of packets contains its own answer (Cisco's format): an IP packet from the
+//! receiver to the sender, with a GRE header that has the tunnel's key and protocol type 0. A router
+//! decapsulates and forwards it. Polder's router never sends by an underlay port, so the answer is sent to
+//! the tunnel's own next hop. Its TTL is unchanged, because no router is crossed, and an answer is not
+//! answered.
 //!
-//! Other makers write other addresses into the packet inside: VeloCloud the addresses inside the tunnel, MikroTik its own
-//! address in front of a NAT; and Huawei writes protocol type 4 outside. So over IPv4 a packet of GRE with type 0 is a
-//! keepalive when it is from an address of this end, or to the other end. Its answer is sent from this end to the other
-//! end of the tunnel, whatever it says itself, at most twenty times a second: nothing is reflected to anybody else.
+//! Some vendors use other addresses in the inner packet (VeloCloud: the addresses inside the tunnel;
+//! MikroTik: its own address behind a NAT), and Huawei uses outer protocol type 4. So over IPv4, a GRE packet
+//! of type 0 is a keepalive if its source is an address of this gateway, or its destination the remote
+//! endpoint. The answer is always sent to the tunnel's remote endpoint, at most twenty times a second, so
+//! that nothing is reflected to third parties.
 //!
-//! In a tunnel of frames the question is one of ARP or neighbour discovery, and the answer a frame to
-//! [`TunnelOptions::keepalive`], a station that nothing else has. That station is random, and also stands behind the
-//! header of type 0: an answer is believed when it has it, because only the other end can have seen it.
+//! In a tunnel of frames, the request is ARP or neighbour discovery, and the answer a frame to the MAC
+//! address [`TunnelOptions::keepalive`]. That address is random, and also follows the header of type 0: an
+//! answer is accepted only if it contains the address, which only the remote endpoint can know.
 
 use super::decapsulate::{Lane, shape};
 use super::outer::Opened;
@@ -23,33 +25,34 @@ use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6, MacAddress};
 use core::sync::atomic::Ordering;
 use polder_buffers::{ChecksumState, Packet, Segmentation};
 
-/// Protocol type of the GRE header inside a keepalive: it carries nothing.
+/// Protocol type of the GRE header inside a keepalive, which has no payload.
 const NOTHING: EtherType = EtherType(0);
-/// Protocol type of a GRE header outside a keepalive of Huawei's: an IPv4 packet.
+/// Outer protocol type of Huawei's keepalives: an IPv4 packet follows.
 const OTHER_KEEPALIVE: EtherType = EtherType(4);
-/// Protocol types of GRE that a tunnel of packets takes.
+/// GRE protocol types that a tunnel of packets accepts.
 pub const PACKET_PROTOCOLS: [EtherType; 4] = [EtherType::IPV4, EtherType::IPV6, NOTHING, OTHER_KEEPALIVE];
-/// Length of the packet inside a keepalive at most, IP header included.
+/// Maximum length of the packet inside a keepalive in bytes, IP header included.
 const MOST_BYTES: u16 = 128;
-/// Time in which an answer is earned, and answers that can be saved: keepalives come once a second, or a few times.
+/// Rate limit of answers: one token per interval, and the capacity of the bucket. Keepalives are sent about
+/// once a second.
 const INTERVAL: Nanos = Nanos::from_millis(50);
 const BURST: u64 = 20;
-/// Offsets of the field that names the protocol in IPv4, and of the next header in IPv6.
+/// Offsets of the protocol field in IPv4 and of the next-header field in IPv6.
 const PROTOCOL_V4: usize = 9;
 const PROTOCOL_V6: usize = 6;
 
-/// Payload of a tunnel without Ethernet.
+/// Payload of a tunnel without inner Ethernet header.
 pub(super) enum Payload {
-    /// A packet of this family.
+    /// A packet of this EtherType.
     Packet(EtherType),
-    /// A keepalive of the other end, with a packet of so many bytes inside.
+    /// A keepalive of the remote endpoint; the length of its inner packet in bytes.
     Keepalive(u16),
-    /// An answer to a keepalive of this end.
+    /// An answer to a keepalive of this gateway.
     Answer,
 }
 
 impl Payload {
-    /// Payload behind this header; `None` for one that the tunnel does not carry.
+    /// Classifies the payload after a GRE header; `None` if the tunnel does not carry it.
     pub(super) fn of(gre: &Gre<'_>, options: &TunnelOptions) -> Option<Self> {
         match gre.protocol() {
             NOTHING => {
@@ -65,21 +68,22 @@ impl Payload {
     }
 }
 
-/// Length of the packet inside, if this is a keepalive of the other end.
+/// Length of the inner packet if this is a keepalive of the remote endpoint; `None` otherwise.
 fn keepalive(gre: &Gre<'_>, options: &TunnelOptions) -> Option<u16> {
     let at = if options.ends.is_v6() { PROTOCOL_V6 } else { PROTOCOL_V4 };
     let is_gre = gre.payload().get(at) == Some(&IpProtocol::GRE.0);
     if is_gre { leading_back(gre, options) } else { None }
 }
 
-/// Length of the packet inside, if that is short, of GRE with nothing in it, and leads back to the other end.
+/// Length of the inner packet if it is a short, empty GRE packet addressed to the remote endpoint; `None`
+/// otherwise.
 #[cold]
 fn leading_back(gre: &Gre<'_>, options: &TunnelOptions) -> Option<u16> {
     let bytes = gre.payload();
     let (leads_back, protocol, length, payload) = match (options.ends, gre.protocol()) {
         (Ends::V4 { local, remote }, EtherType::IPV4 | OTHER_KEEPALIVE) => {
             let ip = Ipv4::parse(bytes).ok().filter(|ip| ip.verify().is_ok() && !ip.is_fragment())?;
-            // A source route in options would lead elsewhere.
+            // A source route in the options would redirect the answer.
             let is_plain = ip.header_bytes() == Ipv4::HEADER_BYTES;
             let is_own = ip.source() == local || options.addresses.contains(&ip.source());
             let leads_back = is_plain && (is_own || ip.destination() == remote);
@@ -98,7 +102,7 @@ fn leading_back(gre: &Gre<'_>, options: &TunnelOptions) -> Option<u16> {
     (is_keepalive && length <= MOST_BYTES).then_some(length)
 }
 
-/// Sends the packet inside a keepalive of the other end to that end.
+/// Sends the packet inside a keepalive back to the remote endpoint.
 #[cold]
 pub(super) fn send_back(
     lane: &Lane<'_>,
@@ -111,7 +115,7 @@ pub(super) fn send_back(
     if !tunnel.state().may_answer(context.now) {
         return Err(DropReason::KeepaliveLimit);
     }
-    // Here `strip` leaves room for an Ethernet header without a tag.
+    // `strip` leaves room for an Ethernet header without tag.
     let end = usize::from(opened.strip + ETHERNET_BYTES + length).min(opened.end);
     shape(packet, opened.strip, end, context)?;
     let template = tunnel.template.addressed(next_hop);
@@ -134,20 +138,20 @@ pub(super) fn send_back(
 }
 
 impl TunnelState {
-    /// Takes a token for an answer, if there is one: the generic cell rate algorithm, on the time at which all of
-    /// them will have been earned again.
+    /// Takes a token for an answer; false if none is left. Generic cell rate algorithm on the time at which
+    /// the bucket will be full.
     fn may_answer(&self, now: Nanos) -> bool {
         let next = |full_at| Nanos(full_at).max(now) + INTERVAL;
         let take = |full_at| {
             let next = next(full_at);
             (next.since(now) <= Nanos(INTERVAL.0 * BURST)).then_some(next.0)
         };
-        // Relaxed: the word is complete in itself and orders nothing.
+        // Relaxed: the word is self-contained and orders nothing.
         self.answers_full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 }
 
-/// Takes an answer to a keepalive of this end.
+/// Counts an answer to a keepalive of this gateway.
 #[cold]
 pub(super) fn take(lane: &Lane<'_>, packet: &mut Packet, context: &Context<'_>) {
     lane.counters.keepalives_heard.add(1);

@@ -1,4 +1,4 @@
-//! One packet after the other into the same tunnel.
+//! Encapsulation of consecutive packets of one tunnel.
 
 mod label;
 mod measure;
@@ -18,45 +18,46 @@ use crate::wire::MacAddress;
 use label::flow_hash;
 use polder_buffers::{Packet, PortId, SegmentationKind};
 
-/// Verdict on a packet.
+/// Verdict on a packet that enters a tunnel.
 pub(super) enum TunnelVerdict {
-    /// Into the tunnel in one piece.
+    /// Encapsulate in one piece.
     Send,
-    /// Into the tunnel, then into fragments.
+    /// Encapsulate, then fragment.
     Split,
-    /// Larger than this limit, in bytes, Ethernet header and tags excluded.
+    /// Drop: longer than this limit in bytes, Ethernet header and tags excluded.
     TooBig(u16),
-    /// Nowhere: the next hop is not known.
+    /// Drop: the next hop is unresolved.
     NoNeighbour,
-    /// Nowhere: it is an outer packet already.
+    /// Drop: the packet is an outer packet already.
     Recursion,
-    /// Nowhere: a tunnel without Ethernet carries IP alone.
+    /// Drop: a tunnel without inner Ethernet carries IP only.
     NotIp,
-    /// Into a tunnel without Ethernet, in one piece or then into fragments.
+    /// Encapsulate without inner Ethernet header.
     SendBare {
-        /// True if into fragments.
+        /// True if the packet is then fragmented.
         split: bool,
     },
 }
 
-/// A run of packets for one tunnel; its counters are written when it ends.
+/// A run of packets for one tunnel; dropping it updates the tunnel's counters.
 pub(super) struct Lane<'a> {
     pub(super) port: PortId,
     pub(super) tunnel: &'a Tunnel,
     pub(super) counters: &'a TunnelCounters,
-    /// Number of the worker, which draws identifications.
+    /// Number of the worker, whose identifications are used.
     worker: usize,
-    /// First bytes of the outer headers; without a meaning while the next hop is not known.
+    /// First bytes of the outer headers; meaningless while the next hop is unresolved.
     start: Start,
     pub(super) is_known: bool,
-    /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
-    /// is not known, nor where no frames are carried.
+    /// Maximum length in bytes of frames that fit in one piece regardless of tags; 0 while the next hop is
+    /// unresolved and in a tunnel of packets.
     fits: usize,
-    /// The same of packets in a tunnel without Ethernet, with the header that they have here.
+    /// Maximum length in bytes of bare packets that fit in one piece, gateway-internal Ethernet header
+    /// included.
     pub(super) fits_bare: usize,
-    /// Protocols of packets that may be in a tunnel already: [`Tunnels::suspects`].
+    /// Protocols of possible outer packets: [`Tunnels::suspects`].
     suspects: u64,
-    /// UDP destination port of tunnels, and true if there are others.
+    /// UDP destination port of tunnels, and true if tunnels use further ports.
     suspect_port: u16,
     has_more_ports: bool,
     packets: u64,
@@ -89,7 +90,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Fields of the inner frame, whose headers are gathered in one place.
+    /// Reads fields of the inner packet, after gathering its headers into the head frame.
     #[inline(always)]
     pub(super) fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
         if !packet.is_contiguous() {
@@ -103,7 +104,7 @@ impl<'a> Lane<'a> {
         let headers = inner.headers;
         let may_be_tunnelled = match inner.flow.is_known() {
             true => inner.flow.destination_port() == self.suspect_port || self.has_more_ports,
-            // Others with the same last bits are told apart by `is_tunnelled`.
+            // `is_tunnelled` excludes protocols with the same lower six bits.
             false => self.suspects >> (headers.protocol().0 & 63) & 1 != 0,
         };
         if may_be_tunnelled && is_tunnelled(packet, headers, tunnels) {
@@ -124,7 +125,7 @@ impl<'a> Lane<'a> {
         self.send_as::<false>(packet, inner, context);
     }
 
-    /// The same for a frame, or for a packet with `BARE`.
+    /// Writes the outer headers of a frame, or of a bare packet if `BARE`.
     #[inline(always)]
     pub(super) fn send_as<const BARE: bool>(
         &mut self,
@@ -199,7 +200,7 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Makes headroom where it was missing, and writes the headers there.
+/// Makes headroom, and writes the headers again.
 #[cold]
 #[inline(never)]
 fn write_again(

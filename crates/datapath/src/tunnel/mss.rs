@@ -1,26 +1,26 @@
-//! Lowers the segment size that TCP connections agree on, so that their packets fit the tunnel.
+//! MSS clamping: lowers the MSS of TCP connections so that their segments fit into the tunnel.
 //!
-//! Path MTU discovery needs ICMP, and ICMP is filtered in many networks; then a connection opens and
-//! hangs at its first full segment. What both ends announce in their SYN is therefore lowered, in
-//! both directions, to what the tunnel carries in one piece.
+//! Path MTU discovery needs ICMP, which many networks filter; a connection then hangs at its first full
+//! segment. So the MSS option of SYNs is lowered in both directions to the size that the tunnel carries in
+//! one piece.
 //!
-//! A SYN without the option stays as it is: without it, 536 bytes over IPv4 and 1220 over IPv6 are
-//! agreed on (RFC 9293, 3.7.1), which the smallest MTUs carry.
+//! A SYN without the option is not changed: its default MSS of 536 bytes over IPv4 and 1220 over IPv6 (RFC
+//! 9293, 3.7.1) fits into the smallest MTUs.
 //!
-//! Cost: none for what is no SYN: `inner.rs` tells.
+//! Cost: none for segments without SYN, see `inner.rs`.
 
 use super::{ETHERNET_BYTES, TcpMss, Tunnel, TunnelCounters};
 use crate::parse::{HeaderSummary, Network};
 use crate::wire::TcpMut;
 use polder_buffers::Packet;
 
-/// IPv4 and TCP headers without options.
+/// Length of IPv4 and TCP headers without options, in bytes.
 const HEADERS_V4: u16 = 40;
-/// IPv6 and TCP headers without options.
+/// Length of IPv6 and TCP headers without options, in bytes.
 const HEADERS_V6: u16 = 60;
 
-/// Largest segment that the tunnel carries in one piece, for a frame with `network_offset` bytes
-/// before the network header.
+/// Maximum MSS in bytes that the tunnel carries in one piece, for a frame with `network_offset` bytes before
+/// the network header.
 pub(super) fn limit(tunnel: &Tunnel, network: Network, network_offset: usize) -> u16 {
     if let TcpMss::AtMost(limit) = tunnel.options.tcp_mss {
         return limit;
@@ -33,7 +33,7 @@ pub(super) fn limit(tunnel: &Tunnel, network: Network, network_offset: usize) ->
     }
 }
 
-/// Lowers the segment size in a SYN that announces more than fits.
+/// Lowers the MSS option of a SYN if it exceeds the limit.
 #[cold]
 pub(super) fn clamp_syn(
     packet: &mut Packet,
@@ -42,12 +42,12 @@ pub(super) fn clamp_syn(
     counters: &TunnelCounters,
 ) {
     let limit = limit(tunnel, headers.network(), headers.network_offset());
-    // The payload as the IP header says: nothing behind it is looked at, let alone written.
+    // Payload by the IP header's length: later bytes are neither read nor written.
     let payload = headers.payload(packet.bytes()).len();
     let state = packet.checksum;
     let segment = packet.bytes_mut().get_mut(headers.transport_offset()..);
     let segment = segment.and_then(|segment| segment.get_mut(..payload)).unwrap_or_default();
-    // What cannot be parsed goes on as it is: it is for its receiver to refuse.
+    // A malformed segment is forwarded unchanged: its receiver refuses it.
     if TcpMut::parse(segment).and_then(|mut segment| segment.clamp_mss(limit, state)) == Ok(true) {
         counters.mss_clamped.add(1);
     }

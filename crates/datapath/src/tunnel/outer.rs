@@ -1,4 +1,4 @@
-//! Outer IP headers of received tunnel packets, up to the header of the encapsulation.
+//! Outer IP headers of received tunnel packets, up to the encapsulation's header.
 
 use super::datagram::FragmentHeader;
 use super::{Carrier, Ends, Tunnels, Underlay};
@@ -10,24 +10,23 @@ use crate::wire::{
 use polder_buffers::Packet;
 use std::net::Ipv4Addr;
 
-/// Reason why a packet on an underlay cannot be opened as it is.
+/// Result other than a frame that can be decapsulated at once.
 pub(super) enum Refused {
     /// The packet is a fragment of a possible tunnel packet.
     Fragment,
-    /// Its journey ends.
+    /// The packet is dropped.
     Drop(DropReason),
-    /// Its journey ends, and the tunnel counts it.
+    /// The packet is dropped and counted by the tunnel.
     OfTunnel(DropReason),
-    /// The payload is a packet without a frame; its facts are in the lane, for here they would make the
-    /// result for every frame longer.
+    /// The inner packet has no Ethernet header; its fields are stored in the lane to keep this type small.
     Bare,
 }
 
-/// Fields of accepted outer headers.
+/// Accepted outer headers.
 pub(super) struct Opened {
-    /// Bytes in front of the frame inside.
+    /// Length in bytes of the headers before the inner frame.
     pub(super) strip: u16,
-    /// Bytes up to the end of that frame.
+    /// Offset in bytes of the inner frame's end.
     pub(super) end: usize,
     pub(super) ecn: Ecn,
     pub(super) sequence: Option<u32>,
@@ -39,26 +38,26 @@ impl From<DropReason> for Refused {
     }
 }
 
-/// Verdict on a packet that no tunnel is for.
+/// Verdict on a packet that is not for this gateway.
 pub(super) const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
 
-/// Extension headers of IPv6 that may stand before the GRE header.
+/// Maximum number of IPv6 extension headers before the GRE header.
 const MOST_EXTENSIONS: usize = 4;
 
-/// Fields of the headers before that of the encapsulation, of a packet that is all there.
+/// Fields before the encapsulation's header, of an unfragmented packet.
 pub(super) struct Envelope<'p> {
-    /// As this gateway sees them.
+    /// Source and destination as remote and local endpoint.
     pub(super) ends: Ends,
-    /// Bytes before the header of the encapsulation, and up to the end of the IP packet.
+    /// Offset in bytes of the encapsulation's header, and of the IP packet's end.
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) ecn: Ecn,
-    /// The bytes from that header on that are in the head of the packet.
+    /// Bytes from the encapsulation's header on, as far as they are in the head frame.
     pub(super) payload: &'p [u8],
 }
 
-/// The family of an IP packet for the underlay, the bytes before it, and its first bytes. A priority tag counts as
-/// none.
+/// EtherType of an IP packet for the underlay, length of its link header in bytes, and the bytes after that.
+/// A priority tag counts as untagged.
 #[inline]
 pub(super) fn network<'p>(
     bytes: &'p [u8],
@@ -84,7 +83,7 @@ pub(super) fn network<'p>(
     Err(NOT_FOR_US)
 }
 
-/// Checks a whole IPv4 packet without tags and options, in the frame `bytes`.
+/// Checks an unfragmented IPv4 packet without tags and options in the frame `bytes`.
 #[inline(always)]
 pub(super) fn envelope_plain<'p>(
     plain: PlainV4<'p>,
@@ -110,7 +109,7 @@ pub(super) fn envelope_plain<'p>(
     })
 }
 
-/// Reads an IPv4 header, which has `link` bytes before it.
+/// Reads an IPv4 header after a link header of `link` bytes.
 #[inline(always)]
 pub(super) fn envelope_v4<'p>(ip: &Ipv4<'p>, link: usize) -> Envelope<'p> {
     Envelope {
@@ -132,7 +131,7 @@ pub(super) fn header_v4<'p>(
     Ok(ip)
 }
 
-/// Reads an IPv6 header, which has `link` bytes before it, and the extension headers before GRE.
+/// Reads an IPv6 header after a link header of `link` bytes, and the extension headers before GRE.
 #[inline(always)]
 pub(super) fn envelope_v6<'p>(ip: &Ipv6<'p>, link: usize) -> Result<Envelope<'p>, Refused> {
     let before = if matches!(ip.next_header(), IpProtocol::GRE | IpProtocol::UDP) {
@@ -156,23 +155,23 @@ fn ends_v6(ip: &Ipv6<'_>) -> Ends {
     Ends::V6 { local: ip.destination(), remote: ip.source() }
 }
 
-/// Header behind the extension headers.
+/// Header after the extension headers.
 enum Walk<'p> {
-    /// GRE header, at this offset from the start of the IPv6 header.
+    /// GRE header, at this offset in bytes from the start of the IPv6 header.
     Gre(usize),
     /// Fragment header.
     Fragment(Ipv6Extension<'p>),
 }
 
-/// Skips the extension headers of a packet that has arrived: options that need not be understood, and the
-/// header of a fragment that is a whole packet (RFC 6946).
+/// Skips the extension headers of a packet for this gateway: skippable options, and the header of an atomic
+/// fragment (RFC 6946).
 fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
     let (mut kind, mut offset) = (ip.next_header(), Ipv6::HEADER_BYTES);
     for _ in 0..=MOST_EXTENSIONS {
         if kind == IpProtocol::GRE {
             return Ok(Walk::Gre(offset));
         }
-        // What a routing header leads elsewhere has not arrived, and nobody authenticates to a tunnel.
+        // A packet with a routing header has not arrived yet, and tunnels do not use authentication headers.
         let is_known =
             matches!(kind, IpProtocol::DESTINATION_OPTIONS | IpProtocol::FRAGMENT | IpProtocol::HOP_BY_HOP);
         if !is_known {
@@ -194,8 +193,8 @@ fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
     Err(Refused::Drop(DropReason::Ipv6BadExtension))
 }
 
-/// The ends of a packet that may be of an encapsulation, however it goes on, and the field by which that is known; `None`
-/// for all others.
+/// Endpoints and carrier of a packet that may belong to a tunnel, even if it is malformed later; `None`
+/// otherwise.
 #[cold]
 pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrier)> {
     let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;
@@ -212,19 +211,19 @@ pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrie
     if ip.next_header() == IpProtocol::UDP {
         return Some((ends_v6(&ip), udp(ip.payload())?));
     }
-    // Options that have to be understood are a tunnel's business, if they are in front of GRE.
+    // Options that must be understood are the tunnel's to judge if GRE follows.
     let is_gre =
         ip.next_header() == IpProtocol::GRE || !matches!(skip(&ip), Err(Refused::Drop(DropReason::NotForUs)));
     is_gre.then(|| (ends_v6(&ip), Carrier::GRE))
 }
 
-/// The field by which a packet over UDP is known, whatever else is wrong with it.
+/// Carrier of a UDP packet, even if it is malformed otherwise.
 fn udp(bytes: &[u8]) -> Option<Carrier> {
     let port = bytes.get(2..4)?.first_chunk()?;
     Some(Carrier::Udp(u16::from_be_bytes(*port)))
 }
 
-/// Header of a packet that is a fragment of a possible tunnel packet; `None` for all others.
+/// Header of a fragment of a possible tunnel packet; `None` for other packets.
 #[cold]
 pub(super) fn place(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> Option<FragmentHeader> {
     let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;

@@ -1,6 +1,7 @@
-//! Tunnels as programs of the kernel carry them: outer headers to be put in front, and those to be known by.
+//! Tunnels in the form that BPF programs use: outer headers to be written, and outer fields to be matched.
 //!
-//! A program does what the stages do, for the tunnels and packets of which it can: [`Tunnel::obstacle`] says why not.
+//! A program does the same as the stages, for the tunnels and packets that it supports: [`Tunnel::obstacle`]
+//! returns the reason if it cannot.
 
 use super::{Carrier, ETHERNET_BYTES, Ends, Tunnel, TunnelLabel, Tunnels};
 use crate::wire::{Ethernet, Ipv4, Udp, Vxlan};
@@ -8,52 +9,52 @@ use std::net::Ipv4Addr;
 
 /// Outer headers of a tunnel over IPv4: Ethernet, IPv4, and GRE or UDP and VXLAN.
 ///
-/// All fields are there but total length, UDP length and source port, and the header's checksum; traffic class and time to
-/// live are `inner & bits | fixed`.
+/// All fields are set except total length, UDP length and source port, and the IP checksum; traffic class and
+/// TTL are `inner & bits | fixed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterTemplate {
     headers: [u8; Self::MOST_BYTES],
     length: u8,
-    /// Outer field by which the encapsulation is known.
+    /// Outer field by which the encapsulation is recognised.
     pub carrier: Carrier,
-    /// Sum of the IPv4 header with zeros for what differs from packet to packet, in the order of the machine.
+    /// Sum of the IPv4 header in native byte order, with zero for fields that vary per packet.
     pub sum: u32,
-    /// Bits of the traffic class that are inherited, and all others.
+    /// Traffic class: mask of the inherited bits, and fixed bits.
     pub class: (u8, u8),
-    /// The same of the time to live.
+    /// TTL: mask of the inherited bits, and fixed bits.
     pub ttl: (u8, u8),
-    /// True if packets have an identification, so that they may be fragmented.
+    /// True if packets have an identification, because they may be fragmented.
     pub is_numbered: bool,
     /// UDP destination port of tunnels: packets to it may be outer packets already; 0 for none.
     pub tunnel_port: u16,
 }
 
-/// Outer fields by which a receiver knows the packets of a tunnel over IPv4.
+/// Outer fields of received packets of a tunnel over IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OuterKey {
-    /// Their destination address.
+    /// Destination address.
     pub local: Ipv4Addr,
-    /// Their source address.
+    /// Source address.
     pub remote: Ipv4Addr,
-    /// Outer field by which the encapsulation is known.
+    /// Outer field by which the encapsulation is recognised.
     pub carrier: Carrier,
-    /// Number of the tunnel, if it has one.
+    /// Key or VNI of the tunnel; `None` without one.
     pub number: Option<u32>,
 }
 
 impl OuterTemplate {
-    /// Maximum length.
+    /// Maximum length of the headers in bytes.
     pub const MOST_BYTES: usize =
         Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES + Udp::HEADER_BYTES + Vxlan::HEADER_BYTES;
 
-    /// The headers.
+    /// Bytes of the headers.
     pub fn headers(&self) -> &[u8] {
         &self.headers[..usize::from(self.length)]
     }
 }
 
 impl Tunnel {
-    /// Reason why no program carries what is in this tunnel; `None` if one can.
+    /// Reason why no program can carry this tunnel's packets; `None` if one can.
     pub fn obstacle(&self, tunnels: &Tunnels) -> Option<&'static str> {
         let options = &self.options;
         if options.is_bare() {
@@ -72,8 +73,8 @@ impl Tunnel {
         }
     }
 
-    /// Outer headers in front of what goes into it, and the longest frame for which they are, in bytes; `None` while the
-    /// next hop is not known. Packets to the UDP port `tunnel_port` may be outer packets.
+    /// Outer headers of packets into the tunnel, and the maximum frame length in bytes; `None` while the next
+    /// hop is unresolved. Packets to the UDP port `tunnel_port` may be outer packets.
     pub(crate) fn outer_template(&self, tunnel_port: u16) -> Option<(OuterTemplate, u32)> {
         let next_hop = self.state().next_hop.address()?;
         let addressed = self.template.addressed(next_hop);
@@ -94,7 +95,7 @@ impl Tunnel {
         Some((outer, longest.into()))
     }
 
-    /// Outer fields of the packets that come from the other end.
+    /// Outer fields of packets from the remote endpoint; `None` for IPv6.
     pub(crate) fn outer_key(&self) -> Option<OuterKey> {
         let Ends::V4 { local, remote } = self.options.ends else { return None };
         let (_, number) = TunnelLabel::of(&self.options).number();

@@ -1,9 +1,9 @@
-//! The short way out of a tunnel: frames whose outer headers are as those of the frame before.
+//! Fast path of decapsulation: compares outer headers with the headers expected from the tunnel.
 //!
-//! In: packets of a lane's tunnel, all there in one frame, without options, extension headers, tags, sequence numbers
-//! and checksums behind the IP header. Out: the frames inside. Exits: none; a packet that is not plain goes the long way.
+//! In: packets of a lane's tunnel, contiguous, without options, extension headers, tags, sequence numbers,
+//! and checksums after the IP header. Out: inner frames. Exits: none; other packets take the slow path.
 //!
-//! Cost: six loads and a comparison each, the IP checksum, and the inner header summary.
+//! Cost: six loads with a comparison each, the IP checksum, and the inner header summary.
 
 use super::decapsulate::REASSEMBLED;
 use super::encapsulation::Expected;
@@ -12,21 +12,21 @@ use crate::parse::HeaderSummary;
 use crate::wire::{Checksum, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, MacAddress};
 use polder_buffers::{ChecksumState, Packet};
 
-/// Bytes behind the IP header that are compared: UDP and VXLAN headers.
+/// Length in bytes of the compared headers after the IP header: UDP and VXLAN.
 const BEHIND: usize = vxlan::HEADER_BYTES as usize;
 
-/// Link-layer address of an underlay without a VLAN, as the first eight bytes of a frame are compared with it.
+/// MAC address of an underlay without VLAN, in the form that is compared with a frame's first eight bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Station(u64);
 
 impl Station {
-    /// Address of an underlay; `None` with a VLAN.
+    /// Address of an underlay; `None` if it has a VLAN.
     pub(super) fn of(underlay: &Underlay) -> Option<Self> {
         let MacAddress([a, b, c, d, e, f]) = underlay.mac;
         underlay.vlan.is_none().then(|| Self(u64::from_le_bytes([0, 0, a, b, c, d, e, f])))
     }
 
-    /// True if a frame with this header is for it and has a packet of that kind.
+    /// True if a frame's header has this destination and EtherType.
     #[inline(always)]
     fn is_met(self, link: &[u8; Ethernet::HEADER_BYTES], kind: EtherType) -> bool {
         let &[a, b, c, d, e, f, g, h, .., high, low] = link;
@@ -34,25 +34,25 @@ impl Station {
     }
 }
 
-/// Outer headers of one tunnel, prepared for comparison.
+/// Expected outer headers of one tunnel.
 pub(super) struct Quick {
     addresses: Addresses,
     protocol: IpProtocol,
-    /// Values of the bytes behind the IP header, and the bits of them that are compared.
+    /// Values of the bytes after the IP header, and masks of the bits that are compared.
     values: [u64; 2],
     bits: [u64; 2],
-    /// Bytes in front of the frame inside.
+    /// Length in bytes of the headers before the inner frame.
     strip: u16,
 }
 
-/// Source and destination as they stand in a packet.
+/// Source and destination in the byte order of a packet.
 enum Addresses {
     V4(u64),
     V6([u128; 2]),
 }
 
 impl Quick {
-    /// Headers of a tunnel; `None` for a tunnel that needs more than a comparison.
+    /// Expected headers of a tunnel; `None` if comparison is not sufficient.
     pub(super) fn of(options: &TunnelOptions) -> Option<Self> {
         let carrier = options.encapsulation.carrier();
         let is_checked = options.checksum || carrier.port().is_some() && options.ends.is_v6();
@@ -81,7 +81,8 @@ impl Quick {
         })
     }
 
-    /// Bytes in front of the frame inside and its header summary; `None` for a packet that goes the long way.
+    /// Length of the outer headers in bytes and the inner header summary; `None` if the packet takes the slow
+    /// path.
     #[inline(always)]
     pub(super) fn read(&self, packet: &Packet, station: Station) -> Option<(u16, HeaderSummary)> {
         let bytes = packet.bytes();
@@ -107,7 +108,8 @@ impl Quick {
         is_plain.then(|| (self.strip, HeaderSummary::parse(inner, inner.len())))
     }
 
-    /// True for a header of this tunnel, of a whole packet of `length` bytes, that changes nothing inside.
+    /// True for this tunnel's IPv4 header of an unfragmented packet of `length` bytes whose ECN mark changes
+    /// nothing.
     #[inline(always)]
     fn is_same_v4(&self, ip: &[u8; Ipv4::HEADER_BYTES], addresses: u64, length: usize) -> bool {
         let &[.., a, b, c, d, e, f, g, h] = ip;
@@ -120,7 +122,7 @@ impl Quick {
             & Checksum::of_header(ip).is_valid()
     }
 
-    /// The same of IPv6.
+    /// True for this tunnel's IPv6 header of a packet of `length` bytes whose ECN mark changes nothing.
     #[inline(always)]
     fn is_same_v6(&self, ip: &[u8; Ipv6::HEADER_BYTES], addresses: [u128; 2], length: usize) -> bool {
         let payload = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
@@ -134,7 +136,7 @@ impl Quick {
             & (differs == 0)
     }
 
-    /// True for the header of the encapsulation, at the start of `length` bytes.
+    /// True for the encapsulation's header, at the start of `length` bytes.
     #[inline(always)]
     fn leads_in(&self, behind: &[u8; BEHIND], length: usize) -> bool {
         let &[first, second] = behind.as_chunks::<8>().0 else { return false };
@@ -145,13 +147,13 @@ impl Quick {
     }
 }
 
-/// False for ECT(1) and CE, which change the frame inside (RFC 6040, figure 4).
+/// False for ECT(1) and CE, which change the inner frame (RFC 6040, figure 4).
 #[inline(always)]
 const fn is_ecn_plain(class: u8) -> bool {
     class & 1 == 0
 }
 
-/// True for a packet in one frame that needs nothing but its headers taken off.
+/// True for a contiguous packet that needs only its headers removed.
 #[inline(always)]
 fn is_ready(packet: &Packet) -> bool {
     packet.is_contiguous() & (packet.flags & REASSEMBLED == 0) & (packet.checksum != ChecksumState::Partial)

@@ -1,12 +1,12 @@
-//! Puts outer fragments together again (RFC 791; RFC 8200, 4.5), as a chain: no payload is copied.
+//! Reassembles outer fragments (RFC 791; RFC 8200, 4.5) into a chain of frames, without copying the payload.
 //!
-//! Everything is bounded: datagrams, fragments a datagram, memory and time. When a bound is met, the
-//! oldest datagram goes: fragments of one packet follow each other closely, so what is old is most
-//! likely incomplete for good, and a sender of halves cannot keep whole ones out.
+//! Everything is bounded: datagrams, fragments per datagram, memory and time. At a limit, the oldest datagram
+//! is dropped: fragments of one packet arrive together, so an old datagram is most likely incomplete for
+//! good, and a sender of incomplete datagrams cannot displace complete ones.
 //!
-//! Fragments that overlap are refused with their whole datagram, and so are those that come later
-//! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4 as well). An exact repetition is dropped
-//! alone: networks do duplicate.
+//! Overlapping fragments are dropped with their whole datagram and its later fragments (RFC 5722, 4, which is
+//! about IPv6; the reasons hold for IPv4 as well). An exact duplicate is dropped alone: networks duplicate
+//! packets.
 
 use super::datagram::{Datagram, Fit, FragmentHeader, Key, count_held, end, release_held};
 use super::decapsulate::REASSEMBLED;
@@ -19,32 +19,32 @@ use polder_buffers::{Packet, wire_packets};
 /// Limits of one worker's reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyLimits {
-    /// Datagrams that wait for fragments at the same time.
+    /// Maximum number of incomplete datagrams.
     pub datagrams: usize,
-    /// Fragments that one datagram may consist of.
+    /// Maximum number of fragments per datagram.
     pub fragments: usize,
-    /// Memory that waiting fragments may hold, in bytes; whole slots count.
+    /// Maximum memory of incomplete datagrams in bytes; whole slots count.
     pub memory: usize,
-    /// Time for which a datagram may wait, from its first fragment to its last.
+    /// Maximum time from a datagram's first fragment to its last.
     ///
-    /// Much shorter than the 15 s of RFC 791: at a gigabit a second, the 16 bits of identification
-    /// come round in 0.8 s, and a late fragment would join the wrong datagram (RFC 4963).
+    /// Much shorter than the 15 s of RFC 791: at 1 Gbit/s the 16-bit identification wraps in 0.8 s, and a
+    /// late fragment would join the wrong datagram (RFC 4963).
     pub timeout: Nanos,
 }
 
 impl Default for ReassemblyLimits {
-    /// 64 datagrams of 64 fragments in 1 MiB, for a quarter of a second.
+    /// 64 datagrams of 64 fragments in 1 MiB, for 250 ms.
     fn default() -> Self {
         Self { datagrams: 64, fragments: 64, memory: 1 << 20, timeout: Nanos::from_millis(250) }
     }
 }
 
-/// All datagrams that wait, oldest first.
+/// Incomplete datagrams, oldest first.
 #[derive(Debug)]
 pub(super) struct Reassembler {
     limits: ReassemblyLimits,
     datagrams: Vec<Datagram>,
-    /// Unused datagrams, kept for their memory.
+    /// Unused datagrams, kept for their allocations.
     idle: Vec<Datagram>,
     memory: usize,
 }
@@ -66,7 +66,7 @@ impl Reassembler {
         self.datagrams.first().map(|datagram| datagram.deadline)
     }
 
-    /// Takes a fragment in, or drops it; returns the datagram when it is complete.
+    /// Stores or drops a fragment; returns the reassembled packet once its datagram is complete.
     pub(super) fn insert(
         &mut self,
         mut packet: Packet,
@@ -105,7 +105,7 @@ impl Reassembler {
         None
     }
 
-    /// Drops datagrams that have waited too long.
+    /// Drops datagrams whose reassembly timed out.
     #[cold]
     pub(super) fn expire(&mut self, context: &mut Context<'_>) {
         while self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
@@ -121,7 +121,7 @@ impl Reassembler {
         }
     }
 
-    /// The position of the fragment's datagram, which may be a new one.
+    /// Index of the fragment's datagram, created if necessary.
     fn find(&mut self, place: &FragmentHeader, context: &mut Context<'_>) -> usize {
         let found = self.datagrams.iter().position(|datagram| datagram.key == place.key);
         if let Some(index) = found {
@@ -159,7 +159,7 @@ impl Reassembler {
         }
     }
 
-    /// Makes one packet of a complete datagram.
+    /// Joins the fragments of a complete datagram into one packet.
     fn join(&mut self, index: usize, context: &mut Context<'_>) -> Option<Packet> {
         let mut datagram = self.datagrams.remove(index);
         let count = wire_packets(&datagram.packets);
@@ -180,7 +180,7 @@ impl Reassembler {
         }
     }
 
-    /// Drops older datagrams while too much memory is held; at last the one with this key.
+    /// Drops the oldest datagrams while the memory limit is exceeded; the one with this key last.
     fn make_room(&mut self, key: Key, context: &mut Context<'_>) {
         while self.memory > self.limits.memory {
             let other = self.datagrams.iter().position(|other| other.memory > 0 && other.key != key);
@@ -190,7 +190,7 @@ impl Reassembler {
         }
     }
 
-    /// Drops the fragments of a datagram, and lets no more of it in until it expires.
+    /// Drops the fragments of a datagram, and refuses further ones until it expires.
     #[cold]
     fn refuse(&mut self, index: usize, reason: DropReason, context: &mut Context<'_>) {
         let datagram = &mut self.datagrams[index];
@@ -221,7 +221,7 @@ fn memory_of(packet: &Packet) -> usize {
     packet.segment_count() * packet.head().slot_bytes() as usize
 }
 
-/// Cuts link-layer padding off, and the headers of all fragments but the first.
+/// Trims link-layer padding, and the headers of all fragments but the first.
 fn trim(packet: &mut Packet, place: &FragmentHeader, context: &mut Context<'_>) -> Result<(), DropReason> {
     let headers = place.link + place.header;
     let length = headers + usize::from(place.length);
@@ -235,8 +235,8 @@ fn trim(packet: &mut Packet, place: &FragmentHeader, context: &mut Context<'_>) 
     Ok(())
 }
 
-/// The ECN field of a datagram whose fragments had these (RFC 3168, 5.3): congestion in one is
-/// congestion in all, unless another says that the sender cannot be told.
+/// ECN field of a datagram from the ECN fields of its fragments (RFC 3168, 5.3): CE if one fragment has CE,
+/// and an error if another one is not ECN-capable. `None` leaves the first fragment's field unchanged.
 fn merged_ecn(seen: u8) -> Result<Option<Ecn>, DropReason> {
     const CONGESTION: u8 = 1 << Ecn::Congestion.bits();
     const NOT_CAPABLE: u8 = 1 << Ecn::NotCapable.bits();
@@ -246,8 +246,8 @@ fn merged_ecn(seen: u8) -> Result<Option<Ecn>, DropReason> {
     if seen & NOT_CAPABLE == 0 { Ok(Some(Ecn::Congestion)) } else { Err(DropReason::EcnNotCapable) }
 }
 
-/// Makes the header of the first fragment that of the datagram, and brings the headers behind it
-/// into the same frame.
+/// Converts the first fragment's header to that of the datagram, and gathers the inner headers into the head
+/// frame.
 fn finish(packet: &mut Packet, ecn: Option<Ecn>, context: &mut Context<'_>) -> Result<(), DropReason> {
     let link = usize::from(packet.network_offset);
     let length = packet.len() - link;
@@ -261,7 +261,7 @@ fn finish(packet: &mut Packet, ecn: Option<Ecn>, context: &mut Context<'_>) -> R
     packet.gather(looked_at, context.pool).map_err(|_| DropReason::NoBuffer)
 }
 
-/// Rewrites an IPv4 header for the whole; says how long it is.
+/// Rewrites an IPv4 header for the whole datagram; returns its length in bytes.
 fn finish_v4(header: &mut [u8], length: usize, ecn: Option<Ecn>) -> Option<usize> {
     let view = Ipv4::parse_head(header, usize::MAX).ok()?;
     let (header_bytes, class) = (view.header_bytes(), view.traffic_class());
@@ -275,15 +275,15 @@ fn finish_v4(header: &mut [u8], length: usize, ecn: Option<Ecn>) -> Option<usize
     Some(header_bytes)
 }
 
-/// Rewrites an IPv6 header for the whole, and takes the fragment header out (RFC 8200, 4.5); says how many
-/// bytes of headers are left. The whole is `length` bytes long so far.
+/// Rewrites an IPv6 header for the whole datagram and removes the fragment header (RFC 8200, 4.5); returns
+/// the length of the remaining headers in bytes. `length` is the datagram's length before that.
 fn finish_v6(packet: &mut Packet, length: usize, ecn: Option<Ecn>) -> Option<usize> {
     const GONE: usize = Ipv6Extension::LEAST_BYTES;
     let link = usize::from(packet.network_offset);
     let header = packet.bytes_mut().get_mut(link..)?;
     let view = Ipv6::parse_head(header, usize::MAX).ok()?;
     let (class, mut before) = (view.traffic_class(), None);
-    // Where the header before it says what follows: in the IPv6 header, or at the start of an extension.
+    // Offset of the next-header field before the fragment header: in the IPv6 header or an extension header.
     let mut says_next = 6;
     for extension in view.extensions() {
         if extension.kind == IpProtocol::FRAGMENT {

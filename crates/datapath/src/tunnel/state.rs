@@ -1,4 +1,4 @@
-//! State of a tunnel that outlives its configuration: next hop, sequence numbers, counters.
+//! State of a tunnel that survives a reload: next hop, sequence numbers, counters.
 
 use crate::counters::Counter;
 use crate::next_hop::NextHop;
@@ -6,28 +6,28 @@ use crate::units::Nanos;
 use polder_buffers::prefetch;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Long-lived part of a tunnel, kept over a reload by the builder of the tables.
+/// State of a tunnel that survives a reload of the configuration.
 ///
-/// The first cache line has what each packet reads, and is hardly ever written.
+/// The first cache line has the fields that every packet reads, and is rarely written.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct TunnelState {
     /// Next hop of outer packets on the underlay.
     pub next_hop: NextHop,
-    /// Counters of the tunnel, one block a worker.
+    /// Counters of the tunnel, one block per worker.
     pub counters: Box<[TunnelCounters]>,
-    /// The sequence numbers of both directions.
+    /// Sequence numbers of both directions.
     pub sequence: Sequence,
-    /// Counters of what programs have carried into and out of it; written by the control thread.
+    /// Counters of packets that BPF programs carried through the tunnel; written by the control thread.
     pub carried: TunnelCounters,
-    /// Time at which the bucket of answers to keepalives is full again, in nanoseconds.
+    /// Time at which the token bucket of keepalive answers is full again, in nanoseconds.
     pub(super) answers_full_at: AtomicU64,
-    /// A random number of which the station of keepalives is made; nobody but the tunnel's other end sees that.
+    /// Random number from which the MAC address of keepalives is derived; only the remote endpoint sees it.
     pub secret: u64,
 }
 
 impl TunnelState {
-    /// State of a tunnel that has seen no packet, for `workers` workers.
+    /// Initial state for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self {
             next_hop: NextHop::default(),
@@ -39,15 +39,15 @@ impl TunnelState {
         }
     }
 
-    /// The same with this secret.
+    /// The same state with this secret.
     pub fn with_secret(self, secret: u64) -> Self {
         Self { secret, ..self }
     }
 
-    /// Copy of the state for one worker, which has drawn what the first has.
+    /// Copies the state for one worker; the copy continues with the same numbers.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new(1);
-        // Relaxed, as all that these words order is themselves.
+        // Relaxed: each word orders nothing but itself.
         copy.next_hop.set_word(self.next_hop.word());
         let (from, to) = (&self.sequence, &copy.sequence);
         to.sent.0.store(from.sent.0.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -58,10 +58,10 @@ impl TunnelState {
         copy
     }
 
-    /// Numbers and next hop with which another process goes on; no worker draws any more.
+    /// Numbers and next hop for hand-over to another process, after all workers have stopped.
     pub fn numbers(&self) -> TunnelNumbers {
         let Sequence { sent, identification, received } = &self.sequence;
-        // Relaxed, as all that these words order is themselves.
+        // Relaxed: each word orders nothing but itself.
         TunnelNumbers {
             sent: sent.0.load(Ordering::Relaxed),
             identification: identification.0.load(Ordering::Relaxed),
@@ -70,7 +70,7 @@ impl TunnelState {
         }
     }
 
-    /// Goes on with the numbers and the next hop of another process, before any worker draws.
+    /// Continues with the numbers and the next hop of another process, before any worker starts.
     pub fn resume(&self, numbers: TunnelNumbers) {
         let Sequence { sent, identification, received } = &self.sequence;
         // Relaxed: as above.
@@ -80,9 +80,9 @@ impl TunnelState {
         self.next_hop.set_word(numbers.next_hop);
     }
 
-    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    /// Allocates `count` values of the IPv4 identification field and returns the first; they wrap.
     ///
-    /// Worker `worker` draws some more than it needs, and has them for itself; a worker without a block draws no more.
+    /// Worker `worker` reserves a range for itself; a worker without counter block allocates single values.
     #[inline]
     pub(super) fn draw_identifications(&self, worker: usize, count: u16) -> u16 {
         match self.counters.get(worker) {
@@ -91,34 +91,34 @@ impl TunnelState {
         }
     }
 
-    /// Hints that next hop and the place of the counters are going to be read.
+    /// Prefetches the next hop and the pointer to the counters.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(&self.next_hop);
     }
 
-    /// The block of one worker; that of the last one for numbers beyond.
+    /// Counter block of one worker; of the last worker if `worker` is out of range.
     #[inline]
     pub fn worker(&self, worker: usize) -> &TunnelCounters {
         &self.counters[worker.min(self.counters.len() - 1)]
     }
 
-    /// The sum of one counter over all workers, and of what programs have carried.
+    /// Sum of one counter over all workers and the BPF programs.
     pub fn total(&self, counter: impl Fn(&TunnelCounters) -> &Counter) -> u64 {
         self.blocks().map(|block| counter(block).get()).sum()
     }
 
-    /// The counters of all workers, and of what programs have carried.
+    /// Counter blocks of all workers and of the BPF programs.
     pub fn blocks(&self) -> impl Iterator<Item = &TunnelCounters> {
         self.counters.iter().chain([&self.carried])
     }
 
-    /// Time at which a packet of the other end was last accepted; `None` when none has been.
+    /// Time at which a packet of the remote endpoint was last accepted; `None` if never.
     pub fn last_received(&self) -> Option<Nanos> {
         self.latest(|block| &block.last_received)
     }
 
-    /// Time at which a keepalive was last answered; `None` when none has been.
+    /// Time at which an answer to a keepalive was last received; `None` if never.
     pub fn last_keepalive(&self) -> Option<Nanos> {
         self.latest(|block| &block.last_keepalive)
     }
@@ -129,20 +129,20 @@ impl TunnelState {
     }
 }
 
-/// Numbers of a tunnel with which another process goes on, and the word of its next hop.
+/// Numbers and next hop of a tunnel for hand-over to another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelNumbers {
     /// GRE sequence number of the next packet sent.
     pub sent: u32,
-    /// The next IP identification that nobody has drawn.
+    /// Next IP identification.
     pub identification: u32,
-    /// Highest sequence number received, with a bit that says that there is one.
+    /// Highest sequence number received; bit 32 is set if there is one.
     pub received: u64,
-    /// The next hop's address and the path's MTU, as [`NextHop`] has them.
+    /// The next hop's address and path MTU, as the word of [`NextHop`].
     pub next_hop: u64,
 }
 
-/// Numbers that the packets of one tunnel share, whichever worker handles them.
+/// Numbers of one tunnel, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Sequence {
     sent: Line<AtomicU32>,
@@ -150,13 +150,13 @@ pub struct Sequence {
     received: Line<AtomicU64>,
 }
 
-/// Values for the IPv4 identification field that one worker has drawn and not used, so that workers write to the line
-/// that they share once in [`DRAWN`](Self::DRAWN) packets: bits 0 to 15 the next, 16 to 31 how many.
+/// Range of IPv4 identifications that one worker has reserved, so that workers write to the shared line once
+/// in [`DRAWN`](Self::DRAWN) packets: bits 0 to 15 the next value, 16 to 31 the number left.
 #[derive(Debug, Default)]
 struct Identifications(Counter);
 
 impl Identifications {
-    /// Number of values that are drawn at a time.
+    /// Number of values reserved at a time.
     const DRAWN: u16 = 64;
 
     #[inline]
@@ -172,23 +172,23 @@ impl Identifications {
     }
 }
 
-/// A cache line of its own, because workers write to the neighbour.
+/// A value in a cache line of its own, because workers write to its neighbours.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line<T>(T);
 
-/// Set when `received` holds a number at all.
+/// Set in `received` once a number has been received.
 const SEEN: u64 = 1 << 32;
 
 impl Sequence {
-    /// Draws `count` GRE sequence numbers and returns the first; they wrap (RFC 2890, 2.2).
+    /// Allocates `count` GRE sequence numbers and returns the first; they wrap (RFC 2890, 2.2).
     #[inline]
     pub fn draw(&self, count: u32) -> u32 {
-        // Relaxed: numbers have to be distinct; who sends in which order is the worker's affair.
+        // Relaxed: numbers must only be distinct; their order on the wire is up to the workers.
         self.sent.0.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    /// Allocates `count` values of the IPv4 identification field and returns the first; they wrap.
     #[inline]
     pub fn draw_identification(&self, count: u16) -> u16 {
         let [_, _, high, low] =
@@ -196,25 +196,25 @@ impl Sequence {
         u16::from_be_bytes([high, low])
     }
 
-    /// Draws the identification of an IPv6 packet that is cut into fragments; they wrap.
+    /// Allocates the identification of an IPv6 packet that is fragmented; it wraps.
     pub(super) fn draw_identification_v6(&self) -> u32 {
         self.identification.0.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The highest sequence number received; `None` before the first.
+    /// Highest sequence number received; `None` before the first.
     #[inline]
     pub(super) fn received(&self) -> Option<u32> {
         let word = self.received.0.load(Ordering::Relaxed);
         (word & SEEN != 0).then(|| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default())
     }
 
-    /// Remembers the highest sequence number received.
+    /// Stores the highest sequence number received.
     #[inline]
     pub(super) fn set_received(&self, number: u32) {
         self.received.0.store(SEEN | u64::from(number), Ordering::Relaxed);
     }
 
-    /// The sequence number that the next packet sent will carry.
+    /// Sequence number of the next packet sent.
     pub fn next(&self) -> u32 {
         self.sent.0.load(Ordering::Relaxed)
     }
@@ -224,7 +224,7 @@ macro_rules! tunnel_counters {
     ($($field:ident, $description:literal;)+) => {
         /// Counters of one worker for one tunnel.
         ///
-        /// The first cache line has what each packet counts, and its identification.
+        /// The first cache line has the counters of every packet, and its identification.
         #[derive(Debug, Default)]
         #[repr(C)]
         #[cfg_attr(target_arch = "aarch64", repr(align(128)))]

@@ -1,4 +1,4 @@
-//! The tunnels of a configuration, by port and by ends.
+//! The tunnels of a configuration, by port and by endpoints.
 
 mod build;
 mod find;
@@ -11,7 +11,7 @@ use crate::wire::IpProtocol;
 use polder_buffers::{PortId, prefetch};
 use std::sync::Arc;
 
-/// Role of a port for the tunnels.
+/// Role of a port for tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Role {
     #[default]
@@ -20,102 +20,102 @@ enum Role {
     Tunnel(u16),
 }
 
-/// All tunnels of a configuration: by port, and by what a packet from the other end carries.
+/// All tunnels of a configuration, by port and by the outer fields of received packets.
 #[derive(Clone, Debug, Default)]
 pub struct Tunnels {
     pub(super) tunnels: Box<[Tunnel]>,
     underlays: Box<[Underlay]>,
     roles: Box<[Role]>,
-    /// Ports below the first tunnel.
+    /// Number of the lowest tunnel port.
     lowest: u16,
-    /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.
+    /// Hash table with open addressing, at most half full: index of a tunnel plus one, 0 for a free place.
     places: Box<[u16]>,
-    /// Sorted.
+    /// Sorted endpoints and carriers.
     ends: Box<[(Ends, Carrier)]>,
-    /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
+    /// UDP destination ports of tunnels: the first, 0 if there is none, and the others.
     first_port: u16,
     other_ports: Box<[u16]>,
-    /// IP protocols of tunnels that are known by one, a bit each; all of them are below 64.
+    /// Bit set of IP protocols that identify tunnels; all are below 64.
     protocols: u64,
 }
 
-/// One tunnel as the stages see it. The first three cache lines have what each packet into it asks.
+/// One tunnel as the stages use it. The first three cache lines have the fields that every encapsulated
+/// packet reads.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Tunnel {
     pub(super) template: Template,
     pub(super) lane: LaneOptions,
-    /// State of the tunnel: the same as in its options.
+    /// State of the tunnel; the same object as in its options.
     pub(super) state: Arc<TunnelState>,
-    /// State whose identification counter its outer packets use: a receiver tells the fragments of
-    /// two tunnels with the same ends apart by that number alone.
+    /// State whose identification counter outer packets use: tunnels with the same endpoints share it,
+    /// because a receiver distinguishes their fragments by identification only.
     pub(super) numbers: Arc<TunnelState>,
     pub(super) mtu: u16,
     pub(super) underlay: Underlay,
     pub(super) options: TunnelOptions,
-    /// Number of the tunnel: the same as in its options.
+    /// Number of the tunnel; computed from its options.
     pub(super) id: TunnelId,
-    /// Hash of the inner packet for flow labels.
+    /// Hash function of inner flows, for flow labels.
     pub(super) labels: Hasher,
 }
 
 impl Tunnel {
-    /// Its configuration.
+    /// The tunnel's options.
     pub fn options(&self) -> &TunnelOptions {
         &self.options
     }
 
-    /// The port that carries its outer packets.
+    /// Port that carries outer packets.
     pub fn underlay(&self) -> &Underlay {
         &self.underlay
     }
 
-    /// State that outlives its configuration.
+    /// State that survives a reload.
     pub fn state(&self) -> &TunnelState {
         &self.state
     }
 
-    /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded, as long as
-    /// no narrower path is known.
+    /// MTU in bytes, Ethernet header and VLAN tags excluded, unless a smaller path MTU is known.
     pub fn mtu(&self) -> u16 {
         self.mtu
     }
 
-    /// Hints that what its packets need of it is going to be read.
+    /// Prefetches the fields that its packets read.
     #[inline]
     pub(super) fn prefetch(&self) {
         self.template.prefetch();
         prefetch(&self.state);
     }
 
-    /// Bytes that it puts in front of a frame.
+    /// Length of the outer headers in bytes.
     pub fn overhead(&self) -> u16 {
         self.template.len()
     }
 
-    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    /// Allocates `count` values of the IPv4 identification field and returns the first; they wrap.
     #[inline]
     pub fn draw_identification(&self, count: u16) -> u16 {
         self.numbers.sequence.draw_identification(count)
     }
 
-    /// Draws the identification of a packet that is to be cut into IPv6 fragments; they wrap.
+    /// Allocates the identification of a packet that is fragmented over IPv6; it wraps.
     pub(super) fn draw_identification_v6(&self) -> u32 {
         self.numbers.sequence.draw_identification_v6()
     }
 
-    /// Draws `count` values for the IPv4 identification field, as a worker does: more than it needs at a time.
+    /// Allocates `count` values of the IPv4 identification field from the range that a worker has reserved.
     #[inline]
     pub(super) fn draw_identifications(&self, worker: usize, count: u16) -> u16 {
         self.numbers.draw_identifications(worker, count)
     }
 
-    /// The largest IP packet that the path carries, as far as it is known.
+    /// Known path MTU in bytes.
     pub(super) fn path_mtu(&self) -> u16 {
         self.options.path_mtu(self.underlay.mtu)
     }
 
-    /// The largest frame that fits into one outer packet on the path, Ethernet header and VLAN tags
+    /// Maximum length in bytes of a frame that fits into one outer packet, Ethernet header and VLAN tags
     /// included.
     pub(super) fn carried_frame(&self) -> u16 {
         self.options.carried_frame(self.path_mtu())
@@ -123,18 +123,18 @@ impl Tunnel {
 }
 
 impl Tunnels {
-    /// All tunnels, in the order of the configuration.
+    /// All tunnels in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
         self.tunnels.iter()
     }
 
-    /// The lowest port that is a tunnel; [`NO_PORT`](polder_buffers::NO_PORT) without tunnels.
+    /// Lowest tunnel port; [`NO_PORT`](polder_buffers::NO_PORT) without tunnels.
     #[inline]
     pub fn lowest(&self) -> PortId {
         PortId(self.lowest)
     }
 
-    /// The tunnel that is `port`.
+    /// Tunnel of a port; `None` if the port is no tunnel.
     #[inline]
     pub fn get(&self, port: PortId) -> Option<&Tunnel> {
         match self.role(port) {
@@ -143,7 +143,7 @@ impl Tunnels {
         }
     }
 
-    /// The underlay that is `port`.
+    /// Underlay of a port; `None` if the port is no underlay.
     #[inline]
     pub fn underlay(&self, port: PortId) -> Option<&Underlay> {
         match self.role(port) {
@@ -152,18 +152,18 @@ impl Tunnels {
         }
     }
 
-    /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
+    /// UDP destination ports of tunnels: the first, 0 if there is none, and the others.
     pub(crate) fn ports(&self) -> (u16, &[u16]) {
         (self.first_port, &self.other_ports)
     }
 
-    /// True if some tunnel is over UDP.
+    /// True if a tunnel runs over UDP.
     #[inline]
     pub fn takes_udp(&self) -> bool {
         self.first_port != 0
     }
 
-    /// IP protocols of packets that may be in a tunnel already, a bit each: GRE, and those of the tunnels.
+    /// Bit set of the IP protocols of possible outer packets: GRE, and those of the tunnels.
     #[inline]
     pub(super) fn suspects(&self) -> u64 {
         let udp = if self.takes_udp() { bit(IpProtocol::UDP) } else { 0 };
@@ -176,7 +176,7 @@ impl Tunnels {
     }
 }
 
-/// Bit of a protocol in a set; the same for two that differ by a multiple of 64.
+/// Bit of a protocol in a set; protocols that differ by a multiple of 64 share a bit.
 const fn bit(protocol: IpProtocol) -> u64 {
     1 << (protocol.0 & 63)
 }

@@ -1,4 +1,4 @@
-//! The outer headers of one tunnel, written once and copied in front of every packet.
+//! Template of a tunnel's outer headers, copied before every packet.
 
 mod build;
 mod outer_v6;
@@ -8,52 +8,52 @@ use crate::wire::{Ethernet, Gre, Ipv4, Ipv6, MacAddress, TrafficClass, Udp, Vlan
 pub(super) use outer_v6::Label;
 use polder_buffers::{NoRoom, Packet, prefetch};
 
-/// The longest outer headers: Ethernet, one tag, IPv6 with an encapsulation limit, GRE with all its fields.
+/// Maximum length of outer headers in bytes: Ethernet, one tag, IPv6 with encapsulation limit, GRE with all
+/// fields.
 const LONGEST: usize = Ethernet::HEADER_BYTES
     + Vlan::HEADER_BYTES
     + Ipv6::HEADER_BYTES
     + OPTIONS_BYTES as usize
     + Gre::MAX_HEADER_BYTES;
 
-/// Number of bytes written in front of every IPv4 packet: a whole line, the last bytes of which are the
-/// headers, so that it is a few moves of a length that the compiler knows, however long they are.
+/// Number of bytes written before an IPv4 packet: a whole cache line whose last bytes are the headers,
+/// so that the copy is a few moves of constant length.
 const LINE: usize = 64;
 const LINE_U16: u16 = 64;
 const _: () = assert!(LONGEST - OPTIONS_BYTES as usize - Ipv6::HEADER_BYTES + Ipv4::HEADER_BYTES <= LINE);
 
-/// Number of bytes kept: headers of either family.
+/// Number of bytes stored: headers of either family.
 const ROOM: usize = 96;
 const _: () = assert!(LONGEST <= ROOM);
 
-/// Outer headers without the fields that differ from packet to packet: lengths, traffic class and
-/// time to live where they are inherited, numbers and checksums.
+/// Outer headers without the fields that vary per packet: lengths, inherited traffic class and TTL, numbers
+/// and checksums.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Template {
-    /// The headers, at the end.
+    /// The headers, at the end of the array.
     bytes: [u8; ROOM],
     length: u16,
-    /// Bytes before the IP header.
+    /// Length of the link header in bytes.
     link: u16,
-    /// Bytes before the header of the encapsulation.
+    /// Offset of the encapsulation's header in bytes.
     transport: u16,
     is_v6: bool,
     /// True if a UDP header follows the IP header.
     is_udp: bool,
     inherited: Inherited,
-    /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
-    /// identification.
+    /// Sum over the IPv4 header with zero for total length, traffic class, TTL and identification.
     sum: u32,
 }
 
-/// The first eight bytes of outer headers: the next hop, and the start of the source address.
+/// The first eight bytes of the outer headers: destination MAC address, and start of the source MAC address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start([u8; 8]);
 
-/// Fields that differ from packet to packet.
+/// Fields that vary per packet.
 ///
-/// One word for the same reason as [`Label`]: bits 0 to 7 traffic class, 8 to 15 time to live, 16 to 31 identification,
-/// 32 to 47 UDP source port.
+/// One word, like [`Label`]: bits 0 to 7 traffic class, 8 to 15 TTL, 16 to 31 identification, 32 to 47 UDP
+/// source port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     word: u64,
@@ -61,8 +61,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Fields without a label and a source port. The identification is 0 for packets that must not be fragmented, and for
-    /// IPv6.
+    /// Fields without label and source port. The identification is 0 for IPv6 and for packets with DF.
     #[inline(always)]
     fn new(traffic_class: TrafficClass, time_to_live: u8, identification: u16) -> Self {
         let word =
@@ -70,7 +69,7 @@ impl Fields {
         Self { word, label: Label::default() }
     }
 
-    /// Sets the UDP source port, which is not there yet.
+    /// Sets the UDP source port; it must not have been set before.
     #[inline(always)]
     pub(super) fn set_source_port(&mut self, port: u16) {
         self.word |= u64::from(port) << 32;
@@ -97,54 +96,54 @@ impl Fields {
     }
 }
 
-/// Fields of the outer header that are those of the packet inside (RFC 2983, RFC 6040).
+/// Outer fields that are copied from the inner packet (RFC 2983, RFC 6040).
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
-    /// Bits of the traffic class that are inherited.
+    /// Mask of the inherited bits of the traffic class.
     class_bits: u8,
-    /// All other bits.
+    /// Value of the other bits of the traffic class.
     fixed_class: u8,
-    /// The same of the time to live.
+    /// Mask of the inherited bits of the TTL.
     ttl_bits: u8,
     fixed_ttl: u8,
 }
 
 impl Template {
-    /// Hints that it is going to be read.
+    /// Prefetches the template.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(&self.bytes);
         prefetch(&self.bytes[LINE..]);
     }
 
-    /// Bytes of all outer headers.
+    /// Length of all outer headers in bytes.
     #[inline(always)]
     pub(super) fn len(&self) -> u16 {
         self.length
     }
 
-    /// Bytes before the IP header.
+    /// Length of the link header in bytes.
     #[inline(always)]
     pub(super) fn link(&self) -> u16 {
         self.link
     }
 
-    /// Bytes before the header of the encapsulation.
+    /// Offset of the encapsulation's header in bytes.
     #[inline(always)]
     pub(super) fn transport(&self) -> u16 {
         self.transport
     }
 
-    /// Fields of an outer header for a packet with this traffic class and time to live inside.
+    /// Outer fields for an inner packet with this traffic class and TTL.
     #[inline(always)]
     pub(super) fn fields(&self, (class, ttl): (TrafficClass, u8), identification: u16) -> Fields {
         let Inherited { class_bits, fixed_class, ttl_bits, fixed_ttl } = self.inherited;
         let class = TrafficClass(class.0 & class_bits | fixed_class);
-        // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
+        // RFC 1122, 3.2.1.7: a packet must not be sent with a TTL of zero.
         Fields::new(class, (ttl & ttl_bits | fixed_ttl).max(1), identification)
     }
 
-    /// First bytes of headers to a next hop.
+    /// First bytes of outer headers to a next hop.
     #[inline(always)]
     pub(super) fn start(&self, next_hop: MacAddress) -> Start {
         let MacAddress([a, b, c, d, e, f]) = next_hop;
@@ -154,8 +153,8 @@ impl Template {
         Start([a, b, c, d, e, f, g, h])
     }
 
-    /// Writes the headers in front of the packet, which begin with `start`. Sequence number and GRE checksum stay zero. What else
-    /// is in the headroom may be overwritten.
+    /// Writes the headers before the packet; they begin with `start`. Sequence number and GRE checksum
+    /// stay zero. The rest of the headroom may be overwritten.
     ///
     /// # Errors
     /// [`NoRoom::Front`]; nothing is written then.
@@ -177,7 +176,7 @@ impl Template {
     fn write_v4(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
         let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
         let total_length = total_length.map_err(|_| NoRoom::Back)?;
-        // Lengths that the compiler knows make a few moves, and the packet's start moves once.
+        // Constant lengths compile to a few moves, and the packet's start is moved once.
         const GRE: u16 = 38;
         const WITH_KEY: u16 = 42;
         const VXLAN: u16 = 50;
@@ -189,7 +188,7 @@ impl Template {
         }
     }
 
-    /// The same of headers of `N` bytes.
+    /// Writes IPv4 headers of `N` bytes.
     #[inline(always)]
     fn write_exactly<const N: usize>(
         &self,
@@ -205,7 +204,7 @@ impl Template {
         Ok(())
     }
 
-    /// The same of headers of any length.
+    /// Writes IPv4 headers of any length as a whole cache line.
     #[inline(never)]
     fn write_line(&self, packet: &mut Packet, total_length: u16, fields: Fields) -> Result<(), NoRoom> {
         let before = usize::from(self.length - self.link);
@@ -218,7 +217,7 @@ impl Template {
         self.write_closely(packet, total_length, fields)
     }
 
-    /// The same where a line has no room.
+    /// Writes IPv4 headers into less headroom than a cache line.
     #[cold]
     fn write_closely(&self, packet: &mut Packet, total_length: u16, fields: Fields) -> Result<(), NoRoom> {
         let room = packet.prepend(self.length)?;
@@ -227,7 +226,7 @@ impl Template {
         Ok(())
     }
 
-    /// Fills in an IPv4 header, and a UDP header behind it.
+    /// Fills in an IPv4 header, and the UDP header after it.
     #[inline(always)]
     fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
         let Some((header, rest)) = header.split_first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };

@@ -1,9 +1,8 @@
-//! Messages to the sender of a packet that is too big for the tunnel, with the MTU (RFC 1191, RFC 8201).
+//! ICMP errors with the MTU to senders of packets that are too big for the tunnel (RFC 1191, RFC 8201).
 //!
-//! A bridge has no address of its own to speak with, so the message comes from the address that the
-//! packet was for, in the IP header as in the Ethernet header, as if the other end of the tunnel had
-//! sent it; Linux answers for its bridged tunnels the same way (`skb_tunnel_check_pmtu`). ADR 0005
-//! has the reasons.
+//! A bridge has no address of its own, so the error's source is the packet's destination, in the IP header
+//! and in the Ethernet header, as if the remote endpoint had sent it. Linux answers for bridged tunnels the
+//! same way (`skb_tunnel_check_pmtu`). ADR 0005 has the reasons.
 
 use super::{MOST_CUT, Tunnel};
 use crate::parse::{Addresses, HeaderSummary, Network};
@@ -11,11 +10,11 @@ use crate::reply::{IcmpError, are_stations, is_error};
 use crate::wire::{Dscp, Ecn, Ethernet, Icmp, IcmpHeader, Icmpv6, Ipv4, Pseudo, TrafficClass};
 use polder_buffers::{Packet, Pool};
 
-/// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
+/// Minimum MTU of IPv6 in bytes (RFC 8200, 5). Hosts ignore smaller values.
 pub(super) const LEAST_MTU_V6: u16 = 1280;
 
-/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
-/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
+/// Maximum size in bytes of this packet in the tunnel, Ethernet header and tags excluded, if `carried` bytes
+/// fit into one outer packet (RFC 4459; ADR 0005).
 pub(super) fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: HeaderSummary) -> u16 {
     let options = tunnel.options();
     let mut limit = tunnel.mtu();
@@ -25,7 +24,7 @@ pub(super) fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: Header
     if options.dont_fragment {
         return limit;
     }
-    // Nobody can be told that these are too big, so they are cut.
+    // Senders of these packets cannot be told, so the packets are fragmented.
     match headers.network() {
         Network::Ipv6 => limit.max(LEAST_MTU_V6),
         Network::Ipv4 if is_bound(frame, headers) => limit,
@@ -33,10 +32,10 @@ pub(super) fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: Header
     }
 }
 
-/// True if the sender of this frame may and wants to be told that it is too big.
+/// True if the sender of this frame should get an ICMP error.
 ///
-/// Not told: who allows fragmentation, who sent an ICMP error or a later fragment, who sent to a
-/// group (no group can answer), whose address is no station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
+/// No error is sent for IPv4 without DF, ICMP errors, later fragments, multicast, and addresses that are not
+/// a station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
 pub(super) fn wants_report(frame: &[u8], headers: HeaderSummary, limit: u16) -> bool {
     let Ok(ethernet) = Ethernet::parse(frame) else { return false };
     let wants = match headers.network() {
@@ -51,13 +50,13 @@ pub(super) fn wants_report(frame: &[u8], headers: HeaderSummary, limit: u16) -> 
         && !is_error(headers, frame)
 }
 
-/// True if the sender of an IPv4 packet forbids to fragment it.
+/// True if an IPv4 packet has the DF flag.
 pub(super) fn is_bound(frame: &[u8], headers: HeaderSummary) -> bool {
     Ipv4::parse_head(headers.network_header(frame), usize::MAX).is_ok_and(|ip| ip.dont_fragment())
 }
 
-/// The message: a frame with the packet's tags, from its destination to its source. `None` when no
-/// frame is free or the packet is not what [`wants_report`] says.
+/// Builds the ICMP error: a frame with the packet's tags, from its destination to its source. `None` if the
+/// pool is empty or the packet's headers are unreadable.
 pub(super) fn message(
     packet: &Packet,
     headers: HeaderSummary,

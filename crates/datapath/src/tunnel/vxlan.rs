@@ -1,14 +1,14 @@
-//! VXLAN: what differs from GRE (RFC 7348).
+//! Declaration of VXLAN (RFC 7348).
 //!
-//! A packet belongs to a tunnel by its addresses, its UDP destination port and its network identifier. The source port
-//! is a hash of the flow inside, so that routers on the way spread flows over their paths.
+//! A packet belongs to a tunnel by its addresses, its UDP destination port and its VNI. The source port is a
+//! hash of the inner flow, so that routers can balance flows.
 //!
-//! Outer packets are never fragmented, neither here nor, since they have the bit DF, on the way (RFC 7348, 4.3), and
-//! outer fragments are not taken.
+//! Outer packets are never fragmented, neither here nor on the path, since they have DF (RFC 7348, 4.3);
+//! received fragments are dropped.
 //!
-//! The UDP checksum is zero over IPv4, as RFC 7348 recommends, unless it is asked for. Over IPv6 it is there unless the
-//! tunnel is told to leave it out, and a packet without it is taken where the tunnel is told to (RFC 6935, RFC 6936). One
-//! that is there is checked.
+//! Over IPv4 the UDP checksum is zero, as RFC 7348 recommends, unless configured. Over IPv6 a checksum is
+//! sent unless disabled, and a packet without checksum is accepted only if configured (RFC 6935, RFC 6936). A
+//! received checksum is always verified.
 
 use super::decapsulate::Lane;
 use super::encapsulation::{Carrier, Declaration, Encapsulation, Expected, Header, TunnelId, TunnelLabel};
@@ -22,19 +22,20 @@ use crate::units::Nanos;
 use crate::wire::{EtherType, Inside, IpProtocol, Pseudo, TooShort, Udp, UdpHeader, Vxlan, VxlanHeader};
 use polder_buffers::{OuterHeaders, Packet};
 
-/// Options of a VXLAN tunnel beyond those of all tunnels; [`TunnelOptions::checksum`] says if it sends UDP checksums.
+/// Options of a VXLAN tunnel in addition to the common ones; [`TunnelOptions::checksum`] enables UDP
+/// checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VxlanOptions {
     /// Network identifier (VNI), 24 bits.
     pub vni: u32,
-    /// UDP destination port, in both directions.
+    /// UDP destination port of both directions.
     pub port: u16,
-    /// True if packets over IPv6 are taken without a UDP checksum.
+    /// True if packets over IPv6 without UDP checksum are accepted.
     pub accept_zero_checksum: bool,
 }
 
 impl VxlanOptions {
-    /// A network with the port of IANA.
+    /// Options with this VNI and the port assigned by IANA.
     pub const fn new(vni: u32) -> Self {
         Self { vni, port: Vxlan::PORT, accept_zero_checksum: false }
     }
@@ -58,7 +59,7 @@ impl Declaration for VxlanOptions {
         HEADER_BYTES
     }
 
-    /// Source port, length and checksum are missing.
+    /// Writes both headers; source port, length and checksum stay zero.
     fn emit<'b>(&self, _: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
         let (udp, rest) = bytes.split_at_mut_checked(Udp::HEADER_BYTES).ok_or(TooShort)?;
         UdpHeader { source_port: 0, destination_port: self.port }.emit(udp, None)?;
@@ -77,7 +78,7 @@ impl Declaration for VxlanOptions {
     fn expected(&self, _: &TunnelOptions) -> Option<Expected> {
         const ALL: u8 = 0xff;
         let ([high, low], [_, a, b, c]) = (self.port.to_be_bytes(), self.vni.to_be_bytes());
-        // Neither source port nor reserved bits; a checksum that is there goes the long way.
+        // Source port and reserved bits are ignored; a packet with a checksum takes the slow path.
         Some(Expected {
             values: [[0, 0, high, low, 0, 0, 0, 0], [NETWORK, 0, 0, 0, a, b, c, 0]],
             bits: [[0, 0, ALL, ALL, 0, 0, ALL, ALL], [NETWORK, 0, 0, 0, ALL, ALL, ALL, 0]],
@@ -85,15 +86,15 @@ impl Declaration for VxlanOptions {
     }
 }
 
-/// Bytes of both headers.
+/// Length of UDP and VXLAN header in bytes.
 pub(super) const HEADER_BYTES: u8 = 16;
-/// Flag of a VXLAN header with a network identifier.
+/// Flag of a VXLAN header with a valid VNI.
 const NETWORK: u8 = 0x08;
 
 /// Verdict on an outer fragment (RFC 7348, 4.3).
 pub(super) const FRAGMENT: Refused = Refused::Drop(DropReason::VxlanFragment);
 
-/// The frame behind both headers; `None` for headers that cannot be read.
+/// Parses both headers; `None` if they are malformed.
 pub(super) fn read(bytes: &[u8]) -> Option<Header<'_>> {
     let udp = Udp::parse_head(bytes, usize::MAX).ok()?;
     let vxlan = Vxlan::parse(udp.payload()).ok()?;
@@ -104,9 +105,9 @@ pub(super) fn read(bytes: &[u8]) -> Option<Header<'_>> {
     })
 }
 
-/// Offset of the length in a UDP header.
+/// Offset of the length field in a UDP header, in bytes.
 pub(super) const LENGTH: usize = 4;
-/// Lowest source port: the dynamic ports (RFC 7348, 5; RFC 6335, 6).
+/// Lowest source port: the dynamic port range (RFC 7348, 5; RFC 6335, 6).
 const FIRST_PORT: u16 = 0xc000;
 
 /// UDP source port for a flow with this hash.
@@ -116,11 +117,11 @@ pub(super) fn source_port(hash: u32) -> u16 {
     FIRST_PORT | u16::from_be_bytes([high, low])
 }
 
-/// Fills in the checksum of an outer packet; that of an uncut packet becomes the sum of the pseudo-header.
+/// Writes the UDP checksum of an outer packet; for a super-packet, the sum of the pseudo-header.
 #[inline(never)]
 pub(super) fn put_checksum(packet: &mut Packet, options: &TunnelOptions) {
     let at = usize::from(packet.transport_offset);
-    // The template has looked that the length fits.
+    // The template has checked that the length fits.
     let length = u16::try_from(packet.len() - at).unwrap_or(u16::MAX);
     let sum = pseudo(options.ends.reversed()).sum(IpProtocol::UDP, length.into());
     let checksum = if packet.segmentation.outer.is_some() {
@@ -134,7 +135,7 @@ pub(super) fn put_checksum(packet: &mut Packet, options: &TunnelOptions) {
     }
 }
 
-/// Addresses of a packet whose receiver sees these ends.
+/// Pseudo-header addresses of a packet with these endpoints, as seen by its receiver.
 fn pseudo(ends: Ends) -> Pseudo {
     match ends {
         Ends::V4 { local, remote } => Pseudo::V4 { source: remote, destination: local },
@@ -142,7 +143,7 @@ fn pseudo(ends: Ends) -> Pseudo {
     }
 }
 
-/// Reads UDP and VXLAN headers behind an IP header; `lane` becomes that of the packet's tunnel.
+/// Parses UDP and VXLAN headers after an IP header; sets `lane` to a run of the packet's tunnel.
 #[inline(never)]
 pub(super) fn decide<'a>(
     packet: &Packet,
@@ -160,7 +161,7 @@ pub(super) fn decide<'a>(
     if !tunnels.takes_port(port) {
         return Err(Refused::Drop(DropReason::NotForUs));
     }
-    // The length covers both headers at least; that of what is in the head of a chain does not tell.
+    // The UDP length must cover both headers; the length in the head frame of a chain is not sufficient.
     let length = usize::from(udp.length());
     if length < usize::from(HEADER_BYTES) {
         return Err(Refused::Drop(DropReason::VxlanTruncated));
@@ -168,7 +169,7 @@ pub(super) fn decide<'a>(
     let vxlan = Vxlan::parse(udp.payload())?;
     let lane = Lane::enter(lane, (ends, TunnelId::vxlan(port, vxlan.vni())), tunnels, place)?;
     if packet.segmentation.outer.has_udp_checksum() {
-        // The field has the sum of the pseudo-header; each segment was to get its own.
+        // The field has the pseudo-header sum of a super-packet, whose segments have no checksum yet.
     } else if udp.checksum() != 0 {
         verify(packet, (start, length), *ends)?;
     } else if ends.is_v6() {
@@ -182,7 +183,7 @@ pub(super) fn decide<'a>(
     Ok(Opened { strip, end: start + length, ecn, sequence: None })
 }
 
-/// Checks a UDP checksum that is there.
+/// Verifies a UDP checksum.
 #[inline(never)]
 fn verify(packet: &Packet, (start, length): (usize, usize), ends: Ends) -> Result<(), Refused> {
     let first = pseudo(ends).sum(IpProtocol::UDP, u32::try_from(length).unwrap_or(u32::MAX));
@@ -190,7 +191,7 @@ fn verify(packet: &Packet, (start, length): (usize, usize), ends: Ends) -> Resul
     if is_valid { Ok(()) } else { Err(Refused::OfTunnel(DropReason::UdpBadChecksum)) }
 }
 
-/// True for a packet over IPv6 without a checksum, where the tunnel takes such packets.
+/// Accepts a packet over IPv6 without checksum if the tunnel's options allow it.
 fn accept_zero(options: &TunnelOptions) -> Result<(), Refused> {
     if let Encapsulation::Vxlan(VxlanOptions { accept_zero_checksum: true, .. }) = options.encapsulation {
         return Ok(());

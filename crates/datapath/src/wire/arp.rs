@@ -28,7 +28,7 @@ pub struct ArpOperation(pub u16);
 impl ArpOperation {
     /// Request for the link-layer address of the target.
     pub const REQUEST: Self = Self(1);
-    /// The sender has it.
+    /// Reply with the link-layer address that the request asked for.
     pub const REPLY: Self = Self(2);
 }
 
@@ -39,10 +39,10 @@ pub struct Arp<'a> {
 }
 
 impl<'a> Arp<'a> {
-    /// Bytes of the packet; what follows is padding.
+    /// Length of the packet in bytes; further bytes are padding.
     pub const HEADER_BYTES: usize = 28;
 
-    /// Checks length and kinds of addresses.
+    /// Checks the length and the address types.
     ///
     /// # Errors
     /// [`DropReason::ArpTruncated`], [`DropReason::ArpBadFormat`].
@@ -74,7 +74,7 @@ impl<'a> Arp<'a> {
         Ipv4Addr::from(bytes_at::<{ field::SENDER_IP }, 4, _>(self.packet))
     }
 
-    /// The target's link-layer address; without meaning in a request.
+    /// The target's link-layer address; meaningless in a request.
     #[inline]
     pub fn target_mac(&self) -> MacAddress {
         MacAddress(bytes_at::<{ field::TARGET_MAC }, _, _>(self.packet))
@@ -87,7 +87,7 @@ impl<'a> Arp<'a> {
     }
 }
 
-/// An ARP packet of ours.
+/// An ARP packet to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpHeader {
     /// Operation.
@@ -103,7 +103,7 @@ pub struct ArpHeader {
 }
 
 impl ArpHeader {
-    /// Writes the packet and returns the bytes behind it.
+    /// Writes the packet and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.

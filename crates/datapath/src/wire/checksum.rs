@@ -4,9 +4,9 @@ mod pseudo;
 
 pub use pseudo::Pseudo;
 
-/// A sum over bytes that come one slice after the other, as in a chain of frames.
+/// Sum over consecutive byte slices, as in a chain of frames.
 ///
-/// The slices may have any length: a byte at an odd position counts as the lower half of its word.
+/// A slice may have any length: a byte at an odd position counts as the lower half of its word.
 ///
 /// Cost: linear; 32 bytes a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,31 +18,31 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// A sum over nothing.
+    /// Sum over no bytes.
     #[inline]
     pub const fn new() -> Self {
         Self { sum: 0, odd: false }
     }
 
-    /// The checksum of `bytes`, which contain zero where it is to stand.
+    /// Checksum of `bytes`, whose checksum field must be zero.
     #[inline]
     pub fn of(bytes: &[u8]) -> u16 {
         Self::new().with(bytes).finish()
     }
 
-    /// Adds the bytes that follow.
+    /// Adds the next bytes.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         let sum = fold(sum_of(bytes));
-        // RFC 1071, 2 (B): from an odd position on, every word has its bytes the other way round.
+        // RFC 1071, 2 (B): after an odd position, the bytes of every word are swapped.
         let sum = if self.odd { sum.swap_bytes() } else { sum };
         self.sum += u64::from(sum);
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The sum over a header whose length the compiler knows, a multiple of four.
+    /// Sum over a header whose length is a compile-time constant and a multiple of four.
     ///
-    /// Cost: an addition for every four bytes.
+    /// Cost: one addition per four bytes.
     #[inline(always)]
     pub(crate) fn of_header<const N: usize>(bytes: &[u8; N]) -> Self {
         const { assert!(N.is_multiple_of(4)) };
@@ -50,7 +50,7 @@ impl Checksum {
         Self { sum: words.sum(), odd: false }
     }
 
-    /// The sum with the bytes that follow added.
+    /// Returns the sum with the next bytes added.
     #[inline]
     #[must_use]
     pub fn with(mut self, bytes: &[u8]) -> Self {
@@ -66,7 +66,7 @@ impl Checksum {
         !u16::from_be(fold(self.sum))
     }
 
-    /// The checksum to be written where zero means "none": `0xffff` takes its place (RFC 768).
+    /// Checksum to be written where zero means "none" (UDP, RFC 768): 0xffff replaces zero.
     #[inline]
     pub const fn finish_nonzero(self) -> u16 {
         match self.finish() {
@@ -75,7 +75,7 @@ impl Checksum {
         }
     }
 
-    /// The sum itself, not complemented: what a partial checksum has in its field.
+    /// The sum without complement, as stored in the field of a partial checksum.
     #[inline]
     pub const fn partial(self) -> u16 {
         u16::from_be(fold(self.sum))
@@ -83,15 +83,15 @@ impl Checksum {
 
     /// True if bytes that include their checksum are intact.
     ///
-    /// A one's complement sum is zero if it is a multiple of 0xffff, but for the sum over zeros alone.
+    /// A one's complement sum is zero if it is a multiple of 0xffff, except for the sum over zeros only.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.sum != 0 && self.is_multiple()
     }
 
-    /// True if the sum is a multiple of 0xffff: [valid](Self::is_valid), for bytes that are not all zero.
+    /// True if the sum is a multiple of 0xffff: [valid](Self::is_valid), unless all bytes are zero.
     ///
-    /// The factor is the inverse of 0xffff modulo 2⁶⁴, which makes small numbers of multiples, and of them alone.
+    /// The factor is the inverse of 0xffff modulo 2⁶⁴: only multiples of 0xffff give a small product.
     #[inline(always)]
     pub(crate) const fn is_multiple(self) -> bool {
         self.sum.wrapping_mul(0xfffe_fffe_fffe_ffff) <= u64::MAX / 0xffff
@@ -100,8 +100,7 @@ impl Checksum {
 
 /// The checksum after a field has changed from `old` to `new` (RFC 1624, equation 3).
 ///
-/// A field that starts at an odd position is passed with its bytes swapped. UDP's zero, "none", is
-/// the caller's to look for.
+/// A field at an odd position is passed with its bytes swapped. The caller handles UDP's zero, "none".
 #[inline]
 #[must_use]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
@@ -118,10 +117,10 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
 /// Bytes that are summed in one step.
 const BLOCK: usize = 32;
 
-/// The sum of 16-bit words in this machine's byte order, an odd last byte padded with zero.
+/// Sum of 16-bit words in native byte order, an odd last byte padded with zero.
 ///
-/// Halves of 64-bit words are added apart, so that no carry is lost (RFC 1071, 2 (C)) and the
-/// compiler can use vectors. Enough for 64 GiB.
+/// The halves of 64-bit words are added separately, so that no carry is lost (RFC 1071, 2 (C)) and the
+/// compiler can vectorise. Valid up to 64 GiB.
 #[inline]
 fn sum_of(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
@@ -141,13 +140,13 @@ fn sum_of(bytes: &[u8]) -> u64 {
     sum + halves(u64::from_ne_bytes(last))
 }
 
-/// The sum of both halves of a word.
+/// Sum of both 32-bit halves of a word.
 #[inline(always)]
 const fn halves(word: u64) -> u64 {
     (word & 0xffff_ffff) + (word >> 32)
 }
 
-/// A sum brought down to 16 bits, carries added at the lower end.
+/// A sum reduced to 16 bits with end-around carry.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the last halving leaves 16 bits")]
 const fn fold(sum: u64) -> u16 {

@@ -1,10 +1,10 @@
-//! Explicit congestion notification (RFC 3168), and its treatment by tunnels (RFC 6040).
+//! Explicit congestion notification (RFC 3168) and its treatment by tunnels (RFC 6040).
 
 /// The ECN field of an IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// Not ECN-capable: congestion is told by dropping.
+    /// Not ECN-capable: congestion is signalled by drops.
     #[default]
     NotCapable = 0b00,
     /// ECN-capable, ECT(1) (RFC 9331: L4S).
@@ -18,21 +18,21 @@ pub enum Ecn {
 /// ECN field of the outer header on encapsulation (RFC 6040, 4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EcnMode {
-    /// The outer field is the inner one.
+    /// The outer field is a copy of the inner field.
     #[default]
     Normal,
-    /// The outer field is not ECN-capable, for ends that do not follow RFC 6040.
+    /// The outer field is not ECN-capable, for tunnel endpoints that do not follow RFC 6040.
     Compatibility,
 }
 
-/// The outer header says congestion, but the inner packet is not ECN-capable: it has to be dropped
+/// The outer header signals congestion, but the inner packet is not ECN-capable: the packet must be dropped
 /// (RFC 6040, 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("congestion was experienced by a packet that is not ECN-capable")]
 pub struct NotEcnCapable;
 
 impl Ecn {
-    /// The field of the lower two bits of a byte.
+    /// ECN field in the lower two bits of a byte.
     #[inline]
     pub const fn from_bits(byte: u8) -> Self {
         match byte & 0b11 {
@@ -43,7 +43,7 @@ impl Ecn {
         }
     }
 
-    /// The lower two bits of a byte.
+    /// The field as the lower two bits of a byte.
     #[inline]
     pub const fn bits(self) -> u8 {
         self as u8
@@ -58,10 +58,10 @@ impl Ecn {
         }
     }
 
-    /// The field that the packet goes on with (RFC 6040, figure 4).
+    /// ECN field of the decapsulated packet (RFC 6040, figure 4).
     ///
     /// # Errors
-    /// [`NotEcnCapable`]: the packet has to be dropped.
+    /// [`NotEcnCapable`]: the packet must be dropped.
     #[inline]
     pub const fn decapsulate(outer: Self, inner: Self) -> Result<Self, NotEcnCapable> {
         match (inner, outer) {

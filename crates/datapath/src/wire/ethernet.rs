@@ -82,14 +82,14 @@ impl<'a> Ethernet<'a> {
         EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))
     }
 
-    /// The bytes behind the header, padding included.
+    /// The bytes after the header, padding included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// An Ethernet header of ours.
+/// An Ethernet header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetHeader {
     /// Destination address.
@@ -101,7 +101,7 @@ pub struct EthernetHeader {
 }
 
 impl EthernetHeader {
-    /// Writes the header and returns the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.

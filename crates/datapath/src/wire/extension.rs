@@ -1,4 +1,4 @@
-//! IPv6 extension headers one by one, and the options in them (RFC 8200, 4).
+//! IPv6 extension headers and the options in them (RFC 8200, 4).
 
 use super::IpProtocol;
 use super::field::{put, u8_at, u16_at, u32_at};
@@ -15,24 +15,25 @@ mod field {
 /// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Extension<'a> {
-    /// Number of the extension header.
+    /// Protocol number of this extension header.
     pub kind: IpProtocol,
-    /// Number of the next header.
+    /// Protocol number of the next header.
     pub next_header: IpProtocol,
-    /// Bytes from the start of the IPv6 header to it.
+    /// Bytes from the start of the IPv6 header to this extension header.
     pub offset: usize,
-    /// All of it.
+    /// The whole extension header.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Ipv6Extension<'a> {
-    /// Bytes of the shortest one, and of every fragment header.
+    /// Length of the shortest extension header, and of every fragment header, in bytes.
     pub const LEAST_BYTES: usize = 8;
 
-    /// The header `kind` at the start of `bytes`, with `offset` bytes before it.
+    /// Parses the extension header of protocol `kind` at the start of `bytes`; `offset` bytes precede it in
+    /// the packet.
     ///
     /// # Errors
-    /// [`DropReason::Ipv6BadExtension`] when it does not end within `bytes`.
+    /// [`DropReason::Ipv6BadExtension`] if the header does not end within `bytes`.
     #[inline]
     pub fn parse(kind: IpProtocol, bytes: &'a [u8], offset: usize) -> Result<Self, DropReason> {
         let header: &[u8; Ipv6Extension::LEAST_BYTES] =
@@ -40,7 +41,7 @@ impl<'a> Ipv6Extension<'a> {
         let units = usize::from(u8_at::<{ field::LENGTH }, _>(header));
         let length = match kind {
             IpProtocol::FRAGMENT => Self::LEAST_BYTES,
-            // RFC 4302, 2.2: in units of four bytes, minus two; at least twelve bytes.
+            // RFC 4302, 2.2: the length counts four-byte units minus two; a header has at least twelve bytes.
             IpProtocol::AUTHENTICATION if units == 0 => return Err(DropReason::Ipv6BadExtension),
             IpProtocol::AUTHENTICATION => (units + 2) * 4,
             _ => (units + 1) * 8,
@@ -56,7 +57,7 @@ impl<'a> Ipv6Extension<'a> {
         self.offset + self.bytes.len()
     }
 
-    /// The fragment header's fields, if it is one.
+    /// Fields of a fragment header; `None` for another extension header.
     #[inline]
     pub fn fragment(&self) -> Option<Ipv6Fragment> {
         let header: &[u8; Ipv6Extension::LEAST_BYTES] = self.bytes.first_chunk()?;
@@ -66,7 +67,7 @@ impl<'a> Ipv6Extension<'a> {
         (self.kind == IpProtocol::FRAGMENT).then_some(fragment)
     }
 
-    /// The options of hop-by-hop and destination options; none of the others.
+    /// Options of a hop-by-hop or destination options header; empty for another extension header.
     #[inline]
     pub fn options(&self) -> Ipv6Options<'a> {
         let has_options = matches!(self.kind, IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS);
@@ -77,16 +78,16 @@ impl<'a> Ipv6Extension<'a> {
 /// A fragment header (RFC 8200, 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Fragment {
-    /// Bytes of the fragmentable part that are in the fragments before it: at most 65 528.
+    /// Bytes of the fragmentable part in earlier fragments: at most 65 528.
     pub offset: u16,
-    /// True if fragments of the same packet follow it.
+    /// True if further fragments of the same packet follow.
     pub more: bool,
-    /// Identification, equal in all fragments of a packet.
+    /// Identification, the same in all fragments of a packet.
     pub identification: u32,
 }
 
 impl Ipv6Fragment {
-    /// The header, before `next_header`.
+    /// Returns the header's bytes; the header `next_header` follows.
     pub fn emit(self, next_header: IpProtocol) -> [u8; Ipv6Extension::LEAST_BYTES] {
         let mut header = [0; Ipv6Extension::LEAST_BYTES];
         put::<{ field::NEXT_HEADER }, _, _>(&mut header, [next_header.0]);
@@ -97,17 +98,17 @@ impl Ipv6Fragment {
     }
 }
 
-/// One option; padding is none.
+/// One option; padding is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Option<'a> {
-    /// Its type; the upper two bits say what a host does that does not know it.
+    /// Option type; the upper two bits tell a host that does not know the option how to treat the packet.
     pub kind: u8,
     /// Data of the option.
     pub data: &'a [u8],
 }
 
 impl Ipv6Option<'_> {
-    /// True if a host that does not know the option goes on without it (RFC 8200, 4.2).
+    /// True if a host that does not know the option skips it and processes the packet (RFC 8200, 4.2).
     #[inline]
     pub fn may_be_skipped(&self) -> bool {
         self.kind >> 6 == 0
@@ -121,14 +122,15 @@ pub struct Ipv6Options<'a> {
 }
 
 impl Ipv6Options<'_> {
-    /// The type of an option that says in how many more tunnels a packet may be put (RFC 2473, 5.1).
+    /// Option type: maximum number of further encapsulations (RFC 2473, 5.1).
     pub const ENCAPSULATION_LIMIT: u8 = 4;
-    /// Offset of the limit in the header made by [`with_limit`](Self::with_limit).
+    /// Offset in bytes of the limit in the header that [`with_limit`](Self::with_limit) returns.
     pub const LIMIT_AT: usize = 4;
     const PAD_1: u8 = 0;
     const PAD_N: u8 = 1;
 
-    /// Destination options with nothing but an encapsulation limit, before `next_header`.
+    /// Returns a destination options header with only an encapsulation limit; the header `next_header`
+    /// follows.
     pub const fn with_limit(next_header: IpProtocol, limit: u8) -> [u8; Ipv6Extension::LEAST_BYTES] {
         [next_header.0, 0, Self::ENCAPSULATION_LIMIT, 1, limit, Self::PAD_N, 1, 0]
     }

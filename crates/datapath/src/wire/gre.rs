@@ -5,8 +5,8 @@ use super::field::{put, u16_at};
 use super::{EtherType, TooShort};
 use crate::drops::DropReason;
 
-/// Offsets of the fields, in wire order. Behind these come, each if its flag is set, checksum and
-/// two reserved bytes, key, and sequence number.
+/// Offsets of the fixed fields, in wire order. Optional fields follow, each if its flag is set: checksum with
+/// two reserved bytes, key, sequence number.
 mod field {
     pub(super) const FLAGS: usize = 0;
     pub(super) const PROTOCOL: usize = 2;
@@ -19,12 +19,12 @@ const CHECKSUM: u16 = 0x8000;
 const KEY: u16 = 0x2000;
 /// Flag: a sequence number is present.
 const SEQUENCE: u16 = 0x1000;
-/// Bits 1, 4 and 5: a receiver that does not implement RFC 1701 discards such packets; bits 6 to 12
-/// are ignored (RFC 2784, 2.3).
+/// Bits 1, 4 and 5: a receiver that does not implement RFC 1701 discards packets with these flags; bits 6 to
+/// 12 are ignored (RFC 2784, 2.3).
 const REFUSED: u16 = 0x4c00;
-/// The version, which is 0.
+/// Version field, which must be 0.
 const VERSION: u16 = 0x0007;
-/// Bytes of each optional field.
+/// Length of each optional field in bytes.
 const OPTIONAL: usize = 4;
 
 /// A received GRE packet.
@@ -44,7 +44,7 @@ impl<'a> Gre<'a> {
     /// Bytes of the header with all optional fields.
     pub const MAX_HEADER_BYTES: usize = 16;
 
-    /// Checks version, flags and that the optional fields are there.
+    /// Checks the version, the flags and that the optional fields are present.
     ///
     /// # Errors
     /// [`DropReason::GreTruncated`], [`DropReason::GreBadVersion`], [`DropReason::GreBadFlags`].
@@ -75,8 +75,8 @@ impl<'a> Gre<'a> {
         Ok(Self { packet: bytes, payload, protocol, checksum, key, sequence })
     }
 
-    /// Checks the checksum, if there is one, of a packet that is all in one place. For a chain, the
-    /// [`Checksum`] over all its bytes from the GRE header on tells.
+    /// Checks the checksum, if present, of a contiguous packet. For a chain of frames, compute the
+    /// [`Checksum`] over all bytes from the GRE header on.
     ///
     /// # Errors
     /// [`DropReason::GreBadChecksum`].
@@ -86,7 +86,7 @@ impl<'a> Gre<'a> {
         if right { Ok(()) } else { Err(DropReason::GreBadChecksum) }
     }
 
-    /// Bytes of the header with the optional fields that it has.
+    /// Length of the header with its optional fields, in bytes.
     #[inline]
     pub fn header_bytes(&self) -> usize {
         self.packet.len() - self.payload.len()
@@ -98,41 +98,41 @@ impl<'a> Gre<'a> {
         self.protocol
     }
 
-    /// The checksum as it stands, if it has one.
+    /// The checksum field, unverified; `None` if absent.
     #[inline]
     pub fn checksum(&self) -> Option<u16> {
         self.checksum
     }
 
-    /// The key, if it has one.
+    /// The key; `None` if absent.
     #[inline]
     pub fn key(&self) -> Option<u32> {
         self.key
     }
 
-    /// The sequence number, if it has one.
+    /// The sequence number; `None` if absent.
     #[inline]
     pub fn sequence(&self) -> Option<u32> {
         self.sequence
     }
 
-    /// The bytes behind the header.
+    /// The bytes after the header.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A GRE header of ours.
+/// A GRE header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreHeader {
     /// EtherType of the payload.
     pub protocol: EtherType,
-    /// True if it has a checksum.
+    /// True if the header has a checksum field.
     pub checksum: bool,
-    /// The key, if any.
+    /// The key; `None` for a header without key.
     pub key: Option<u32>,
-    /// The sequence number, if any.
+    /// The sequence number; `None` for a header without sequence number.
     pub sequence: Option<u32>,
 }
 
@@ -145,8 +145,8 @@ impl GreHeader {
         Gre::HEADER_BYTES + optional * OPTIONAL
     }
 
-    /// Writes the header and returns the bytes behind it. A checksum is left at zero for
-    /// [`GreMut::set_checksum`], since it covers the payload.
+    /// Writes the header and returns the bytes after it. The checksum field is zero until
+    /// [`GreMut::set_checksum`], since the checksum covers the payload.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
@@ -175,7 +175,7 @@ impl GreHeader {
     }
 }
 
-/// A GRE packet to be changed in place.
+/// A GRE packet to be modified in place.
 #[derive(Debug)]
 pub struct GreMut<'a> {
     packet: &'a mut [u8],
@@ -184,7 +184,8 @@ pub struct GreMut<'a> {
 }
 
 impl<'a> GreMut<'a> {
-    /// Checks as [`Gre::parse`] does. The header has to be in `bytes`; the payload may be elsewhere.
+    /// Checks as [`Gre::parse`] does. `bytes` must contain the whole header, but need not contain the
+    /// payload.
     ///
     /// # Errors
     /// As [`Gre::parse`].
@@ -196,8 +197,7 @@ impl<'a> GreMut<'a> {
         Ok(Self { packet: bytes, has_checksum, sequence_at })
     }
 
-    /// Sets the sequence number, if the header has the field. The checksum is not touched: set it
-    /// afterwards.
+    /// Sets the sequence number, if the header has the field. Set the checksum afterwards.
     #[inline]
     pub fn set_sequence(&mut self, sequence: u32) {
         let field = self.sequence_at.and_then(|at| self.packet.get_mut(at..)?.first_chunk_mut());
@@ -206,8 +206,8 @@ impl<'a> GreMut<'a> {
         }
     }
 
-    /// Computes the checksum, if the header has the field, over the packet in `bytes` and `behind`,
-    /// the further parts of a chain.
+    /// Computes the checksum, if the header has the field, over `bytes` and `behind`, the remaining frames of
+    /// a chain.
     #[inline]
     pub fn set_checksum<'b>(&mut self, behind: impl IntoIterator<Item = &'b [u8]>) {
         if !self.has_checksum {

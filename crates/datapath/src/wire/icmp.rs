@@ -23,15 +23,15 @@ pub struct Icmp<'a> {
 impl<'a> Icmp<'a> {
     /// Bytes of the header.
     pub const HEADER_BYTES: usize = 8;
-    /// Kind: echo reply.
+    /// Type: echo reply.
     pub const ECHO_REPLY: u8 = 0;
-    /// Kind: destination unreachable.
+    /// Type: destination unreachable.
     pub const UNREACHABLE: u8 = 3;
-    /// Kind: echo request.
+    /// Type: echo request.
     pub const ECHO_REQUEST: u8 = 8;
-    /// Kind: time exceeded.
+    /// Type: time exceeded.
     pub const TIME_EXCEEDED: u8 = 11;
-    /// Kind: parameter problem.
+    /// Type: parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 12;
     /// Code of [`Icmp::UNREACHABLE`]: fragmentation needed; the MTU is in the lower half of
     /// [`Icmp::rest`] (RFC 1191).
@@ -47,7 +47,7 @@ impl<'a> Icmp<'a> {
         Ok(Self { header, payload })
     }
 
-    /// Checks the checksum of a message that is all in one place.
+    /// Checks the checksum of a contiguous message.
     ///
     /// # Errors
     /// [`DropReason::IcmpBadChecksum`].
@@ -69,46 +69,46 @@ impl<'a> Icmp<'a> {
         u8_at::<{ field::CODE }, _>(self.header)
     }
 
-    /// The checksum as it stands.
+    /// The checksum field, unverified.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
     }
 
-    /// The second half of the header, whose meaning depends on the kind.
+    /// The second four bytes of the header, whose meaning depends on the type.
     #[inline]
     pub fn rest(&self) -> u32 {
         u32_at::<{ field::REST }, _>(self.header)
     }
 
-    /// True if it reports an error, which must not be answered with one (RFC 1122, 3.2.2); redirect
-    /// and source quench count.
+    /// True if the message reports an error, which must not be answered with an ICMP error (RFC 1122, 3.2.2);
+    /// redirect and source quench count as errors.
     #[inline]
     pub fn is_error(&self) -> bool {
         matches!(self.kind(), Self::UNREACHABLE | 4 | 5 | Self::TIME_EXCEEDED | Self::PARAMETER_PROBLEM)
     }
 
-    /// The bytes behind the header: in an error, the packet that it is about.
+    /// The bytes after the header: in an error message, the start of the offending packet.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// An ICMP or ICMPv6 header of ours.
+/// An ICMP or ICMPv6 header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpHeader {
     /// Type of the message.
     pub kind: u8,
     /// Code of the message.
     pub code: u8,
-    /// The second half of the header.
+    /// The second four bytes of the header.
     pub rest: u32,
 }
 
 impl IcmpHeader {
-    /// Writes the header of the message that fills `bytes`, its payload in place, with its checksum,
-    /// and returns the payload.
+    /// Writes the header, with checksum, of the message that fills `bytes` and whose payload is in place;
+    /// returns the payload.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
@@ -118,7 +118,7 @@ impl IcmpHeader {
         self.put(bytes, checksum.to_be_bytes())
     }
 
-    /// Writes the header with this checksum.
+    /// Writes the header with the given checksum.
     pub(super) fn put(self, bytes: &mut [u8], checksum: [u8; 2]) -> Result<&mut [u8], TooShort> {
         let (header, payload) = bytes.split_first_chunk_mut::<{ Icmp::HEADER_BYTES }>().ok_or(TooShort)?;
         put::<{ field::KIND }, _, _>(header, [self.kind]);

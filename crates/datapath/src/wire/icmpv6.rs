@@ -1,4 +1,4 @@
-//! ICMPv6 (RFC 4443), neighbour discovery (RFC 4861) included as far as its kinds go.
+//! ICMPv6 (RFC 4443), with the message types of neighbour discovery (RFC 4861).
 
 use super::checksum::Pseudo;
 use super::field::{u8_at, u16_at};
@@ -22,23 +22,23 @@ pub struct Icmpv6<'a> {
 }
 
 impl<'a> Icmpv6<'a> {
-    /// Bytes of the header that all kinds have (RFC 4443, 2.1).
+    /// Length in bytes of the header that all types share (RFC 4443, 2.1).
     pub const HEADER_BYTES: usize = 4;
-    /// Kind: destination unreachable.
+    /// Type: destination unreachable.
     pub const UNREACHABLE: u8 = 1;
-    /// Kind: packet too big; the MTU is in [`Icmpv6::rest`].
+    /// Type: packet too big; the MTU is in [`Icmpv6::rest`].
     pub const PACKET_TOO_BIG: u8 = 2;
-    /// Kind: time exceeded.
+    /// Type: time exceeded.
     pub const TIME_EXCEEDED: u8 = 3;
-    /// Kind: parameter problem.
+    /// Type: parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 4;
-    /// Kind: echo request.
+    /// Type: echo request.
     pub const ECHO_REQUEST: u8 = 128;
-    /// Kind: echo reply.
+    /// Type: echo reply.
     pub const ECHO_REPLY: u8 = 129;
-    /// Kind: neighbour solicitation.
+    /// Type: neighbour solicitation.
     pub const NEIGHBOUR_SOLICITATION: u8 = 135;
-    /// Kind: neighbour advertisement.
+    /// Type: neighbour advertisement.
     pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
     /// Checks the message's length.
@@ -51,7 +51,7 @@ impl<'a> Icmpv6<'a> {
         Ok(Self { header, message: bytes, body })
     }
 
-    /// Checks the checksum of a message that is all in one place.
+    /// Checks the checksum of a contiguous message.
     ///
     /// # Errors
     /// [`DropReason::IcmpBadChecksum`].
@@ -73,25 +73,25 @@ impl<'a> Icmpv6<'a> {
         u8_at::<{ field::CODE }, _>(self.header)
     }
 
-    /// The checksum as it stands.
+    /// The checksum field, unverified.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
     }
 
-    /// True if it reports an error, which must not be answered with one (RFC 4443, 2.4).
+    /// True if the message reports an error, which must not be answered with an ICMPv6 error (RFC 4443, 2.4).
     #[inline]
     pub fn is_error(&self) -> bool {
         self.kind() < Self::ECHO_REQUEST
     }
 
-    /// The four bytes behind the header, which most kinds have.
+    /// The four bytes after the header, which most types define; `None` if the message is shorter.
     #[inline]
     pub fn rest(&self) -> Option<u32> {
         self.body.first_chunk().map(|&rest| u32::from_be_bytes(rest))
     }
 
-    /// The bytes behind the header, [`Icmpv6::rest`] included.
+    /// The bytes after the header, [`Icmpv6::rest`] included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.body
@@ -99,8 +99,8 @@ impl<'a> Icmpv6<'a> {
 }
 
 impl IcmpHeader {
-    /// Writes the header of the ICMPv6 message that fills `bytes`, its payload in place, with its checksum,
-    /// and returns the bytes behind [`IcmpHeader::rest`].
+    /// Writes the header, with checksum, of the ICMPv6 message that fills `bytes` and whose payload is in
+    /// place; returns the bytes after [`IcmpHeader::rest`].
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.

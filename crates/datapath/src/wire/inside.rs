@@ -1,21 +1,21 @@
-//! Packets inside packets: what follows an IP header whose protocol is an encapsulation.
+//! Inner packets: the payload of an IP packet whose protocol is an encapsulation.
 
 use super::{EtherType, Gre, IpProtocol};
 
-/// A packet inside one of an IP protocol that is an encapsulation, whoever's tunnel it is of.
+/// The inner packet of an encapsulation, for any tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside<'p> {
-    /// Its type.
+    /// EtherType of the inner packet.
     pub protocol: EtherType,
-    /// Its bytes.
+    /// Bytes of the inner packet.
     pub payload: &'p [u8],
-    /// Sequence number of the packet outside, if there is one.
+    /// GRE sequence number; `None` without one.
     pub sequence: Option<u32>,
 }
 
 impl<'p> Inside<'p> {
-    /// The packet in the payload of an IP packet with this protocol; `None` for a protocol that is no encapsulation, and for
-    /// a header that cannot be read.
+    /// Returns the inner packet in the payload of an IP packet of this protocol; `None` for a protocol that
+    /// is no encapsulation, or a malformed header.
     #[inline]
     pub fn of(protocol: IpProtocol, payload: &'p [u8]) -> Option<Self> {
         let whole = |protocol| Some(Self { protocol, payload, sequence: None });
@@ -32,7 +32,7 @@ impl<'p> Inside<'p> {
 }
 
 impl IpProtocol {
-    /// True if a packet may be [`Inside`].
+    /// True if the payload is an inner packet: GRE, IPv4 or IPv6.
     #[inline(always)]
     pub const fn is_encapsulation(self) -> bool {
         matches!(self, Self::GRE | Self::IPV4 | Self::IPV6)

@@ -34,14 +34,14 @@ impl IpProtocol {
     pub const AUTHENTICATION: Self = Self(51);
     /// ICMPv6 (RFC 4443).
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200, 4.7).
+    /// No next header (RFC 8200, 4.7).
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options (RFC 8200, 4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
-    /// True if it is an IPv6 extension header that is skipped on the way to the payload.
+    /// True for IPv6 extension headers that [`Ipv6::upper`](super::Ipv6::upper) skips.
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(
@@ -54,7 +54,7 @@ impl IpProtocol {
         )
     }
 
-    /// True if its header starts with a source and a destination port of two bytes each.
+    /// True if the protocol's header starts with a source and a destination port of two bytes each.
     #[inline]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP)
@@ -81,7 +81,7 @@ impl Dscp {
     /// Network control (RFC 4594).
     pub const NETWORK_CONTROL: Self = Self(48);
 
-    /// A code point; `None` above 63.
+    /// Code point `number`; `None` above 63.
     pub const fn new(number: u8) -> Option<Self> {
         if number < 64 { Some(Self(number)) } else { None }
     }
@@ -98,25 +98,25 @@ impl Dscp {
 pub struct TrafficClass(pub u8);
 
 impl TrafficClass {
-    /// The byte of the two parts.
+    /// Combines DSCP and ECN into the byte.
     #[inline]
     pub const fn new(dscp: Dscp, ecn: Ecn) -> Self {
         Self(dscp.0 << 2 | ecn.bits())
     }
 
-    /// The upper six bits.
+    /// DSCP, the upper six bits.
     #[inline]
     pub const fn dscp(self) -> Dscp {
         Dscp(self.0 >> 2)
     }
 
-    /// The lower two bits.
+    /// ECN, the lower two bits.
     #[inline]
     pub const fn ecn(self) -> Ecn {
         Ecn::from_bits(self.0)
     }
 
-    /// The same DSCP with another ECN.
+    /// The same DSCP with ECN replaced.
     #[inline]
     #[must_use]
     pub const fn with_ecn(self, ecn: Ecn) -> Self {

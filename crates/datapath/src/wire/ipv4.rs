@@ -20,11 +20,11 @@ mod field {
     pub(super) const DESTINATION: usize = 16;
 }
 
-/// In the fragment word: do not fragment.
+/// Fragment word: do not fragment.
 const DONT_FRAGMENT: u16 = 0x4000;
-/// In the fragment word: fragments follow.
+/// Fragment word: more fragments follow.
 const MORE_FRAGMENTS: u16 = 0x2000;
-/// In the fragment word: the offset, in units of eight bytes.
+/// Fragment word: the offset, in units of eight bytes.
 const OFFSET: u16 = 0x1fff;
 
 /// A received IPv4 packet.
@@ -49,11 +49,11 @@ impl<'a> Ipv4<'a> {
         Self::parse_head(bytes, bytes.len())
     }
 
-    /// [`Ipv4::parse`] for the first part of a packet that is `length` bytes long, link-layer padding
-    /// included. The payload ends where `bytes` end.
+    /// [`Ipv4::parse`] for the start of a packet that is `length` bytes long, link-layer padding included.
+    /// The payload ends at the end of `bytes`.
     ///
     /// # Errors
-    /// As [`Ipv4::parse`]; the header with its options has to be in `bytes`.
+    /// As [`Ipv4::parse`]; the header with its options must be in `bytes`.
     #[inline]
     pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, DropReason> {
         let (header, rest) = bytes.split_first_chunk().ok_or(DropReason::Ipv4Truncated)?;
@@ -99,13 +99,13 @@ impl<'a> Ipv4<'a> {
         TrafficClass(u8_at::<{ field::TRAFFIC_CLASS }, _>(self.header))
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Length of header and payload in bytes, as stated in the header.
     #[inline]
     pub fn total_length(&self) -> u16 {
         u16_at::<{ field::TOTAL_LENGTH }, _>(self.header)
     }
 
-    /// Identification, equal in all fragments of a datagram.
+    /// Identification, the same in all fragments of a datagram.
     #[inline]
     pub fn identification(&self) -> u16 {
         u16_at::<{ field::IDENTIFICATION }, _>(self.header)
@@ -116,31 +116,31 @@ impl<'a> Ipv4<'a> {
         u16_at::<{ field::FRAGMENT }, _>(self.header)
     }
 
-    /// True if routers must not fragment it.
+    /// True if routers must not fragment the packet.
     #[inline]
     pub fn dont_fragment(&self) -> bool {
         self.fragment() & DONT_FRAGMENT != 0
     }
 
-    /// True if fragments of the same datagram follow it.
+    /// True if further fragments of the same datagram follow.
     #[inline]
     pub fn more_fragments(&self) -> bool {
         self.fragment() & MORE_FRAGMENTS != 0
     }
 
-    /// Bytes of the datagram's payload that are in the fragments before it: at most 65 528.
+    /// Bytes of the datagram's payload in earlier fragments: at most 65 528.
     #[inline]
     pub fn fragment_offset(&self) -> u16 {
         (self.fragment() & OFFSET) << 3
     }
 
-    /// True if it is a part of a datagram.
+    /// True if the packet is a fragment of a datagram.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment() & (MORE_FRAGMENTS | OFFSET) != 0
     }
 
-    /// Number of routers that it may still meet.
+    /// Number of routers that the packet may still pass.
     #[inline]
     pub fn time_to_live(&self) -> u8 {
         u8_at::<{ field::TIME_TO_LIVE }, _>(self.header)
@@ -152,7 +152,7 @@ impl<'a> Ipv4<'a> {
         IpProtocol(u8_at::<{ field::PROTOCOL }, _>(self.header))
     }
 
-    /// The header checksum as it stands.
+    /// The header checksum field, unverified.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
@@ -176,36 +176,35 @@ impl<'a> Ipv4<'a> {
         Pseudo::V4 { source: self.source(), destination: self.destination() }
     }
 
-    /// The options, not looked into.
+    /// The options, unparsed.
     #[inline]
     pub fn options(&self) -> &'a [u8] {
         self.options
     }
 
-    /// The bytes behind the header, up to the packet's total length.
+    /// The bytes after the header, up to the packet's total length.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// An IPv4 header of ours, without options.
+/// An IPv4 header without options, to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Header {
     /// DSCP and ECN.
     pub traffic_class: TrafficClass,
-    /// Bytes of header and payload.
+    /// Length of header and payload in bytes.
     pub total_length: u16,
-    /// Identification, equal in all fragments of a datagram.
+    /// Identification, the same in all fragments of a datagram.
     pub identification: u16,
-    /// True if routers must not fragment it.
+    /// True if routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// True if fragments of the same datagram follow it.
+    /// True if further fragments of the same datagram follow.
     pub more_fragments: bool,
-    /// Bytes of the datagram's payload in the fragments before it: a multiple of eight, else rounded
-    /// down to one.
+    /// Bytes of the datagram's payload in earlier fragments, rounded down to a multiple of eight.
     pub fragment_offset: u16,
-    /// Number of routers that it may meet.
+    /// Number of routers that the packet may pass.
     pub time_to_live: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
@@ -216,7 +215,7 @@ pub struct Ipv4Header {
 }
 
 impl Ipv4Header {
-    /// Writes the header with its checksum and returns the bytes behind it.
+    /// Writes the header with its checksum and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
@@ -246,7 +245,7 @@ impl Ipv4Header {
     }
 }
 
-/// An IPv4 header to be changed in place; its checksum is updated, and stays as wrong as it was.
+/// An IPv4 header to be modified in place; the checksum is updated, and a wrong checksum stays wrong.
 #[derive(Debug)]
 pub struct Ipv4Mut<'a> {
     header: &'a mut [u8; Ipv4::HEADER_BYTES],
@@ -281,7 +280,7 @@ impl<'a> Ipv4Mut<'a> {
         self.update(old, u16_at::<{ field::VERSION_LENGTH }, _>(self.header));
     }
 
-    /// Sets the number of bytes of header and payload.
+    /// Sets the length of header and payload in bytes.
     #[inline]
     pub fn set_total_length(&mut self, total_length: u16) {
         let old = u16_at::<{ field::TOTAL_LENGTH }, _>(self.header);
@@ -289,7 +288,7 @@ impl<'a> Ipv4Mut<'a> {
         self.update(old, total_length);
     }
 
-    /// Sets the identification, which the fragments of one datagram share.
+    /// Sets the identification, which all fragments of a datagram share.
     #[inline]
     pub fn set_identification(&mut self, identification: u16) {
         let old = u16_at::<{ field::IDENTIFICATION }, _>(self.header);
@@ -297,7 +296,7 @@ impl<'a> Ipv4Mut<'a> {
         self.update(old, identification);
     }
 
-    /// Sets how many routers it may still meet.
+    /// Sets the number of routers that the packet may still pass.
     #[inline]
     pub fn set_time_to_live(&mut self, time_to_live: u8) {
         let old = u16_at::<{ field::TIME_TO_LIVE }, _>(self.header);

@@ -16,8 +16,8 @@ mod field {
     pub(super) const DESTINATION: usize = 24;
 }
 
-/// Extension headers that are walked before a packet is refused. More than a host's stack sends;
-/// RFC 8504, 5.3 lets a node set such a limit.
+/// Maximum number of extension headers in a packet that is accepted. No host's stack sends as many; RFC 8504,
+/// 5.3 allows the limit.
 const MAX_EXTENSIONS: usize = 8;
 
 /// A received IPv6 packet.
@@ -41,8 +41,8 @@ impl<'a> Ipv6<'a> {
         Self::parse_head(bytes, bytes.len())
     }
 
-    /// [`Ipv6::parse`] for the first part of a packet that is `length` bytes long, link-layer padding
-    /// included. The payload ends where `bytes` end.
+    /// [`Ipv6::parse`] for the start of a packet that is `length` bytes long, link-layer padding included.
+    /// The payload ends at the end of `bytes`.
     ///
     /// # Errors
     /// As [`Ipv6::parse`].
@@ -73,19 +73,19 @@ impl<'a> Ipv6<'a> {
         u32_at::<{ field::VERSION_CLASS_FLOW }, _>(self.header) & 0x000f_ffff
     }
 
-    /// Bytes behind the header, extension headers included, as the header says.
+    /// Length of everything after the header, extension headers included, as stated in the header.
     #[inline]
     pub fn payload_length(&self) -> u16 {
         u16_at::<{ field::PAYLOAD_LENGTH }, _>(self.header)
     }
 
-    /// Protocol of the payload, perhaps an extension header.
+    /// Protocol of the next header, perhaps an extension header.
     #[inline]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(u8_at::<{ field::NEXT_HEADER }, _>(self.header))
     }
 
-    /// Number of routers that it may still meet.
+    /// Number of routers that the packet may still pass.
     #[inline]
     pub fn hop_limit(&self) -> u8 {
         u8_at::<{ field::HOP_LIMIT }, _>(self.header)
@@ -97,7 +97,7 @@ impl<'a> Ipv6<'a> {
         Ipv6Addr::from(bytes_at::<{ field::SOURCE }, 16, _>(self.header))
     }
 
-    /// Destination address; with a routing header, the next one on the way.
+    /// Destination address; with a routing header, the next address of the route.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         Ipv6Addr::from(bytes_at::<{ field::DESTINATION }, 16, _>(self.header))
@@ -109,17 +109,17 @@ impl<'a> Ipv6<'a> {
         Pseudo::V6 { source: self.source(), destination: self.destination() }
     }
 
-    /// The bytes behind the header, extension headers included, up to the packet's payload length.
+    /// The bytes after the header, extension headers included, up to the packet's payload length.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Skips the extension headers.
+    /// Skips the extension headers and returns the payload after them.
     ///
     /// # Errors
-    /// [`DropReason::Ipv6BadExtension`] when one does not end within the payload, when hop-by-hop
-    /// options are not the first (RFC 8200, 4.1), or when there are more than eight.
+    /// [`DropReason::Ipv6BadExtension`] if an extension header does not end within the payload, if hop-by-hop
+    /// options are not first (RFC 8200, 4.1), or if there are more than eight.
     #[inline]
     pub fn upper(&self) -> Result<Upper<'a>, DropReason> {
         let protocol = self.next_header();
@@ -129,7 +129,8 @@ impl<'a> Ipv6<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// The extension headers, up to the first that is none, ends nowhere or belongs to a later fragment.
+    /// Iterates over the extension headers; ends at a malformed one and after the fragment header of a later
+    /// fragment.
     pub fn extensions(&self) -> impl Iterator<Item = Ipv6Extension<'a>> + use<'a> {
         let mut next = Some((self.next_header(), Self::HEADER_BYTES, self.payload()));
         core::iter::from_fn(move || {
@@ -146,7 +147,7 @@ impl<'a> Ipv6<'a> {
         .take(MAX_EXTENSIONS)
     }
 
-    /// Maximum number of further encapsulations, if the packet has that option (RFC 2473, 4.1.1).
+    /// Maximum number of further encapsulations; `None` if the packet lacks the option (RFC 2473, 4.1.1).
     pub fn encapsulation_limit(&self) -> Option<u8> {
         let destination =
             self.extensions().filter(|extension| extension.kind == IpProtocol::DESTINATION_OPTIONS);
@@ -155,23 +156,22 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// Payload of an IPv6 packet behind its extension headers.
+/// Payload of an IPv6 packet after its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
-    /// The protocol; [`IpProtocol::NO_NEXT_HEADER`] for nothing. ESP and every unknown header count
-    /// as one. Behind the header of a later fragment it may be an extension header.
+    /// Protocol of the payload; [`IpProtocol::NO_NEXT_HEADER`] if there is none. ESP and unknown headers
+    /// count as protocols. In a later fragment it may be an extension header.
     pub protocol: IpProtocol,
-    /// Bytes from the start of the IPv6 header to it.
+    /// Bytes from the start of the IPv6 header to the payload.
     pub offset: usize,
-    /// The fragment header, the last one if there are several; when its offset is not 0, `payload` does
-    /// not start with a header.
+    /// The last fragment header, if any; if its offset is not 0, `payload` does not start with a header.
     pub fragment: Option<Ipv6Fragment>,
-    /// Its bytes.
+    /// Bytes of the payload.
     pub payload: &'a [u8],
 }
 
 impl Upper<'_> {
-    /// True if `payload` starts with the protocol's header: no fragment, or the first one.
+    /// True if `payload` starts with the protocol's header: no fragment, or a first fragment.
     #[inline]
     pub fn has_header(&self) -> bool {
         self.fragment.is_none_or(|fragment| fragment.offset == 0)
@@ -205,18 +205,18 @@ fn skip_extension(upper: &mut Upper<'_>) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// An IPv6 header of ours.
+/// An IPv6 header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Header {
     /// DSCP and ECN.
     pub traffic_class: TrafficClass,
-    /// The flow label; its lower 20 bits count.
+    /// The flow label; only the lower 20 bits are used.
     pub flow_label: u32,
-    /// Bytes behind the header.
+    /// Length of everything after the header in bytes.
     pub payload_length: u16,
     /// Protocol of the payload.
     pub next_header: IpProtocol,
-    /// Number of routers that it may meet.
+    /// Number of routers that the packet may pass.
     pub hop_limit: u8,
     /// Source address.
     pub source: Ipv6Addr,
@@ -225,7 +225,7 @@ pub struct Ipv6Header {
 }
 
 impl Ipv6Header {
-    /// Writes the header and returns the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`]; nothing is written then.
@@ -243,7 +243,7 @@ impl Ipv6Header {
     }
 }
 
-/// An IPv6 header to be changed in place.
+/// An IPv6 header to be modified in place.
 #[derive(Debug)]
 pub struct Ipv6Mut<'a> {
     header: &'a mut [u8; Ipv6::HEADER_BYTES],
@@ -278,13 +278,13 @@ impl<'a> Ipv6Mut<'a> {
         put::<{ field::VERSION_CLASS_FLOW }, _, _>(self.header, first.to_be_bytes());
     }
 
-    /// Sets the bytes behind the header, extension headers included.
+    /// Sets the length of everything after the header, extension headers included.
     #[inline]
     pub fn set_payload_length(&mut self, payload_length: u16) {
         put::<{ field::PAYLOAD_LENGTH }, _, _>(self.header, payload_length.to_be_bytes());
     }
 
-    /// Sets how many routers it may still meet.
+    /// Sets the number of routers that the packet may still pass.
     #[inline]
     pub fn set_hop_limit(&mut self, hop_limit: u8) {
         put::<{ field::HOP_LIMIT }, _, _>(self.header, [hop_limit]);

@@ -1,21 +1,21 @@
-//! Ethernet II with the 802.1Q tags behind it.
+//! Ethernet II with up to two VLAN tags.
 
 use super::{EtherType, Ethernet, Vlan};
 use crate::drops::DropReason;
 
-/// An Ethernet frame with up to two tags taken apart: what a bridge asks first.
+/// A parsed Ethernet frame with up to two VLAN tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
     /// The Ethernet header.
     pub ethernet: Ethernet<'a>,
     /// The outer tag; a customer or a service tag by [`Ethernet::ether_type`].
     pub tag: Option<Vlan<'a>>,
-    /// The tag behind the outer one.
+    /// The inner tag.
     pub inner_tag: Option<Vlan<'a>>,
 }
 
 impl<'a> Link<'a> {
-    /// Checks the frame's length and takes at most two tags apart.
+    /// Checks the frame's length and parses at most two tags.
     ///
     /// # Errors
     /// [`DropReason::EthernetTruncated`], [`DropReason::VlanTruncated`].
@@ -37,7 +37,7 @@ impl<'a> Link<'a> {
         Ethernet::HEADER_BYTES + tags * Vlan::HEADER_BYTES
     }
 
-    /// The protocol behind the tags; itself a tag when there are more than two.
+    /// EtherType after the tags; itself a tag type if there are more than two tags.
     #[inline]
     pub fn ether_type(&self) -> EtherType {
         match self.inner_tag.or(self.tag) {
@@ -46,7 +46,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The bytes behind the tags, padding included.
+    /// The bytes after the tags, padding included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         match self.inner_tag.or(self.tag) {

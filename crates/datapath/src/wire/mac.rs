@@ -9,51 +9,51 @@ pub use text::BadMacAddress;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// All stations: `ff:ff:ff:ff:ff:ff`.
+    /// The broadcast address `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// No station: `00:00:00:00:00:00`.
+    /// The zero address `00:00:00:00:00:00`.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// True if it names a group of stations; broadcast is one.
+    /// True for group addresses, broadcast included.
     #[inline(always)]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 0x01 != 0
     }
 
-    /// True if it names all stations.
+    /// True for the broadcast address.
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.to_u64() == Self::BROADCAST.to_u64()
     }
 
-    /// True if it is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward
-    /// (IEEE 802.1Q, 8.6.3).
+    /// True if the address is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward (IEEE
+    /// 802.1Q, 8.6.3).
     #[inline]
     pub const fn is_reserved_link_local(self) -> bool {
         self.to_u64() & !0x0f == 0x0180_c200_0000
     }
 
-    /// True if an administrator, not a manufacturer, has given it.
+    /// True if the address is locally administered.
     #[inline]
     pub const fn is_local(self) -> bool {
         self.0[0] & 0x02 != 0
     }
 
-    /// True if one station can have it as its own: neither a group nor zero.
+    /// True for unicast addresses except zero.
     #[inline]
     pub const fn is_station(self) -> bool {
         !self.is_multicast() && self.to_u64() != 0
     }
 
-    /// The address as a number below 2⁴⁸, first byte highest.
+    /// The address as a number below 2⁴⁸, first byte most significant.
     #[inline(always)]
     pub const fn to_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address of the lower 48 bits of a number.
+    /// The address in the lower 48 bits of `number`.
     #[inline(always)]
     pub const fn from_u64(number: u64) -> Self {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();

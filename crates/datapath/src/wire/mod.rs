@@ -1,19 +1,19 @@
-//! Bytes to headers, or a refusal.
+//! Protocol headers: parsing, writing and changing them.
 //!
-//! Every protocol has one file, and every file the same words:
+//! Each protocol has one file, and all files use the same words:
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `mod field` | where each field stands, in wire order |
+//! | `mod field` | offset of each field, in wire order |
 //! | `Ipv4::parse(bytes)` | a view whose structure has been checked, or [`DropReason`](crate::drops::DropReason) |
 //! | `Ipv4::parse_head(bytes, length)` | the same for a packet of `length` bytes of which `bytes` is the first part |
 //! | `verify(…)` | checks the checksum; `parse` never does |
-//! | `payload()` | the bytes behind the header; padding that a length field excludes is cut off |
-//! | `Ipv4Header { … }.emit(bytes)` | writes a header of ours and returns the bytes behind it, or [`TooShort`] |
-//! | `Ipv4Mut` | changes single fields in place and keeps the checksum right |
+//! | `payload()` | the bytes after the header; padding that a length field excludes is cut off |
+//! | `Ipv4Header { … }.emit(bytes)` | writes a header and returns the bytes after it, or [`TooShort`] |
+//! | `Ipv4Mut` | changes single fields in place and updates the checksum |
 //!
-//! Views borrow and copy nothing. No input makes them panic: fixed headers are arrays, and where a
-//! field stands is checked against their size by the compiler.
+//! Views borrow and copy nothing. No input makes them panic: fixed headers are arrays, and the compiler
+//! checks each field's position against the array's size.
 //!
 //! Not supported: jumbograms (RFC 2675), source-routed GRE (RFC 1701), ARP for anything else than
 //! IPv4 over Ethernet.
@@ -63,7 +63,7 @@ pub use udp::{Udp, UdpHeader, UdpMut};
 pub use vlan::{Vlan, VlanId, VlanTag, pop_tag, push_tag};
 pub use vxlan::{Vxlan, VxlanHeader};
 
-/// There is less room than the header takes.
+/// The buffer is shorter than the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the buffer is shorter than the header")]
 pub struct TooShort;

@@ -18,22 +18,22 @@ mod field {
     pub(super) const URGENT: usize = 18;
 }
 
-/// The flags of a segment.
+/// Flags of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TcpFlags(pub u8);
 
 impl TcpFlags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Self = Self(0x01);
-    /// Opens a connection.
+    /// Synchronises sequence numbers: opens a connection.
     pub const SYN: Self = Self(0x02);
-    /// Ends a connection at once.
+    /// Resets the connection.
     pub const RST: Self = Self(0x04);
-    /// To be given to the application soon.
+    /// Push: deliver to the application without delay.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
     /// ECN echo (RFC 3168).
     pub const ECE: Self = Self(0x40);
@@ -75,10 +75,10 @@ impl<'a> Tcp<'a> {
     pub const HEADER_BYTES: usize = 20;
     /// Bytes from the start of the header to the checksum.
     pub const CHECKSUM_OFFSET: u16 = 16;
-    /// Bytes from the start of the header to the byte whose upper half is the header's length in words.
+    /// Offset in bytes of the data offset, the upper half of a byte.
     pub const DATA_OFFSET: usize = 12;
 
-    /// Checks the data offset; options are checked as they are read.
+    /// Checks the data offset; options are checked when they are read.
     ///
     /// # Errors
     /// [`DropReason::TcpTruncated`], [`DropReason::TcpBadOffset`].
@@ -91,7 +91,7 @@ impl<'a> Tcp<'a> {
         Ok(Self { header, options, payload, segment: bytes })
     }
 
-    /// Checks the checksum of a segment that is all in one place.
+    /// Checks the checksum of a contiguous segment.
     ///
     /// # Errors
     /// [`DropReason::TcpBadChecksum`].
@@ -119,13 +119,13 @@ impl<'a> Tcp<'a> {
         u16_at::<{ field::DESTINATION }, _>(self.header)
     }
 
-    /// Number of the first byte of the payload.
+    /// Sequence number of the payload's first byte.
     #[inline]
     pub fn sequence(&self) -> u32 {
         u32_at::<{ field::SEQUENCE }, _>(self.header)
     }
 
-    /// Number of the byte that the sender expects next.
+    /// Sequence number of the byte that the sender expects next.
     #[inline]
     pub fn acknowledgement(&self) -> u32 {
         u32_at::<{ field::ACKNOWLEDGEMENT }, _>(self.header)
@@ -144,7 +144,7 @@ impl<'a> Tcp<'a> {
         u16_at::<{ field::WINDOW }, _>(self.header)
     }
 
-    /// The checksum as it stands.
+    /// The checksum field, unverified.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
@@ -156,13 +156,13 @@ impl<'a> Tcp<'a> {
         u16_at::<{ field::URGENT }, _>(self.header)
     }
 
-    /// The options, one by one.
+    /// Iterates over the options.
     #[inline]
     pub fn options(&self) -> TcpOptions<'a> {
         TcpOptions { rest: self.options, position: Self::HEADER_BYTES }
     }
 
-    /// The largest segment that the sender takes, if it says so.
+    /// Value of the MSS option; `None` without the option.
     ///
     /// # Errors
     /// [`DropReason::TcpBadOption`].
@@ -171,7 +171,7 @@ impl<'a> Tcp<'a> {
         Ok(self.find_mss()?.map(|(_, mss)| mss))
     }
 
-    /// Offset of the first MSS option's value in the segment, and the value.
+    /// Offset of the first MSS option's value in the segment, and that value.
     #[inline]
     fn find_mss(&self) -> Result<Option<(usize, u16)>, DropReason> {
         for option in self.options() {
@@ -184,26 +184,26 @@ impl<'a> Tcp<'a> {
         Ok(None)
     }
 
-    /// The bytes behind the options.
+    /// The bytes after the options.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// One option of a segment (RFC 9293, 3.1); padding is left out.
+/// One option of a segment (RFC 9293, 3.1); padding is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOption<'a> {
     /// Kind of the option.
     pub kind: u8,
     /// Bytes from the start of the segment to the option's kind.
     pub position: usize,
-    /// Data behind kind and length.
+    /// Data after kind and length.
     pub data: &'a [u8],
 }
 
 impl TcpOption<'_> {
-    /// Nothing follows.
+    /// End of the option list.
     pub const END: u8 = 0;
     /// Padding.
     pub const PADDING: u8 = 1;
@@ -211,7 +211,7 @@ impl TcpOption<'_> {
     pub const MSS: u8 = 2;
 }
 
-/// The options of a segment; ends after the first that runs over the header's end.
+/// Iterator over a segment's options; ends after the first option that exceeds the header.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     rest: &'a [u8],
@@ -237,7 +237,7 @@ impl<'a> Iterator for TcpOptions<'a> {
 }
 
 impl<'a> TcpOptions<'a> {
-    /// The option whose kind has been read; `behind` starts with its length.
+    /// Parses an option whose kind has been read; `behind` starts with its length.
     #[inline]
     fn take(&mut self, kind: u8, behind: &'a [u8]) -> Result<TcpOption<'a>, DropReason> {
         self.rest = &[];
@@ -252,15 +252,15 @@ impl<'a> TcpOptions<'a> {
     }
 }
 
-/// A TCP segment to be changed in place.
+/// A TCP segment to be modified in place.
 #[derive(Debug)]
 pub struct TcpMut<'a> {
     segment: &'a mut [u8],
 }
 
 impl<'a> TcpMut<'a> {
-    /// Checks as [`Tcp::parse`] does. The header with its options has to be in `bytes`; the payload
-    /// may be elsewhere.
+    /// Checks as [`Tcp::parse`] does. `bytes` must contain the header with its options, but need not contain
+    /// the payload.
     ///
     /// # Errors
     /// As [`Tcp::parse`].
@@ -270,10 +270,10 @@ impl<'a> TcpMut<'a> {
         Ok(Self { segment: bytes })
     }
 
-    /// Lowers the maximum segment size of a SYN to `limit`, and tells whether it was higher.
+    /// Lowers the MSS option of a SYN to `limit`; returns true if the value was higher.
     ///
-    /// The checksum is updated, unless only the pseudo-header sum stands in its field. A SYN without
-    /// the option stays without.
+    /// The checksum is updated, unless it is partial (its field has the pseudo-header sum only). A SYN
+    /// without the option is not changed.
     ///
     /// # Errors
     /// [`DropReason::TcpBadOption`]; nothing has changed then.
@@ -289,10 +289,9 @@ impl<'a> TcpMut<'a> {
         }
     }
 
-    /// Sets the number of the payload's first byte and the flags. The checksum stays as it is: the
-    /// caller computes it anew.
+    /// Sets the sequence number and the flags. The caller must recompute the checksum.
     ///
-    /// Source: segments of one packet differ in these (RFC 9293, 3.1).
+    /// Source: the segments of a super-packet differ in these fields (RFC 9293, 3.1).
     #[inline]
     pub fn set_sequence_and_flags(&mut self, sequence: u32, flags: TcpFlags) {
         if let Some(header) = self.segment.first_chunk_mut::<{ Tcp::HEADER_BYTES }>() {
@@ -301,7 +300,7 @@ impl<'a> TcpMut<'a> {
         }
     }
 
-    /// Writes `sum` where the checksum stands.
+    /// Writes `sum` into the checksum field.
     #[inline]
     pub fn set_checksum(&mut self, sum: u16) {
         if let Some(header) = self.segment.first_chunk_mut::<{ Tcp::HEADER_BYTES }>() {
@@ -319,7 +318,7 @@ impl<'a> TcpMut<'a> {
         };
         if state != ChecksumState::Partial {
             let checksum = u16_at::<{ field::CHECKSUM }, _>(header);
-            // At an odd position the value's bytes are halves of two words.
+            // At an odd position, the value's bytes belong to two words.
             let odd = at % 2 == 1;
             let (old, new) = if odd { (old.swap_bytes(), new.swap_bytes()) } else { (old, new) };
             put::<{ field::CHECKSUM }, _, _>(header, update_u16(checksum, old, new).to_be_bytes());

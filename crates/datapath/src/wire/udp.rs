@@ -27,8 +27,8 @@ impl<'a> Udp<'a> {
     /// Bytes from the start of the header to the checksum.
     pub const CHECKSUM_OFFSET: u16 = 6;
 
-    /// Checks the datagram's length. `bytes` are the whole payload of an IP packet: a first fragment
-    /// is shorter than its datagram and is refused.
+    /// Checks the datagram's length. `bytes` is the whole payload of an IP packet: a first fragment is
+    /// shorter than its datagram and is refused.
     ///
     /// # Errors
     /// [`DropReason::UdpTruncated`], [`DropReason::UdpBadLength`].
@@ -37,8 +37,8 @@ impl<'a> Udp<'a> {
         Self::parse_head(bytes, bytes.len())
     }
 
-    /// [`Udp::parse`] for the first part of an IP payload that is `length` bytes long. The payload ends
-    /// where `bytes` end.
+    /// [`Udp::parse`] for the start of an IP payload that is `length` bytes long. The payload ends at the end
+    /// of `bytes`.
     ///
     /// # Errors
     /// As [`Udp::parse`].
@@ -55,8 +55,8 @@ impl<'a> Udp<'a> {
         Ok(Self { header, datagram, payload })
     }
 
-    /// Checks the checksum of a datagram that is all in one place. None at all is right over IPv4, and
-    /// wrong over IPv6 (RFC 8200, 8.1).
+    /// Checks the checksum of a contiguous datagram. A zero checksum ("none") is accepted over IPv4 and
+    /// refused over IPv6 (RFC 8200, 8.1).
     ///
     /// # Errors
     /// [`DropReason::UdpBadChecksum`].
@@ -82,33 +82,33 @@ impl<'a> Udp<'a> {
         u16_at::<{ field::DESTINATION }, _>(self.header)
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Length of header and payload in bytes, as stated in the header.
     #[inline]
     pub fn length(&self) -> u16 {
         u16_at::<{ field::LENGTH }, _>(self.header)
     }
 
-    /// The checksum as it stands; 0 for none.
+    /// The checksum field, unverified; 0 for none.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
     }
 
-    /// The bytes behind the header, up to the datagram's length.
+    /// The bytes after the header, up to the datagram's length.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A UDP header to be changed in place.
+/// A UDP header to be modified in place.
 #[derive(Debug)]
 pub struct UdpMut<'a> {
     header: &'a mut [u8; Udp::HEADER_BYTES],
 }
 
 impl<'a> UdpMut<'a> {
-    /// The header that `bytes` start with.
+    /// Parses the header at the start of `bytes`.
     ///
     /// # Errors
     /// [`DropReason::UdpTruncated`].
@@ -117,20 +117,20 @@ impl<'a> UdpMut<'a> {
         Ok(Self { header: bytes.first_chunk_mut().ok_or(DropReason::UdpTruncated)? })
     }
 
-    /// Sets the bytes of header and payload. The checksum stays as it is: the caller computes it anew.
+    /// Sets the length of header and payload in bytes. The caller must recompute the checksum.
     #[inline]
     pub fn set_length(&mut self, length: u16) {
         put::<{ field::LENGTH }, _, _>(self.header, length.to_be_bytes());
     }
 
-    /// Writes `sum` where the checksum stands.
+    /// Writes `sum` into the checksum field.
     #[inline]
     pub fn set_checksum(&mut self, sum: u16) {
         put::<{ field::CHECKSUM }, _, _>(self.header, sum.to_be_bytes());
     }
 }
 
-/// A UDP header of ours.
+/// A UDP header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeader {
     /// Source port.
@@ -140,12 +140,12 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Writes the header of the datagram that fills `bytes`, its payload in place, and returns the
-    /// payload. With a pseudo-header it has a checksum, else none.
+    /// Writes the header of the datagram that fills `bytes` and whose payload is in place; returns the
+    /// payload. The checksum is zero ("none") without `pseudo`.
     ///
     /// # Errors
-    /// [`TooShort`] when the header does not fit, or when the datagram is longer than its length
-    /// field can say; nothing is written then.
+    /// [`TooShort`] if the header does not fit, or if the datagram's length exceeds 65 535; nothing is
+    /// written then.
     pub fn emit(self, bytes: &mut [u8], pseudo: Option<Pseudo>) -> Result<&mut [u8], TooShort> {
         let length = u16::try_from(bytes.len()).map_err(|_| TooShort)?;
         let header = bytes.first_chunk_mut::<{ Udp::HEADER_BYTES }>().ok_or(TooShort)?;

@@ -1,4 +1,4 @@
-//! VLAN tags (IEEE 802.1Q, 9.6): what stands behind EtherType 0x8100 or 0x88a8.
+//! VLAN tags (IEEE 802.1Q, 9.6), which follow EtherType 0x8100 or 0x88a8.
 
 use super::field::{put, u16_at};
 use super::{EtherType, Ethernet, TooShort};
@@ -11,27 +11,27 @@ mod field {
     pub(super) const ETHER_TYPE: usize = 2;
 }
 
-/// Bytes of the two addresses, which stand before the tag.
+/// Length in bytes of the two MAC addresses before the tag.
 const ADDRESSES: usize = 12;
 
-/// The number of a VLAN: 1 to 4094, or 0 for a tag that carries a priority alone.
+/// VLAN number: 1 to 4094, or 0 for a priority tag.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// No VLAN: the tag carries a priority alone.
+    /// Number 0: the tag has a priority and no VLAN.
     pub const PRIORITY: Self = Self(0);
-    /// The VLAN that ports are in by default.
+    /// VLAN of ports by default.
     pub const DEFAULT: Self = Self(1);
     /// The highest VLAN; 4095 is reserved.
     pub const HIGHEST: Self = Self(4094);
 
-    /// A VLAN, 0 included; `None` above 4094.
+    /// VLAN `number`, 0 included; `None` above 4094.
     pub const fn new(number: u16) -> Option<Self> {
         if number <= Self::HIGHEST.0 { Some(Self(number)) } else { None }
     }
 
-    /// A VLAN that a configuration can name: 1 to 4094.
+    /// VLAN that a configuration may name, 1 to 4094; `None` for another number.
     pub const fn configured(number: u16) -> Option<Self> {
         if number == 0 { None } else { Self::new(number) }
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for VlanId {
     }
 }
 
-/// A received tag and the bytes behind it.
+/// A received tag and the bytes after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Vlan<'a> {
     header: &'a [u8; Vlan::HEADER_BYTES],
@@ -63,10 +63,10 @@ pub struct Vlan<'a> {
 }
 
 impl<'a> Vlan<'a> {
-    /// Bytes of a tag: its control information and the EtherType behind it.
+    /// Length of a tag in bytes: control information and the EtherType after it.
     pub const HEADER_BYTES: usize = 4;
 
-    /// Checks the length of the bytes behind an EtherType that announces a tag.
+    /// Checks that `bytes`, which follow a tag's EtherType, contain a tag.
     ///
     /// # Errors
     /// [`DropReason::VlanTruncated`].
@@ -105,21 +105,21 @@ impl<'a> Vlan<'a> {
         EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))
     }
 
-    /// The bytes behind the tag, padding included.
+    /// The bytes after the tag, padding included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A tag of ours.
+/// A tag to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanTag {
     /// [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
     pub kind: EtherType,
     /// The VLAN.
     pub id: VlanId,
-    /// Priority code point; its lower three bits count.
+    /// Priority code point; only the lower three bits are used.
     pub priority: u8,
     /// Drop eligible indicator.
     pub drop_eligible: bool,
@@ -137,10 +137,10 @@ impl VlanTag {
     }
 }
 
-/// Puts a tag into a frame: `bytes` starts with four bytes of room, the frame follows.
+/// Inserts a tag into a frame: `bytes` starts with four free bytes, then the frame.
 ///
 /// # Errors
-/// [`TooShort`] when an Ethernet header does not follow the room; nothing is written then.
+/// [`TooShort`] if no Ethernet header follows the free bytes; nothing is written then.
 ///
 /// Cost: twelve bytes are moved.
 #[inline]
@@ -153,12 +153,12 @@ pub fn push_tag(bytes: &mut [u8], tag: VlanTag) -> Result<(), TooShort> {
     Ok(())
 }
 
-/// Takes the outer tag off a frame: afterwards the frame starts four bytes further on.
+/// Removes the outer tag of a frame; the frame then starts four bytes later.
 ///
-/// The caller has seen the tag ([`Link::parse`](super::Link::parse)).
+/// The caller has parsed the tag ([`Link::parse`](super::Link::parse)).
 ///
 /// # Errors
-/// [`TooShort`] when the frame has no room for a tag; nothing is written then.
+/// [`TooShort`] if the frame is shorter than a header with tag; nothing is written then.
 ///
 /// Cost: twelve bytes are moved.
 #[inline]

@@ -10,7 +10,7 @@ mod field {
     pub(super) const NETWORK: usize = 4;
 }
 
-/// Flag I: the network identifier is valid. All other flags and reserved bits are ignored (RFC 7348, 5).
+/// Flag I: the network identifier is valid. Other flags and reserved bits are ignored (RFC 7348, 5).
 const VALID: u8 = 0x08;
 
 /// A received VXLAN header.
@@ -28,7 +28,7 @@ impl<'a> Vxlan<'a> {
     /// Largest network identifier: 24 bits.
     pub const MAX_VNI: u32 = 0x00ff_ffff;
 
-    /// Checks that the header is there and has a network identifier.
+    /// Checks the header's length and that its network identifier is valid.
     ///
     /// # Errors
     /// [`DropReason::VxlanTruncated`], [`DropReason::VxlanNoNetwork`].
@@ -49,7 +49,7 @@ impl<'a> Vxlan<'a> {
         u32::from_be_bytes([0, high, middle, low])
     }
 
-    /// The frame behind the header.
+    /// The frame after the header.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -59,12 +59,12 @@ impl<'a> Vxlan<'a> {
 /// A VXLAN header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VxlanHeader {
-    /// Network identifier; the lower 24 bits count.
+    /// Network identifier; only the lower 24 bits are used.
     pub vni: u32,
 }
 
 impl VxlanHeader {
-    /// Writes the header and returns the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
     /// [`TooShort`].

@@ -17,7 +17,7 @@ pub(super) struct Peer {
     pub(super) returned_from: Consumer<Box<WorkBatch>>,
 }
 
-/// Ends of all rings of a group, until they are given away.
+/// Ends of all rings of a group before they are handed out.
 pub(super) struct Rings {
     offers: Vec<WorkConsumer<WorkBatch>>,
     steered: Square<Packet>,
@@ -26,22 +26,22 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Rings of `workers` workers, with room for `steered` packets from one to another; and by worker the end by which
-    /// it offers work batches.
+    /// Creates the rings of `workers` workers, with a capacity of `steered` packets from one to another; also
+    /// returns, by worker, the producer of work batches.
     pub(super) fn new(workers: usize, steered: usize) -> (Self, Vec<WorkProducer<WorkBatch>>) {
         let (producers, offers) =
             (0..workers).map(|_| work_queue::channel::<WorkBatch>(WORK_BATCHES)).unzip();
         let rings = Self {
             offers,
             steered: Square::new(workers, steered),
-            // As many as there are work batches at all, and as one worker has: a push never finds them full.
+            // Capacities are the total number of work batches, and that of one worker: a push never fails.
             redeemed: Square::new(workers, workers * WORK_BATCHES),
             returned: Square::new(workers, WORK_BATCHES),
         };
         (rings, producers)
     }
 
-    /// Ends of worker `me` of the rings between it and `other`; they are given away once.
+    /// Worker `me`'s ends of the rings between it and `other`; each is handed out once.
     pub(super) fn peer(&mut self, me: usize, other: usize) -> Peer {
         Peer {
             offers: WorkConsumer::clone(&self.offers[other]),
@@ -55,7 +55,7 @@ impl Rings {
     }
 }
 
-/// Both ends of a ring, until they are given away.
+/// Both ends of a ring, before they are handed out.
 type Ends<T> = (Option<Producer<T>>, Option<Consumer<T>>);
 
 /// A ring from every worker to every worker.
@@ -67,7 +67,7 @@ struct Square<T> {
 impl<T: Send> Square<T> {
     fn new(workers: usize, capacity: usize) -> Self {
         let ring = |place| {
-            // From a worker to itself a ring of one cell, which nobody uses.
+            // The ring from a worker to itself has one cell and is unused.
             let (to, from) = ring::channel(if place % (workers + 1) == 0 { 1 } else { capacity });
             (Some(to), Some(from))
         };

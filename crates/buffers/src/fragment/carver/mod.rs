@@ -1,4 +1,4 @@
-//! One worker's end: carves blocks from their end downwards, without any shared access on the way.
+//! Carver: one worker's allocator, which carves blocks from their end downwards without shared accesses.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -11,83 +11,83 @@ use crate::blocks::Blocks;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// References that a worker gives itself with a block (D3). More than a block has units, so that
-/// the private count of a block that is held never reaches 0.
+/// Number of references that a worker adds to a block in advance (D3). More than a block has units, so that
+/// the private count of a held block never reaches 0.
 const BIAS: u32 = 2048;
 const _: () = assert!(BIAS as usize > crate::region::LARGEST_PAGE >> crate::blocks::UNIT_SHIFT);
 
-/// Options of carving blocks; each technique can be turned off.
+/// Options of the carver; each technique can be turned off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carving {
-    /// References taken at once (D3): [`BIAS`], or none.
+    /// True if [`BIAS`] references are added in advance (D3).
     pub(crate) is_biased: bool,
-    /// True if a block starts again as soon as all its fragments are released (D1).
+    /// True if a block is carved again as soon as all its fragments are released (D1).
     pub(crate) resets: bool,
-    /// Blocks held at a time (D6).
+    /// Maximum number of blocks held at a time (D6).
     pub(crate) held: usize,
-    /// Units whose multiples no fragment crosses: a power of two (E7).
+    /// Number of units whose multiples no fragment crosses: a power of two (E7).
     pub(crate) never_cross: u32,
 }
 
-/// Private state of a worker for the blocks that it holds.
+/// Private state of a worker for its blocks.
 #[derive(Debug)]
 pub(crate) struct Carver {
     blocks: Arc<Blocks>,
     open: Open,
-    /// References that this worker has to each block; 0 for those that it does not hold. Of the open
-    /// block, those carved since it was opened or started again are still in it. One more entry stands
-    /// for no block.
+    /// Private references to each block; 0 for blocks that the worker does not hold. References of fragments
+    /// carved from the open block since its start are still included. The additional last entry belongs to no
+    /// block.
     mine: Box<[u32]>,
     bias: u32,
-    /// The private count at which a block starts again; of no block when that is off.
+    /// Private count at which the open block restarts; [`NEVER`] if that is off.
     reset_at: u32,
     never_cross: u32,
     parked: Parked,
     pending: Pending,
 }
 
-/// The block that is carved.
+/// The block that is being carved.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Its number; one behind the last when there is none.
+    /// Index of the block; the number of blocks if there is none.
     at: u32,
-    /// Its first unit.
+    /// First unit of the block.
     first: u32,
-    /// Its units.
+    /// Number of units of the block.
     whole: u32,
-    /// Its units that are not carved yet, from its start.
+    /// Number of units not carved yet, from the block's start.
     left: u32,
-    /// Pieces carved since it was opened or started again, with a bias: kept here, because a count that
-    /// changes with every piece is read back faster from a place that never changes.
+    /// Number of fragments carved since the block's last start, with a bias: kept here, because a count that
+    /// changes with every fragment is read back faster at a fixed address.
     carved: u32,
 }
 
-/// Blocks of one worker that wait to be alone, the oldest one first.
+/// Blocks of one worker that wait for the release of their fragments, oldest first.
 #[derive(Debug)]
 struct Parked {
     blocks: VecDeque<u32>,
     /// Maximum number of parked blocks.
     most: usize,
-    /// Blocks that this worker alone had when it last looked, the latest one last: looking through all of
-    /// them for one costs more than starting again saves.
+    /// Blocks found unused by other threads, latest last; a scan of all blocks would cost more than it saves.
     alone: Vec<u32>,
 }
 
-/// The block whose references are given up next.
+/// Block whose released references are being collected.
 #[derive(Debug)]
 struct Pending {
     block: u32,
-    /// Its first unit, and its units; without a bias none, so that references are given up one by one.
+    /// First unit and number of units of the block; 0 units without a bias, so that references are released
+    /// one by one.
     first: u32,
     units: u32,
-    /// Number of references.
+    /// Number of collected references.
     count: u32,
     is_biased: bool,
 }
 
-/// The private count of no block: never a bias.
+/// Private count of the entry for no block: never a valid count.
 const NO_BLOCK: u32 = u32::MAX;
-/// The private count at which blocks start again that never do.
+/// Restart count for blocks that never restart.
 const NEVER: u32 = 1 << 31;
 
 impl Carver {
@@ -108,7 +108,7 @@ impl Carver {
         }
     }
 
-    /// Carves `units` units, at least one, and returns the first of them.
+    /// Carves `units` units, at least one; returns the first of them, or `None` if no block has room.
     #[inline]
     pub(crate) fn take(&mut self, units: u32) -> Option<u32> {
         if units > self.never_cross {
@@ -119,14 +119,14 @@ impl Carver {
 
     #[inline(always)]
     fn carve(&mut self, units: u32) -> Option<u32> {
-        // Without a bias, only the shared count tells whether the block is alone.
+        // Without a bias, only the shared count shows whether all fragments are released.
         if self.knows_alone() && (self.bias > 0 || self.blocks.is_alone(self.open.at, 1)) {
             self.start_again();
         }
         let left = self.open.left;
         let mut start = left.checked_sub(units)?;
         if (start ^ (left - 1)) >= self.never_cross {
-            // Below the last line that it would cross; blocks start at a multiple.
+            // Below the boundary that it would cross; blocks start at a multiple.
             start = (left & !(self.never_cross - 1)).checked_sub(units)?;
         }
         match self.bias {
@@ -137,28 +137,28 @@ impl Carver {
         Some(self.open.first + start)
     }
 
-    /// True if all fragments of the open block are released, by this worker's private count.
+    /// True if all fragments of the open block are released, by the private count.
     #[inline(always)]
     fn knows_alone(&self) -> bool {
         self.mine[self.open.at as usize] == self.reset_at + self.open.carved
     }
 
-    /// Lets the open block start again at its end (D1).
+    /// Restarts the open block at its end (D1).
     #[inline(always)]
     fn start_again(&mut self) {
         self.mine[self.open.at as usize] -= self.open.carved;
         (self.open.left, self.open.carved) = (self.open.whole, 0);
     }
 
-    /// Carves up to `wanted` pieces of `units` units; how many. `take` is told of each run: the first
-    /// unit of its first piece, and how many there are, each `units` below the one before.
+    /// Carves up to `wanted` fragments of `units` units; returns their number. `take` gets each run: the
+    /// first unit of its first fragment, and the number of fragments, each `units` below the one before.
     #[inline]
     pub(crate) fn take_run(&mut self, units: u32, wanted: usize, mut take: impl FnMut(u32, u32)) -> usize {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let mut count = 0;
         while count < wanted {
             let run = self.carve_run(units, wanted - count, &mut take);
-            // At the end of a block, one goes on to the next.
+            // At the end of a block, one fragment is taken from the next block.
             if run == 0 && self.take(units).map(|first| take(first, 1)).is_none() {
                 break;
             }
@@ -167,8 +167,8 @@ impl Carver {
         count as usize
     }
 
-    /// Carves pieces out of the block that is open, as [`Carver::carve`] does one; none without a bias,
-    /// when each piece counts.
+    /// Carves a run from the open block, like [`Carver::carve`]; 0 without a bias, when each fragment is
+    /// counted.
     #[inline(always)]
     fn carve_run(&mut self, units: u32, most: u32, take: &mut impl FnMut(u32, u32)) -> u32 {
         if self.bias == 0 || units > self.never_cross {
@@ -199,8 +199,8 @@ impl Carver {
         count
     }
 
-    /// The line below `left` that pieces of `units` units must not cross: the block's start, when none
-    /// of them can cross any.
+    /// Boundary below `left` that fragments of `units` units must not cross: the block's start if fragments
+    /// of that size cannot cross a boundary.
     #[inline(always)]
     fn line_below(&self, left: u32, units: u32) -> u32 {
         if units.is_power_of_two() && left & (units - 1) == 0 {
@@ -212,17 +212,17 @@ impl Carver {
     #[cold]
     fn take_from_next(&mut self, units: u32) -> Option<u32> {
         self.settle();
-        // A page is shorter than a block, so the first block that is free need not be long enough.
+        // A page is shorter than a block, so the first free block may be too short.
         self.next_block(units).then(|| self.carve(units))?
     }
 
-    /// Goes on to a block with room: one of those held that is alone, a fresh one, or a page.
+    /// Opens a block with room: a held block whose fragments are all released, a free block, or a page.
     fn next_block(&mut self, units: u32) -> bool {
         self.park();
         let alone = self.known_alone().or_else(|| self.oldest_alone());
         let page = || (units <= crate::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
         let fresh = || self.blocks.take_large().or_else(page);
-        // Before there is none, all are looked at.
+        // As a last resort, all held blocks are examined.
         let Some(block) = alone.or_else(fresh).or_else(|| self.any_alone()) else { return false };
         self.blocks.set(block, self.bias + 1);
         self.mine[block as usize] = self.bias;
@@ -230,7 +230,7 @@ impl Carver {
         units <= self.open.whole
     }
 
-    /// Lets go of all blocks.
+    /// Releases all blocks.
     pub(crate) fn give_back(&mut self) {
         self.settle();
         self.park();
@@ -244,7 +244,7 @@ impl Carver {
         self.open.at < self.blocks.count()
     }
 
-    /// Blocks that are held.
+    /// Number of blocks held.
     pub(crate) fn held(&self) -> usize {
         self.parked.len() + usize::from(self.has_open())
     }

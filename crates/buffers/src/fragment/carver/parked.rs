@@ -1,4 +1,4 @@
-//! Blocks that were carved to their start and may be alone some time (D6).
+//! Parked blocks: carved to their start, waiting for the release of their fragments (D6).
 
 use super::{Carver, Open, Parked};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ impl Parked {
         self.blocks.pop_back()
     }
 
-    /// Notes that this worker is the only user of a block.
+    /// Records that only this worker uses a block.
     #[inline]
     pub(super) fn tell_alone(&mut self, block: u32) {
         self.alone.push(block);
@@ -32,7 +32,7 @@ impl Parked {
 }
 
 impl Carver {
-    /// Puts the open block, if there is one, to those that wait.
+    /// Parks the open block, if any.
     pub(super) fn park(&mut self) {
         if !self.has_open() {
             return;
@@ -40,7 +40,7 @@ impl Carver {
         let Open { at, carved, .. } = self.open;
         let mine = &mut self.mine[at as usize];
         *mine -= carved;
-        // Without a bias, only the shared count tells.
+        // Without a bias, only the shared count shows this.
         if self.bias > 0 && *mine == self.bias {
             self.parked.tell_alone(at);
         }
@@ -48,10 +48,10 @@ impl Carver {
         self.open = Open::none(self.blocks.count());
     }
 
-    /// Takes the parked block that was last reported as used by this worker alone: known without a look at
-    /// a line that others write, and the warmest one in the cache.
+    /// Takes the parked block that was last recorded as used by this worker only: known without reading a
+    /// shared cache line, and the warmest in the cache.
     pub(super) fn known_alone(&mut self) -> Option<u32> {
-        // What is told is not taken back when a block is carved again, so it may be true no more.
+        // Records are not removed when a block is carved again, so they may be outdated.
         while let Some(block) = self.parked.alone.pop() {
             if self.mine[block as usize] == self.bias && self.parked.remove(block) {
                 return Some(block);
@@ -60,8 +60,8 @@ impl Carver {
         None
     }
 
-    /// Takes the oldest parked block if this worker is its only user; lets go of it when it has to
-    /// make room. Pages only stand in, so they never stay.
+    /// Takes the oldest parked block if only this worker uses it; releases the block if room is needed. Pages
+    /// are only a substitute and never stay.
     pub(super) fn oldest_alone(&mut self) -> Option<u32> {
         let oldest = *self.parked.blocks.front()?;
         let references = self.mine[oldest as usize] + 1;
@@ -75,7 +75,7 @@ impl Carver {
         self.blocks.give_up(oldest, references).then_some(oldest)
     }
 
-    /// Takes any parked block of which this worker is the only user.
+    /// Takes any parked block that only this worker uses.
     pub(super) fn any_alone(&mut self) -> Option<u32> {
         let is_alone = |&block: &u32| self.blocks.is_alone(block, self.mine[block as usize] + 1);
         let place = self.parked.blocks.iter().position(is_alone)?;

@@ -1,4 +1,4 @@
-//! Taking fragments back: those of one block together.
+//! Release of fragments, grouped by block.
 
 use super::{Carver, Pending};
 use crate::blocks::Blocks;
@@ -8,13 +8,13 @@ impl Pending {
         Self { block: 0, first: 0, units: 0, count: 0, is_biased }
     }
 
-    /// True if a unit belongs to the block.
+    /// True if the unit belongs to the block.
     #[inline(always)]
     fn has(&self, unit: u32) -> bool {
         unit.wrapping_sub(self.first) < self.units
     }
 
-    /// Goes on to the block of a unit.
+    /// Starts to collect for the block of a unit.
     fn turn_to(&mut self, unit: u32, blocks: &Blocks) {
         self.block = blocks.block_of(unit);
         self.first = blocks.first_unit(self.block);
@@ -23,7 +23,7 @@ impl Pending {
 }
 
 impl Carver {
-    /// Takes back a fragment that begins with `unit`. Counts learn of it with the next [`Carver::settle`].
+    /// Releases the fragment that begins with `unit`. Counts are updated by the next [`Carver::settle`].
     #[inline]
     pub(crate) fn release(&mut self, unit: u32) {
         if self.pending.has(unit) {
@@ -40,7 +40,7 @@ impl Carver {
         self.pending.count = 1;
     }
 
-    /// Takes back fragments that begin with the units of `all`: those of one block together.
+    /// Releases the fragments that begin with the units of `all`, grouped by block.
     #[inline]
     pub(crate) fn release_run<T>(&mut self, mut all: &[T], unit: impl Fn(&T) -> u32) {
         self.settle();
@@ -49,15 +49,15 @@ impl Carver {
             let Pending { first, units, .. } = self.pending;
             let rest = all[1..].iter().take_while(|of| unit(of).wrapping_sub(first) < units);
             let run = 1 + rest.count();
-            // Pieces of one block are fewer than its units.
+            // A block has fewer fragments than units.
             self.pending.count = u32::try_from(run).unwrap_or(u32::MAX);
             self.settle();
             all = &all[run..];
         }
     }
 
-    /// Adds the released references to the counts: to this worker's own for a block that it holds, to
-    /// the shared one for another.
+    /// Adds the collected references to the block's count: the private one for a block that this worker
+    /// holds, otherwise the shared one.
     #[inline]
     pub(crate) fn settle(&mut self) {
         let count = core::mem::take(&mut self.pending.count);

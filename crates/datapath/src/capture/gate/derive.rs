@@ -1,12 +1,12 @@
-//! Conditions that a program demands of each packet that it matches.
+//! Derives necessary conditions of a match from a program.
 //!
-//! The program is unfolded into a graph: a node is an instruction with what is known of the registers
-//! there, an edge is a way on, with the condition on the packet's bytes under which it is taken, where
-//! there is a simple one. A packet that matches goes from the start to the end that matches, so it fulfils
-//! a condition of any set of edges that parts the two. The set that costs least is the gate.
+//! The program is unfolded into a graph: a node is an instruction with the known register values, an edge
+//! leads to a successor, with its condition on the packet's bytes if that is simple. A matching packet passes
+//! from the start to the match, so it fulfils a condition of every set of edges that separates the two. The
+//! cheapest such set (minimum cut) is the gate.
 //!
-//! Headers of IPv4 without options are assumed, which makes offsets behind them known: those with options
-//! pass.
+//! IPv4 headers are assumed to have no options, so that later offsets are constant; packets with options pass
+//! the gate.
 
 use super::Gate;
 use super::condition::{Condition, Field};
@@ -15,16 +15,16 @@ use super::plan::plan;
 use crate::capture::program::{Arithmetic, Operand, Step, Test, Width};
 use std::collections::BTreeMap;
 
-/// Nodes that are looked at before a program is left without a gate.
+/// Maximum number of nodes; larger programs have no gate.
 const MOST_NODES: usize = 512;
-/// Maximum cost of a gate, in picoseconds a packet: less than the program's.
+/// Maximum cost of a gate in picoseconds per packet: less than the program's.
 const MOST_COST: u32 = 6000;
-/// Bytes that a gate looks at.
+/// Number of bytes from the packet's start that a gate may read.
 const REACH: u64 = 128;
-/// Length of a header of IPv4 without options.
+/// Length of an IPv4 header without options, in bytes.
 const PLAIN_HEADER: u32 = 20;
 
-/// Finds a gate for a program, if one is worth it.
+/// Derives the gate of a program; `None` if it is not worth its cost.
 pub(in crate::capture) fn derive(steps: &[Step]) -> Option<Gate> {
     let Unfolding { mut net, edges, .. } = Unfolding::of(steps)?;
     let cut = net.cut(MOST_COST)?;
@@ -44,7 +44,7 @@ enum Value {
     Field(Field),
 }
 
-/// An instruction, and the known values before it. Ordered by the instruction first.
+/// Instruction with the register values known before it; ordered by instruction first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     at: usize,
@@ -52,13 +52,13 @@ struct State {
     index: Option<u32>,
 }
 
-/// End of an edge between instructions.
+/// End of an edge.
 enum End {
     To(State),
     Match,
 }
 
-/// A node that is to be looked at: its number, and what every way to it has made sure of.
+/// Node to be processed: its number, and the conditions that hold on every path to it.
 struct Waiting {
     number: usize,
     facts: Vec<Condition>,
@@ -69,7 +69,7 @@ struct Edge {
     facts: Vec<Condition>,
 }
 
-/// The graph of a program.
+/// Graph of a program.
 struct Unfolding {
     net: Net,
     edges: Vec<Edge>,
@@ -78,12 +78,12 @@ struct Unfolding {
 }
 
 impl Unfolding {
-    /// `None` where there are too many nodes.
+    /// Unfolds a program; `None` if the graph is too large.
     fn of(steps: &[Step]) -> Option<Self> {
         let start = State { at: 0, accumulator: Value::Constant(0), index: Some(0) };
         let waiting = BTreeMap::from([(start, Waiting { number: 0, facts: Vec::new() })]);
         let mut unfolding = Self { net: Net::new(), edges: Vec::new(), waiting, nodes: 2 };
-        // All ways lead forward, so no more ways lead to the first step.
+        // All edges lead forward, so the first node in order has all its incoming edges.
         while let Some((state, node)) = unfolding.waiting.pop_first() {
             let step = steps.get(state.at)?;
             for (end, condition) in ways(step, state).into_iter().flatten() {
@@ -125,7 +125,7 @@ impl Unfolding {
 
 type Ways = [Option<(End, Option<Condition>)>; 2];
 
-/// Successors of an instruction. Packets that end there without a match are left out.
+/// Successors of an instruction, except for the end without a match.
 fn ways(step: &Step, state: State) -> Ways {
     let next = State { at: state.at + 1, ..state };
     let on = |next| [Some((End::To(next), None)), None];
@@ -172,7 +172,7 @@ fn field(width: Width, offset: u64) -> Value {
     }
 }
 
-/// The index becomes the length of a header of IPv4: as usual, or else the packet passes.
+/// The index becomes the length of an IPv4 header: 20, or else the packet passes.
 fn index_header(offset: u32, next: State) -> Ways {
     let Value::Field(first) = field(Width::Byte, offset.into()) else {
         return [Some((End::To(State { index: None, ..next }), None)), None];
@@ -196,7 +196,7 @@ fn computed(arithmetic: Arithmetic, operand: Operand, state: State) -> Value {
     }
 }
 
-/// A test: where it holds, and where it does not.
+/// Successors of a test: if it holds, and if it does not.
 fn branch(test: Test, operand: Operand, ends: [u16; 2], state: State) -> Ways {
     let operand = match operand {
         Operand::Constant(constant) => Some(constant),
@@ -208,7 +208,7 @@ fn branch(test: Test, operand: Operand, ends: [u16; 2], state: State) -> Ways {
         (Test::Equal, Value::Field(field), Some(value)) => {
             let is = (value & !field.mask == 0).then(|| Condition::is(field, value));
             let is_not = Condition { field, value, equal: false, share: 100 };
-            // What is masked away is never there.
+            // Bits outside of the mask are never set.
             [is.map(|is| (yes, Some(is))), Some((no, is.map(|_| is_not)))]
         }
         (Test::AnyBit, Value::Field(field), Some(bits)) => {

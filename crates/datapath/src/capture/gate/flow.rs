@@ -1,17 +1,16 @@
-//! The cheapest set of edges that every way crosses (Ford and Fulkerson, 1956; shortest paths first, as
-//! Edmonds and Karp have it).
+//! Minimum cut of a graph (Ford and Fulkerson, 1956; shortest paths first, as in Edmonds and Karp).
 
 use std::collections::VecDeque;
 
 /// Capacity of an edge that cannot be cut.
 pub(super) const UNCUTTABLE: u32 = 1 << 24;
 
-/// A net from node 0 to node 1.
+/// Flow network from node 0 to node 1.
 #[derive(Debug)]
 pub(super) struct Net {
-    /// Edges and, at the odd places, their ways back: where they lead, and what still goes through.
+    /// Edges and, at odd indices, their reverse edges: target node and residual capacity.
     edges: Vec<(usize, u32)>,
-    /// By node: what leaves it.
+    /// By node: indices of the edges that leave it.
     leaving: Vec<Vec<usize>>,
 }
 
@@ -20,7 +19,7 @@ impl Net {
         Self { edges: Vec::new(), leaving: Vec::new() }
     }
 
-    /// Adds an edge. The edges have numbers, in the order in which they are added.
+    /// Adds an edge. Edges are numbered in the order of addition.
     pub(super) fn connect(&mut self, from: usize, to: usize, weight: u32) {
         let nodes = from.max(to) + 1;
         if self.leaving.len() < nodes {
@@ -32,8 +31,7 @@ impl Net {
         }
     }
 
-    /// Numbers of edges of which every way from node 0 to node 1 has one; `None` where they weigh more
-    /// than `most`.
+    /// Numbers of the edges of a minimum cut between nodes 0 and 1; `None` if its weight exceeds `most`.
     pub(super) fn cut(&mut self, most: u32) -> Option<Vec<usize>> {
         let mut flow = 0_u32;
         loop {
@@ -48,7 +46,7 @@ impl Net {
         }
     }
 
-    /// By node: the edge by which it is reached first.
+    /// By node: the edge by which a breadth-first search reaches it.
     fn search(&self) -> Vec<Option<usize>> {
         let mut reached_by = vec![None; self.leaving.len()];
         let mut line = VecDeque::from([0]);
@@ -63,7 +61,7 @@ impl Net {
         reached_by
     }
 
-    /// Uses up the way that was found.
+    /// Augments the flow along the found path; returns its capacity.
     fn fill(&mut self, reached_by: &[Option<usize>]) -> u32 {
         let mut way = Vec::new();
         let mut node = 1;
@@ -79,7 +77,7 @@ impl Net {
         least
     }
 
-    /// Edges from nodes that are reached to nodes that are not.
+    /// Edges from reached to unreached nodes.
     fn border(&self, reached_by: &[Option<usize>]) -> Vec<usize> {
         let is_reached = |node: usize| node == 0 || reached_by.get(node).is_some_and(Option::is_some);
         let forward = (0..self.edges.len()).step_by(2);

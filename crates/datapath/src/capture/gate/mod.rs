@@ -1,9 +1,9 @@
-//! Necessary conditions of a program's match: a few tests of a packet's first bytes.
+//! Gate: a few tests of a packet's first bytes that are necessary for a program's match.
 //!
-//! Nearly every packet that a capture is asked about matches nothing. A gate says so of most of them
-//! without a run of the program: it compares some words of each packet, four side by side. It never turns
-//! away what the program matches; what it lets through is for the program to decide. [`derive`](derive())
-//! finds it when the program is loaded.
+//! Nearly every packet on a captured port matches nothing. A gate excludes most of them without running the
+//! program: it compares some words of each packet, four in parallel. It never excludes a matching packet; the
+//! program decides about packets that pass. [`derive`](derive()) computes the gate when the program is
+//! loaded.
 
 mod condition;
 mod derive;
@@ -14,30 +14,30 @@ pub(super) use derive::derive;
 
 use polder_buffers::BATCH;
 
-/// Words that are compared side by side.
+/// Number of words that are compared in parallel.
 const LANES: usize = 4;
-/// Bytes that they take.
+/// Length of these words in bytes.
 const WINDOW: u16 = 16;
 const _: () = assert!(WINDOW as usize == 4 * LANES);
 
-/// A gate: a packet that passes one of its tests passes.
+/// Gate of a program: a packet passes if it passes one test or exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gate {
-    /// Number of a packet's first bytes that are read.
+    /// Number of bytes from the packet's start that are read.
     reach: u16,
     tests: Box<[Test]>,
     exceptions: Box<[Exception]>,
 }
 
-/// A packet has one of these words.
+/// A packet passes if one of these words has its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Test {
-    /// Offset of the first word.
+    /// Offset of the first word in bytes.
     at: u16,
     lanes: Lanes,
 }
 
-/// A packet has one word with some bits, and without others.
+/// A packet passes if a word has some bits, and differs in others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Exception {
     at: u16,
@@ -45,14 +45,14 @@ struct Exception {
     unequal: Bits,
 }
 
-/// Some bits of a word, whose bytes stand as in the packet, and their values.
+/// Mask and value of a word, in the packet's byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bits {
     mask: u32,
     value: u32,
 }
 
-/// The same of several words.
+/// Masks and values of several words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lanes {
     mask: [u32; LANES],
@@ -60,27 +60,27 @@ struct Lanes {
 }
 
 impl Bits {
-    /// Bits of every word.
+    /// Bits that every word has.
     const ANY: Self = Self { mask: 0, value: 0 };
 }
 
 impl Lanes {
-    /// Lanes of no word.
+    /// Lanes that match no word.
     const NONE: Self = Self { mask: [0; LANES], value: [1; LANES] };
 }
 
 impl Gate {
-    /// Of some tests and exceptions.
+    /// Gate of these tests and exceptions.
     fn new(tests: Box<[Test]>, exceptions: Box<[Exception]>) -> Self {
         let ends = tests.iter().map(|test| test.at + WINDOW);
         let ends = ends.chain(exceptions.iter().map(|exception| exception.at + 4));
         Self { reach: ends.max().unwrap_or(0), tests, exceptions }
     }
 
-    /// Bit set of the packets that may match; `fronts` gives the requested number of first bytes of each
-    /// packet, or `None` for shorter packets, which may match.
+    /// Bit set of the packets that may match; `fronts` returns the requested number of first bytes of each
+    /// packet, `None` for shorter packets, which may match.
     ///
-    /// Cost: 1 to 2 ns a packet for two tests.
+    /// Cost: 1 to 2 ns per packet for two tests.
     #[inline]
     pub(super) fn pass<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
         let of_all = fronts(self.reach);
@@ -138,7 +138,7 @@ fn any(found: [u32; LANES]) -> bool {
 }
 
 impl Test {
-    /// Notes which words are there. Says whether the packet has all bytes that are looked at.
+    /// Sets the lanes of `found` whose word matches. False if the packet is too short.
     #[inline(always)]
     fn look(&self, bytes: &[u8], found: &mut [u32; LANES]) -> bool {
         let from = usize::from(self.at);
@@ -154,7 +154,7 @@ impl Test {
 }
 
 impl Exception {
-    /// True if a packet passes by it, or is too short for it.
+    /// True if the packet passes the exception or is too short for it.
     #[inline(always)]
     fn lets_pass(&self, bytes: &[u8]) -> bool {
         let from = usize::from(self.at);

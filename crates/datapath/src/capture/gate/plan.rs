@@ -1,17 +1,17 @@
-//! Conditions as tests of words: few windows, each with as many tests as fit.
+//! Arranges conditions as tests of words: few windows, each with as many tests as fit.
 
 use super::condition::{Condition, Field};
 use super::{Bits, Exception, Gate, LANES, Lanes, Test, WINDOW};
 
-/// Tests and exceptions that are worth it at most.
+/// Maximum number of tests and exceptions of a gate.
 const MOST: usize = 8;
-/// Bytes that nearly every packet has.
+/// Length in bytes that nearly every packet has.
 const USUAL: u16 = 60;
-/// Bits that two values of one field may differ in to be tested as one.
+/// Low bits in which two values of a field may differ to be tested as one.
 const LAST_BITS: u32 = 7;
 
-/// Gate whose tests let pass each packet that fulfils one of these conditions; with each, the known
-/// facts.
+/// Gate that passes each packet that fulfils one of `conditions`; each has a list of the conditions known
+/// before it. `None` if the gate would be too large.
 pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
     let (equal, others): (Vec<_>, Vec<_>) =
         conditions.into_iter().partition(|(condition, _)| condition.equal);
@@ -26,7 +26,7 @@ pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
     left.sort_by_key(|condition| core::cmp::Reverse(condition.end()));
     let mut tests = Vec::new();
     while let Some(last) = left.first().map(Condition::end) {
-        // The last word is looked at in any case; from where the most others are looked at, too?
+        // The last word is read in any case; choose the window that contains most others.
         let fits = |at: &u16| at + WINDOW <= last.max(USUAL);
         let starts = (last.saturating_sub(WINDOW)..=last.saturating_sub(4)).filter(fits);
         let filled = starts.map(|at| fill(at, &left)).max_by_key(|(_, placed)| placed.len())?;
@@ -42,8 +42,7 @@ pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
     (1..=MOST).contains(&count).then(|| Gate::new(tests.into(), exceptions.into()))
 }
 
-/// Conditions on one field whose values differ in their last bits alone, as one without these bits: it lets
-/// pass some more.
+/// Merges conditions on one field whose values differ in the last bits only; the merged condition is weaker.
 fn merged(conditions: Vec<Condition>) -> Vec<Condition> {
     let mut merged = Vec::<Condition>::new();
     for condition in conditions {
@@ -67,7 +66,7 @@ fn merged(conditions: Vec<Condition>) -> Vec<Condition> {
     merged
 }
 
-/// A test that begins at `at`, with those conditions that fit, and which these are.
+/// Test of the window at offset `at` with the conditions that fit, and the indices of these.
 fn fill(at: u16, conditions: &[Condition]) -> (Test, Vec<usize>) {
     let (mut lanes, mut placed) = (Lanes::NONE, Vec::new());
     for (number, condition) in conditions.iter().enumerate() {
@@ -85,7 +84,7 @@ fn fill(at: u16, conditions: &[Condition]) -> (Test, Vec<usize>) {
     (Test { at, lanes }, placed)
 }
 
-/// Exception for a condition that must not hold, joined with the known facts about the same word.
+/// Exception for a condition of inequality, joined with the known facts about the same word.
 fn exception(condition: &Condition, facts: &[Condition]) -> Exception {
     let at = condition.end().saturating_sub(4);
     let facts = facts.iter().filter(|fact| fact.is_within(at)).map(|fact| fact.bits(at));
@@ -93,7 +92,7 @@ fn exception(condition: &Condition, facts: &[Condition]) -> Exception {
 }
 
 impl Bits {
-    /// Both, unless they contradict each other: then nobody has them, and one is as good as both.
+    /// Conjunction of both; if they contradict, no packet has either, and `self` is returned.
     fn joined(self, other: Self) -> Self {
         if (self.value ^ other.value) & self.mask & other.mask != 0 {
             return self;

@@ -1,11 +1,10 @@
-//! Header of a frame, as the bridge reads it.
+//! Ethernet header as the bridge reads it.
 
 use crate::drops::DropReason;
 use crate::forward::vlan::Tag;
 use polder_buffers::{Packet, Pool};
 
-/// Addresses and EtherType of a frame, as the bridge reads them: bytes 0 to 7 and 8 to 15, the
-/// first of each lowest.
+/// MAC addresses, EtherType and tag of a frame: bytes 0 to 7 and 8 to 15, first byte lowest.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Header(pub(super) u64, u64);
 
@@ -18,7 +17,7 @@ impl Header {
         Self::read_short(packet, pool)
     }
 
-    /// A frame of less than 18 bytes, or one whose head frame holds less than its header.
+    /// Reads a frame of less than 18 bytes, or one whose head frame is too short for its header.
     #[cold]
     fn read_short(packet: &mut Packet, pool: &mut Pool) -> Result<Self, DropReason> {
         let length = packet.len().min(TAGGED);
@@ -42,13 +41,13 @@ impl Header {
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
     }
 
-    /// The first byte lowest.
+    /// Destination address, first byte lowest.
     #[inline(always)]
     pub(super) fn destination(self) -> u64 {
         self.0 & ADDRESS
     }
 
-    /// The first byte lowest.
+    /// Source address, first byte lowest.
     #[inline(always)]
     pub(super) fn source(self) -> u64 {
         self.0 >> 48 | self.1 << 16 & ADDRESS
@@ -60,14 +59,14 @@ impl Header {
     }
 }
 
-/// The six bytes of an address, the first of them lowest.
+/// Mask of an address, first byte lowest.
 const ADDRESS: u64 = 0xffff_ffff_ffff;
 
-/// The bit of the source, in the first word, that says "group".
+/// Group bit of the source address in the first word.
 pub(super) const GROUP_SOURCE: u64 = 1 << 48;
 
-/// Bytes of a header without tag.
+/// Length of a header without tag, in bytes.
 const UNTAGGED: usize = 14;
 
-/// Bytes of a header with one tag.
+/// Length of a header with one tag, in bytes.
 const TAGGED: usize = 18;

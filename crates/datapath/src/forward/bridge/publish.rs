@@ -1,4 +1,4 @@
-//! Decisions that ports with fast paths carry out by themselves.
+//! Publishes decisions for ports with fast paths.
 
 use super::run::{BridgeVerdict, Run};
 use super::state::{BridgeState, Frame};
@@ -10,11 +10,11 @@ use crate::forward::vlan::Tag;
 use crate::units::Nanos;
 use polder_buffers::{Packet, PortId};
 
-/// The fast path of the port that a run came in by.
+/// Fast path of a run's ingress.
 pub(super) struct Publisher<'a> {
     port: &'a FastPathPort,
     paths: &'a FastPaths,
-    /// As it was before the first look at what decisions rest on.
+    /// Validity of the decisions; read before any state that the decisions depend on.
     validity: Validity,
 }
 
@@ -32,8 +32,9 @@ impl<'a> Publisher<'a> {
 }
 
 impl Bridges {
-    /// True if frames of `pair` that come in by `from` still go to `to` with that change of their tag; their VLAN in the
-    /// database is `vlan`. If some came since this was asked last, as `was_used` says, their source was seen at `second`.
+    /// True if frames of `pair` from `from` still go to `to` with that change of their tag; `vlan` is their
+    /// VLAN in the database. If `was_used`, the source was seen since the last call and is refreshed at
+    /// `second`.
     pub fn confirm(
         &self,
         (from, pair): (PortId, &StationPair),
@@ -60,7 +61,7 @@ impl Bridges {
 }
 
 impl<'a> Run<'a> {
-    /// Publishes the decisions about frames of the run that are due for it.
+    /// Publishes the due decisions about frames of the run.
     #[inline(never)]
     pub(super) fn publish(
         &self,
@@ -90,24 +91,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A hash of a frame's pair of stations, and of the port that it came in by.
+    /// Hash of a frame's addresses and ingress; never 0.
     fn hash(&self, frame: &Frame) -> u64 {
         let stations = frame.source.0.rotate_left(24) ^ frame.destination.0;
         (stations ^ u64::from(self.from.port.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8 | 1 << 63
     }
 
-    /// The pair of stations of a frame, the member that its frames leave by, and what becomes of their tag; `None` when
-    /// that is to be found out for each frame.
+    /// Station pair of a frame, egress member and tag change; `None` if each frame must be decided
+    /// individually.
     fn pair(&self, frame: &Frame) -> Option<(StationPair, &'a Member, TagChange)> {
         let view = self.fdb().view();
-        // A source that is not learned is counted with each frame.
+        // A source that was not learned is counted with each frame.
         if view.lookup(frame.source, frame.source_place, self.time) != Some(self.from.port) {
             return None;
         }
         let BridgeVerdict::Forward(to) = self.decide(frame.destination, frame.destination_place) else {
             return None;
         };
-        // What is reflected goes by a limit.
+        // Reflected frames are subject to a limit.
         if to.port == self.from.port {
             return None;
         }

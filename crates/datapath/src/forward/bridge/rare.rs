@@ -1,4 +1,4 @@
-//! Rare frames: for a group or an unknown station, with a new source, without a whole header, without a bridge.
+//! Uncommon frames: to groups or unknown stations, from new sources, truncated, or without bridge.
 
 use super::run::{BridgeVerdict, Run};
 use super::state::{BridgeCounters, BridgeState, Frame};
@@ -13,13 +13,13 @@ use polder_buffers::{BATCH, NO_PORT, Packet};
 
 #[cold]
 pub(super) fn refuse(packet: &mut Packet, context: &Context<'_>) {
-    // A router's packets may be in the same batch; they have their port.
+    // The batch may contain packets that the router has forwarded; they have an egress.
     if packet.egress == NO_PORT {
         context.discard(packet, DropReason::NoBridge);
     }
 }
 
-/// Drops the frame at a position of a run, and those behind it with the same source.
+/// Drops the frame at a position of a run, and the consecutive frames after it with the same source.
 #[cold]
 pub(super) fn refuse_source(
     packets: &mut [Packet],
@@ -40,10 +40,10 @@ pub(super) fn refuse_source(
 }
 
 impl<'a> Run<'a> {
-    /// Learns a source that is new, was elsewhere, or was not seen in this second.
+    /// Learns a source that is new, has moved, or was not seen in this second.
     ///
     /// # Errors
-    /// Reason why the frames of the source are dropped.
+    /// Drop reason of the source's frames.
     #[cold]
     pub(super) fn learn_one(
         &self,
@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
         Ok(learned)
     }
 
-    /// True if a station that was seen at another member a moment ago has the source of a frame.
+    /// True if the source was seen on another member within the last seconds.
     fn has_come_back(&self, source: FdbKey) -> bool {
         let known = self.fdb().lookup(source, self.time).and_then(|_| self.fdb().entry(source));
         let Some(entry) = known else { return false };
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         entry.port != self.from.port && is_fresh
     }
 
-    /// Refuses the address of another member.
+    /// Refuses a source that is another member's own address.
     fn check_source(&self, source: FdbKey, counters: &BridgeCounters) -> Result<(), DropReason> {
         let port = self.from.port;
         if !self.bridge.own.is_elsewhere(source, port) {
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         Err(DropReason::OwnAddress)
     }
 
-    /// Drops frames of a run that is not learned from whose source is the address of another member.
+    /// Drops frames whose source is another member's own address, in a run that is not learned from.
     #[inline(never)]
     pub(super) fn guard(&self, packets: &mut [Packet], state: &mut BridgeState, context: &Context<'_>) {
         let mut last = FdbKey::NONE;
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The verdict on a frame for a known station behind the member that it came in by.
+    /// Verdict on a frame to a known station on the frame's ingress member.
     #[cold]
     pub(super) fn reflect(&self, to: &'a Member, state: &mut BridgeState, now: Nanos) -> BridgeVerdict<'a> {
         let (gate, limit) = (state.hairpins.get_mut(usize::from(to.port.0)), to.hairpin.unwrap_or(0));
@@ -117,7 +117,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The verdict on a frame for a group or an unknown station.
+    /// Verdict on a frame to a group or an unknown station.
     #[inline(never)]
     pub(super) fn flood(
         &self,
@@ -154,13 +154,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// True if `from` may get one more of its floods back.
+/// True if the limit of `from` allows one more reflected flood.
 fn admit_reflection(from: &Member, state: &mut BridgeState, now: Nanos) -> bool {
     let (gate, limit) = (state.hairpins.get_mut(usize::from(from.port.0)), from.hairpin.unwrap_or(0));
     gate.is_none_or(|gate| gate.admit_flood(limit, now))
 }
 
-/// Counts the copy that is not made, if there is one, as made and dropped.
+/// Counts the copy that the limit suppressed, if any, as cloned and dropped.
 fn count_limited(is_limited: bool, packet: &Packet, context: &Context<'_>) {
     if is_limited {
         context.ledger.cloned.add(packet.wire_packets.into());

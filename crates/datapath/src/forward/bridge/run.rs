@@ -1,13 +1,13 @@
-//! Run of packets that came in by one member, and the verdict on each.
+//! Run of frames with the same ingress, and the verdict on each.
 
 use crate::drops::DropReason;
 use crate::forward::fdb::FdbTime;
 use crate::forward::table::{Bridge, Bridges, Member};
 
-/// Packets of one batch that follow each other and came in by one member.
+/// Consecutive packets of a batch with the same ingress.
 ///
-/// Three short loops go over them, so that several packets are in flight in each: the reading of
-/// headers, the lookups of sources, and those of destinations wait for different memory.
+/// Three short loops process them (headers, source look-ups, destination look-ups), so that cache misses of
+/// several packets overlap in each.
 pub(super) struct Run<'a> {
     pub(super) from: &'a Member,
     pub(super) bridge: &'a Bridge,
@@ -18,10 +18,10 @@ pub(super) struct Run<'a> {
 /// Verdict on a frame.
 #[derive(Clone, Copy)]
 pub(super) enum BridgeVerdict<'a> {
-    /// To one member.
+    /// Forward to one member.
     Forward(&'a Member),
-    /// To several members, or to one that has to be found out.
+    /// Forward to several members, or to one that flooding must find.
     Flood,
-    /// To no member.
+    /// Drop.
     Drop(DropReason),
 }

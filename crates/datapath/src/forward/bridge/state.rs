@@ -1,4 +1,4 @@
-//! Counters of the bridge stage, and what a worker keeps for it.
+//! Counters and state of the bridge stage.
 
 use super::header::Header;
 use crate::counters::{Counter, WorkerCounters, totals};
@@ -13,45 +13,45 @@ use crate::wire::MacAddress;
 use polder_buffers::{BATCH, PortId};
 use std::sync::Arc;
 
-/// Counters of one worker's bridge stage. Copies are in [`Ledger`](crate::drops::Ledger).
+/// Counters of one worker's bridge stage. Copies count in [`Ledger`](crate::drops::Ledger).
 #[derive(Debug, Default)]
 pub struct BridgeCounters {
     /// Addresses learned.
     pub learned: Counter,
     /// Addresses that moved from one port to another.
     pub moved: Counter,
-    /// Frames whose source is bound to another port by configuration; those that follow each other
-    /// with one source count once.
+    /// Frames whose source is bound to another port by configuration; consecutive frames with the same source
+    /// count once.
     pub pinned: Counter,
     /// Frames whose source was not learned because their port was at its limit; counted like `pinned`.
     pub limited: Counter,
-    /// Frames whose source found no place in the database; counted like `pinned`.
+    /// Frames whose source found no free slot in the database; counted like `pinned`.
     pub learn_failures: Counter,
-    /// Frames for a group or an unknown station.
+    /// Frames to groups or unknown stations.
     pub flooded: Counter,
-    /// Frames whose source is the address of another member; counted like `pinned`.
+    /// Frames whose source is another member's own address; counted like `pinned`.
     pub own_addresses: Offences,
-    /// Frames that came back by a hairpin member; counted like `pinned`.
+    /// Frames that returned on a hairpin member; counted like `pinned`.
     pub looped: Offences,
 }
 
-/// Frames with a source that cannot be right, and the last of them.
+/// Count of frames with an invalid source, and the last such frame.
 #[derive(Debug, Default)]
 pub struct Offences {
-    /// Their number.
+    /// Number of frames.
     pub count: Counter,
-    /// Source, and above it the member that the frame came in by.
+    /// Source address; in the upper 16 bits the frame's ingress.
     last: Counter,
 }
 
 impl Offences {
-    /// Counts one frame. To be called by the owning worker alone.
+    /// Counts one frame. Called only by the owning worker.
     pub(super) fn note(&self, port: PortId, source: FdbKey) {
         self.last.set(source.packed() | u64::from(port.0) << 48);
         self.count.add(1);
     }
 
-    /// Member and source of the last frame; `None` while there was none.
+    /// Ingress and source of the last frame; `None` if there was none.
     pub fn last(&self) -> Option<(PortId, MacAddress)> {
         let [a, b, c, d, e, f, low, high] = self.last.get().to_le_bytes();
         let source = MacAddress([a, b, c, d, e, f]);
@@ -64,23 +64,23 @@ totals! {
     Offences { count } [];
 }
 
-/// State that one worker keeps between batches.
+/// State of one worker between batches.
 #[derive(Debug)]
 pub struct BridgeState {
-    /// By port; members of a split-horizon group share one.
+    /// Flood limits by port; members of a split-horizon group share the entry of the group's port.
     pub(super) gates: Vec<FloodGates>,
     pub(super) frames: Box<[Frame; BATCH]>,
-    /// By port; empty while no member reflects frames.
+    /// Hairpin limits by port; empty while no member reflects frames.
     pub(super) hairpins: Vec<HairpinGate>,
-    /// Pairs of stations that may be published.
+    /// Station pairs seen recently, for publishing.
     pub(super) seen: SeenPairs,
     pub(super) counters: Arc<BridgeCounters>,
 }
 
-/// Data of a frame that are kept from loop to loop.
+/// Fields of a frame that are kept from loop to loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Frame {
-    /// `None` when its journey has ended, as is the destination.
+    /// Source address; like `destination`, [`FdbKey::NONE`] if the frame was dropped.
     pub(super) source: FdbKey,
     pub(super) destination: FdbKey,
     pub(super) source_place: BucketIndex,
@@ -99,7 +99,7 @@ impl Frame {
 }
 
 impl BridgeState {
-    /// The state for `bridges`.
+    /// State for `bridges`.
     pub fn new(bridges: &Bridges, counters: Arc<BridgeCounters>) -> Self {
         let frames = Box::new([Frame::default(); BATCH]);
         let (gates, hairpins, seen) = (Vec::new(), Vec::new(), SeenPairs::new());
@@ -108,12 +108,12 @@ impl BridgeState {
         state
     }
 
-    /// Goes on with these counters.
+    /// Switches to other counters.
     pub(crate) fn count_in(&mut self, counters: Arc<BridgeCounters>) {
         self.counters = counters;
     }
 
-    /// The counters.
+    /// Counters of the stage.
     pub fn counters(&self) -> &Arc<BridgeCounters> {
         &self.counters
     }
@@ -126,7 +126,7 @@ impl StageState for BridgeState {
         Self::new(bridges, Arc::default())
     }
 
-    /// Makes room for the ports of another table; limits that are used up stay so.
+    /// Makes room for the ports of a new table; used-up limits stay so.
     fn adopt(&mut self, bridges: &Bridges) {
         let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
         self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());

@@ -1,27 +1,27 @@
-//! An empty table.
+//! Construction of an empty database.
 
 use super::fair::Ports;
 use super::{Bucket, Fdb, GOLDEN, Hasher, WAYS};
 use crate::sync::AtomicU32;
 
-/// Options of a table.
+/// Options of a database.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbOptions {
-    /// Addresses that it learns at most; rounded up to 64 and cut at 2²⁰.
+    /// Maximum number of learned addresses; raised to 64 and limited to 2²⁰.
     pub capacity: u32,
-    /// Secret of the hash, so that senders cannot choose addresses that share a bucket.
+    /// Secret seed of the hash, so that senders cannot choose addresses that share a bucket.
     pub seed: u64,
 }
 
 impl Fdb {
-    /// An empty table, at most half full when it holds `options.capacity` addresses.
+    /// An empty database, at most half full with `options.capacity` addresses.
     pub fn new(options: FdbOptions) -> Self {
         let capacity = options.capacity.clamp(64, 1 << 20);
         let slots = 2 * capacity as usize;
         Self::with_buckets(slots.div_ceil(WAYS).next_power_of_two(), capacity, options.seed)
     }
 
-    /// `count` is a power of two, and at least two.
+    /// An empty database of `count` buckets: a power of two, at least two.
     pub(super) fn with_buckets(count: usize, capacity: u32, seed: u64) -> Self {
         Self {
             buckets: (0..count).map(|_| Bucket::default()).collect(),
@@ -40,7 +40,7 @@ impl Hasher {
     }
 }
 
-/// The finaliser of splitmix64: every bit of the seed reaches every bit of the result.
+/// Finaliser of splitmix64: each bit of the seed affects each bit of the result.
 fn scramble(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(GOLDEN);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

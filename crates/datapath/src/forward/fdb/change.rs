@@ -1,4 +1,4 @@
-//! Changes of an entry, and the reads of those that change or list it.
+//! Changes of an entry, and reads of whole entries.
 
 use super::value::{State, Value};
 use super::{Bucket, FdbEntry, FdbKey, Slot, WAYS};
@@ -12,7 +12,7 @@ impl Bucket {
 }
 
 impl Slot<'_> {
-    /// The value, if it is live and belongs to `key`.
+    /// Value of the slot if it is live and belongs to `key`; `None` otherwise.
     pub(super) fn read(&self, key: FdbKey) -> Option<Value> {
         // Acquire as in `Bucket::find`.
         (self.key.load(Ordering::Acquire) == key.0).then(|| self.live_with(key))?
@@ -32,16 +32,16 @@ impl Slot<'_> {
         Some((entry, value))
     }
 
-    /// Exchanges the value if it still is `old`.
+    /// Replaces the value if it still is `old`; false if it has changed.
     pub(super) fn replace(&self, old: Value, new: Value) -> bool {
-        // Acquire pairs with the Release of `publish`: a new owner's stores come after the last
-        // owner's. Release, for a changed live value, as in `publish`.
+        // Acquire pairs with the Release of `publish`: a new owner's stores come after the last owner's.
+        // Release, for a changed live value, as in `publish`.
         self.value.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a claim.
+    /// Ends a claim: stores key and value.
     pub(super) fn publish(&self, key: FdbKey, value: Value) {
-        // Release pairs with the Acquire of `Bucket::find`: who sees the key sees the claim.
+        // Release pairs with the Acquire of `Bucket::find`: a reader that sees the key sees the claim.
         self.key.store(key.0, Ordering::Release);
         // Release pairs with the Acquire of `value`.
         self.value.store(value.0, Ordering::Release);
@@ -56,12 +56,12 @@ impl Value {
         Self(u64::from(port.0) << 48 | u64::from(seen) << 16 | state as u64)
     }
 
-    /// The value that claims the slot of this one.
+    /// Value that claims the slot of this value: next generation, state "claimed".
     pub(super) fn claimed(self) -> Self {
         Self(self.0.wrapping_add(0x10) & Self::GENERATION | State::Claimed as u64)
     }
 
-    /// The same with the generation of `other`.
+    /// The same value with the generation of `other`.
     pub(super) fn in_life_of(self, other: Self) -> Self {
         Self(self.0 & !Self::GENERATION | other.0 & Self::GENERATION)
     }

@@ -1,13 +1,13 @@
-//! Copy of a table, for a trace of learning.
+//! Copy of a database, for a trace.
 
 use super::fair::Ports;
 use super::{Bucket, Fdb, FdbEntry, FdbKey, Slot};
 use crate::sync::AtomicU32;
 
 impl Fdb {
-    /// The table as it is now, and no further: every address in the place that it has, each entry whole.
+    /// Copies the database: every address in its slot, each entry consistent in itself.
     ///
-    /// Cost: a walk over the whole table, for a control thread.
+    /// Cost: reads the whole database; for a control thread.
     pub(crate) fn copy(&self) -> Self {
         let mut occupied = 0;
         let ports = Ports::new();
@@ -28,7 +28,7 @@ impl Fdb {
         Self { buckets, hasher: self.hasher, capacity: self.capacity, occupied, ports, hand }
     }
 
-    /// Entry of an address, even an expired one.
+    /// Entry of an address, including an expired one; `None` if there is none.
     pub fn entry(&self, key: FdbKey) -> Option<FdbEntry> {
         self.slots_of(key).find_map(|slot| {
             slot.read(key)?;

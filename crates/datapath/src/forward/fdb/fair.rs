@@ -1,14 +1,14 @@
-//! Fairness between ports: how many addresses each has in the table.
+//! Fairness between ports: the number of addresses of each port in the database.
 //!
-//! A thread that changes a value from one port to another, or ends it, moves the counts: one thread wins each
-//! compare-and-swap, so each change is counted once. A count is raised before the change and lowered behind
-//! it, so it is never less than the entries that it counts.
+//! A thread that moves a value to another port, or ends it, updates the counts: one thread wins each
+//! compare-and-swap, so each change is counted once. A count is raised before the change and lowered after
+//! it, so it is never below the number of entries.
 
 use super::value::Value;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use polder_buffers::PortId;
 
-/// Counts of one port, shared by all workers. Relaxed throughout: they order nothing.
+/// Counts of one port, shared by all workers. Relaxed: no other memory access depends on them.
 #[derive(Debug, Default)]
 struct Port {
     learned: AtomicU32,
@@ -16,18 +16,18 @@ struct Port {
     limited: AtomicU64,
 }
 
-/// Counts by port, modulo their number.
+/// Counts by port, modulo [`PORTS`].
 #[derive(Debug)]
 pub(super) struct Ports(Box<[Port]>);
 
-/// Addresses that one port has in the table, and those that it lost or was not given.
+/// Number of addresses of one port, and of addresses that it lost or could not add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLearning {
-    /// Addresses in the table that were learned on the port, aged ones that are not swept included.
+    /// Addresses in the database that were learned on the port, expired ones that are not swept included.
     pub learned: u32,
-    /// Addresses of the port that made room for others.
+    /// Addresses of the port that were evicted for others.
     pub evicted: u64,
-    /// Frames whose source was not learned because the port was at its limit.
+    /// Frames whose source was not learned because the port's limit was reached.
     pub limited: u64,
 }
 
@@ -49,8 +49,8 @@ impl Ports {
         }
     }
 
-    /// Counts one more address that `value` is for, unless its port has `limit` of them. Static ones are not
-    /// counted.
+    /// Counts one more address for the port of `value`; false if the port has `limit` of them. Static entries
+    /// are not counted.
     pub(super) fn enter(&self, value: Value, limit: u32) -> bool {
         if value.is_static() {
             return true;
@@ -64,7 +64,7 @@ impl Ports {
         has_room
     }
 
-    /// The address of `value` is gone, or was not entered after all.
+    /// Uncounts the address of `value`, which was removed or not inserted.
     pub(super) fn leave(&self, value: Value) {
         if !value.is_static() {
             self.of(value.port()).learned.fetch_sub(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Ports {
     }
 }
 
-/// Ports that are counted apart: as many as a gateway has.
+/// Number of ports with counts of their own: the maximum number of ports of a gateway.
 #[cfg(not(loom))]
 const PORTS: usize = 1 << 14;
 #[cfg(loom)]

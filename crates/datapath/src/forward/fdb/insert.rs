@@ -1,10 +1,10 @@
-//! A new address gets a slot, and an entry that ends gives its slot back.
+//! Insertion and removal of entries.
 
 use super::value::Value;
 use super::{Bucket, Fdb, FdbKey, FdbTime, Slot};
 use crate::sync::{Ordering, fence};
 
-/// Result of an attempt to insert.
+/// Result of an attempt to insert an address.
 pub(super) enum Insert {
     Done,
     Limited,
@@ -25,7 +25,7 @@ impl Fdb {
         insert
     }
 
-    /// Puts an address that has been entered into one of its slots, which may cost another its own.
+    /// Stores a counted address in one of its slots, perhaps evicting another address.
     fn place(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
         let usable = self.slots_of(key).find_map(|slot| {
             let value = slot.value();
@@ -55,7 +55,7 @@ impl Fdb {
         Insert::Done
     }
 
-    /// Counts one more entry, unless the table holds as many as it may.
+    /// Counts one more entry; false if the database is full.
     fn occupy(&self) -> bool {
         let occupied = self.occupied.fetch_add(1, Ordering::Relaxed);
         if occupied >= self.capacity {
@@ -64,10 +64,10 @@ impl Fdb {
         occupied < self.capacity
     }
 
-    /// Leaves one entry of `key`: a static one, else the first in the order of lookups.
+    /// Leaves one entry of `key`: a static one, otherwise the first in look-up order.
     fn remove_duplicates(&self, key: FdbKey) {
-        // Pairs with itself on another worker: between the entry published before and the look
-        // behind, so that of two workers at least one sees both entries.
+        // Pairs with itself on another worker: between the entry published before and the scan after it, so
+        // that at least one of two workers sees both entries.
         fence(Ordering::SeqCst);
         loop {
             let mut entries = self.slots_of(key).filter_map(|slot| Some((slot, slot.read(key)?)));
@@ -78,7 +78,7 @@ impl Fdb {
         }
     }
 
-    /// Ends the entry if it is still as it was read; says whether it did.
+    /// Removes the entry if it is unchanged since it was read; false otherwise.
     pub(super) fn free(&self, slot: Slot<'_>, value: Value) -> bool {
         let claimed = value.claimed();
         if !slot.replace(value, claimed) {
@@ -90,7 +90,7 @@ impl Fdb {
         true
     }
 
-    /// The slots of a key, in the order of lookups.
+    /// Slots of a key in look-up order.
     pub(super) fn slots_of(&self, key: FdbKey) -> impl Iterator<Item = Slot<'_>> {
         self.view().buckets_of(key).into_iter().flat_map(Bucket::slots)
     }

@@ -1,4 +1,4 @@
-//! The table for configuration and control thread: static entries, ageing, removal, lists.
+//! Database functions for the control thread: static entries, ageing, removal, lists.
 
 use super::insert::Insert;
 use super::value::{State, Value};
@@ -7,7 +7,7 @@ use crate::sync::Ordering;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;
 
-/// One address of the table.
+/// An entry of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FdbEntry {
     /// The address.
@@ -16,32 +16,32 @@ pub struct FdbEntry {
     pub vlan: u16,
     /// Port for frames to the address.
     pub port: PortId,
-    /// Second of the gateway's clock at which it was last seen.
+    /// Time at which the address was last seen, in seconds of the gateway's clock.
     pub seen: u32,
-    /// True if it comes from the configuration.
+    /// True if the entry is configured.
     pub is_static: bool,
 }
 
-/// The table has no place for a static entry.
+/// The database has no room for a static entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no place for another address in the forwarding database; raise its capacity")]
 pub struct FdbFull;
 
-/// Position of a sweep in the table.
+/// Position of a sweep in the database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SweepCursor(usize);
 
 /// Result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
-    /// Entries that were removed.
+    /// Number of entries removed.
     pub removed: u32,
-    /// True if the end of the table was reached; the next sweep starts at its beginning.
+    /// True if the sweep reached the end of the table; the next one starts at the beginning.
     pub wrapped: bool,
 }
 
 impl FdbKey {
-    /// An address in a VLAN; 0 on a bridge without VLANs.
+    /// Key of an address in a VLAN; 0 on a bridge without VLANs.
     pub fn new(address: MacAddress, vlan: u16) -> Self {
         let [a, b, c, d, e, f] = address.0;
         Self::from_wire(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), vlan)
@@ -53,27 +53,27 @@ impl FdbKey {
         MacAddress([a, b, c, d, e, f])
     }
 
-    /// True if it is the address of all stations.
+    /// True for the broadcast address.
     pub(in crate::forward) fn is_broadcast(self) -> bool {
         self.0 & 0xffff_ffff_ffff == 0xffff_ffff_ffff
     }
 }
 
 impl Fdb {
-    /// Addresses that it learns at most.
+    /// Maximum number of learned addresses.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Addresses in the table, those included that are too old and not yet swept.
+    /// Number of addresses in the database, including expired ones that are not swept yet.
     pub fn occupied(&self) -> u32 {
         self.occupied.load(Ordering::Relaxed)
     }
 
-    /// Binds `key` to `port` until it is removed: it is neither aged nor moved.
+    /// Binds `key` to `port` until it is removed: the entry neither ages nor moves.
     ///
     /// # Errors
-    /// [`FdbFull`] when its two buckets, or the whole table, hold other static entries.
+    /// [`FdbFull`] if its two buckets, or the whole table, are full of other static entries.
     pub fn set_static(&self, key: FdbKey, port: PortId, time: FdbTime) -> Result<(), FdbFull> {
         let wanted = Value::live(port, time.second, State::Static);
         loop {
@@ -92,7 +92,7 @@ impl Fdb {
         }
     }
 
-    /// Removes `key`, static or not; says whether it was there.
+    /// Removes `key`, static or not; false if the database lacks it.
     pub fn remove(&self, key: FdbKey) -> bool {
         let mut removed = false;
         while let Some((slot, value)) = self.find(key) {
@@ -101,9 +101,9 @@ impl Fdb {
         removed
     }
 
-    /// Removes all entries for which `which` answers yes; returns how many.
+    /// Removes all entries for which `which` returns true; returns their number.
     ///
-    /// Cost: a walk over the whole table, for a control thread.
+    /// Cost: reads the whole table; for a control thread.
     pub fn remove_where(&self, mut which: impl FnMut(&FdbEntry) -> bool) -> u32 {
         let mut removed = 0;
         for slot in self.slots() {
@@ -116,14 +116,14 @@ impl Fdb {
         removed
     }
 
-    /// Removes the addresses learned on `port`, for a link that went down; static entries stay.
+    /// Removes the addresses learned on `port`, whose link went down; static entries stay.
     pub fn flush_port(&self, port: PortId) -> u32 {
         self.remove_where(|entry| entry.port == port && !entry.is_static)
     }
 
-    /// Removes aged entries from the next `buckets` buckets, for a control thread.
+    /// Removes expired entries from the next `buckets` buckets; for a control thread.
     ///
-    /// Lookups do not depend on it: an aged entry is not found, swept or not. Sweeping makes room.
+    /// Look-ups ignore expired entries, swept or not. Sweeping makes room.
     pub fn sweep(&self, cursor: &mut SweepCursor, buckets: usize, time: FdbTime) -> Swept {
         let start = cursor.0.min(self.buckets.len());
         let end = self.buckets.len().min(start.saturating_add(buckets));
@@ -139,14 +139,14 @@ impl Fdb {
         Swept { removed, wrapped }
     }
 
-    /// Number of buckets, for dividing a sweep.
+    /// Number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// All entries, aged ones that are not swept included, in no order.
+    /// Iterates over all entries in no particular order, including expired ones that are not swept.
     ///
-    /// Each is read whole; what changes during the walk may be seen before or after the change.
+    /// Each entry is consistent in itself; changes during the iteration may or may not be seen.
     pub fn entries(&self) -> impl Iterator<Item = FdbEntry> + '_ {
         self.slots().filter_map(|slot| slot.entry().map(|(entry, _)| entry))
     }

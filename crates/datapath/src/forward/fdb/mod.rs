@@ -1,7 +1,7 @@
-//! The forwarding database: which address of which VLAN was last seen on which port.
+//! Forwarding database (FDB): the port on which each address was last seen, per VLAN.
 //!
-//! One table is shared by all workers and the control thread. Nobody locks: an entry is two words,
-//! a key and a value, and every change of an entry goes through its value.
+//! All workers and the control thread share one table without locks: an entry is two words, a key and a
+//! value, and every change of an entry goes through its value.
 //!
 //! ```text
 //!  bucket = 64 bytes = one cache line          value
@@ -12,12 +12,13 @@
 //!  └──────┴──────┴──────┴──────┘   key: 63 = 1, 59..48 VLAN, 47..0 address; 0 = none
 //! ```
 //!
-//! An address has two buckets: it goes into the first, and into the second when the first is full.
-//! The table is at most half full, so nineteen lookups of twenty touch one line (ADR 0004).
+//! An address has two buckets: it is stored in the first, or in the second if the first is full. The table is
+//! at most half full, so nineteen of twenty look-ups read one cache line (ADR 0004).
 //!
-//! A reader never takes the port of another address. It reads key, value, key: seeing a key (Acquire) implies seeing
-//! the claim before it, and seeing a live value (Acquire) implies seeing the key stored before it. So the key read
-//! last is the key of the value or of a later life of the slot. How writers keep each other apart is in `learn.rs`.
+//! A reader never returns the port of another address. It reads key, value, key: seeing a key (Acquire)
+//! implies seeing the claim before it, and seeing a live value (Acquire) implies seeing the key stored before
+//! it. So the key read last is the key of the value or of a later use of the slot. Exclusion of writers is
+//! described in `learn.rs`.
 
 mod build;
 mod change;
@@ -42,7 +43,7 @@ use fair::Ports;
 use polder_buffers::PortId;
 use value::Value;
 
-/// The forwarding database of one bridge.
+/// Forwarding database of one bridge.
 #[derive(Debug)]
 pub struct Fdb {
     buckets: Box<[Bucket]>,
@@ -50,36 +51,36 @@ pub struct Fdb {
     capacity: u32,
     occupied: AtomicU32,
     ports: Ports,
-    /// The bucket at which the next search for a victim begins, modulo their number.
+    /// Bucket at which the next eviction starts its scan, modulo their number.
     hand: AtomicU32,
 }
 
-/// An address in a VLAN, as the table stores it.
+/// Key of the table: an address in a VLAN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FdbKey(pub(super) u64);
 
 impl FdbKey {
-    /// No address, in no VLAN.
+    /// No address.
     pub(super) const NONE: Self = Self(0);
 
-    /// The six bytes of an address as they stand in a frame, the first of them lowest.
+    /// Key of an address as in a frame, first byte lowest.
     #[inline(always)]
     pub(super) fn from_wire(address: u64, vlan: u16) -> Self {
         Self(1 << 63 | u64::from(vlan & 0xfff) << 48 | address)
     }
 
-    /// True if it is the address of a group; broadcast is one.
+    /// True for multicast and broadcast addresses.
     #[inline(always)]
     pub(super) fn is_group(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// The six bytes of the address, the first of them lowest.
+    /// The address, first byte lowest.
     pub(super) fn packed(self) -> u64 {
         self.0 & 0xffff_ffff_ffff
     }
 
-    /// The address alone, as of a bridge without VLANs.
+    /// The same address without VLAN.
     pub(super) fn without_vlan(self) -> Self {
         self.in_vlan(0)
     }
@@ -89,7 +90,7 @@ impl FdbKey {
         Self::from_wire(self.packed(), vlan)
     }
 
-    /// Its VLAN; 0 for none.
+    /// VLAN; 0 on a bridge without VLANs.
     #[inline(always)]
     pub(super) fn vlan(self) -> u16 {
         (self.0 >> 48) as u16 & 0xfff
@@ -97,13 +98,13 @@ impl FdbKey {
 }
 
 impl Fdb {
-    /// The port that `key` was last seen on.
+    /// Port on which `key` was last seen; `None` if it is unknown or expired.
     pub fn lookup(&self, key: FdbKey, time: FdbTime) -> Option<PortId> {
         let view = self.view();
         view.lookup(key, view.locate(key), time)
     }
 
-    /// The table as one batch uses it.
+    /// View of the table for one batch.
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_> {
         View::new(self, &self.buckets, self.hasher)
@@ -116,7 +117,7 @@ impl Fdb {
     }
 }
 
-/// View of the table for look-ups, which holds its fields close at hand.
+/// View of the table for look-ups, with its fields inline.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     fdb: &'a Fdb,
@@ -131,24 +132,24 @@ impl<'a> View<'a> {
         Self { fdb, buckets, mask: buckets.len() - 1, hasher }
     }
 
-    /// The port that `key`, whose place is `place`, was last seen on.
+    /// Port on which `key` was last seen; `place` is the key's bucket. `None` if it is unknown or expired.
     ///
-    /// Cost: one cache line, two when the address is unknown or its first bucket was full.
+    /// Cost: one cache line; two if the address is unknown or its first bucket was full.
     #[inline(always)]
     pub(super) fn lookup(&self, key: FdbKey, place: BucketIndex, time: FdbTime) -> Option<PortId> {
         let (_, value) = self.find(key, place)?;
         (!value.is_expired(time)).then(|| value.port())
     }
 
-    /// True if learning `key`, whose place is `place`, on `port` would change nothing.
+    /// True if learning `key` on `port` would change nothing; `place` is the key's bucket.
     ///
-    /// Cost: one cache line; two when the address is new or its first bucket was full.
+    /// Cost: one cache line; two if the address is new or its first bucket was full.
     #[inline(always)]
     pub(super) fn knows(&self, key: FdbKey, place: BucketIndex, port: PortId, time: FdbTime) -> bool {
         self.find(key, place).is_some_and(|(_, value)| value.was_seen(port, time.second))
     }
 
-    /// First bucket of `key`, which is prefetched for the look-up.
+    /// Returns the first bucket of `key` and prefetches it.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "there are less than 2³² buckets")]
     pub(super) fn locate(&self, key: FdbKey) -> BucketIndex {
@@ -157,15 +158,15 @@ impl<'a> View<'a> {
         BucketIndex(index as u32)
     }
 
-    /// The live entry of `key`, and its value at that moment.
+    /// The live entry of `key` and its value; `None` if there is none.
     #[inline(always)]
     fn find(&self, key: FdbKey, place: BucketIndex) -> Option<(Slot<'a>, Value)> {
-        // The mask keeps the index inside the table, whatever table the place is of.
+        // The mask keeps the index in range for a bucket index of another table.
         let first = &self.buckets[place.0 as usize & self.mask];
         first.find(key).or_else(|| self.fdb.find_second(key))
     }
 
-    /// The buckets of a key, in the order of lookups.
+    /// Both buckets of a key in look-up order.
     #[inline(always)]
     fn buckets_of(&self, key: FdbKey) -> [&'a Bucket; 2] {
         let hash = self.hasher.hash(key);
@@ -177,7 +178,7 @@ impl<'a> View<'a> {
         &self.buckets[hash.0 & self.mask]
     }
 
-    /// Another one than the first, also when both halves of the hash agree.
+    /// Second bucket of a hash; differs from the first even if both halves of the hash are equal.
     #[inline(always)]
     fn second(&self, hash: Hash) -> &'a Bucket {
         let (first, second) = (hash.0 & self.mask, (hash.0 >> 32) & self.mask);
@@ -185,17 +186,17 @@ impl<'a> View<'a> {
     }
 }
 
-/// The first bucket of a key.
+/// Index of a key's first bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BucketIndex(u32);
 
-/// Both halves are used: for the first bucket and for the second.
+/// Hash of a key; the lower half selects the first bucket, the upper half the second.
 #[derive(Clone, Copy)]
 struct Hash(usize);
 
 const _: () = assert!(usize::BITS == 64, "the hash has two halves of 32 bits");
 
-/// Hash that cannot be predicted without the seed.
+/// Hash function that is unpredictable without its seed.
 #[derive(Clone, Copy, Debug)]
 struct Hasher {
     add: u64,
@@ -206,14 +207,14 @@ impl Hasher {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a word is 64 bits wide, as asserted above")]
     fn hash(self, key: FdbKey) -> Hash {
-        // Twice: after one multiplication, addresses that follow each other stand at equal distances,
-        // and with an unlucky seed in a few buckets.
+        // Hashed twice: after one multiplication, consecutive addresses have equal distances, and with an
+        // unlucky seed fall into few buckets.
         let once = fold(key.0 ^ self.add, self.multiply);
         Hash(fold(once, GOLDEN) as usize)
     }
 }
 
-/// The two halves of a product, one upon the other.
+/// Upper and lower half of a 128-bit product, combined by XOR.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted, by themselves")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -224,10 +225,10 @@ fn fold(a: u64, b: u64) -> u64 {
 /// 2⁶⁴ divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Entries of a bucket.
+/// Number of entries per bucket.
 const WAYS: usize = 4;
 
-/// A cache line of the table: four entries, each a key and a value.
+/// A cache line of the table: four entries, each with key and value.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Bucket {
@@ -239,13 +240,14 @@ struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    /// The live entry of `key` in this bucket.
+    /// The live entry of `key` in this bucket; `None` if there is none.
     #[inline(always)]
     fn find(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
-        // All four are compared before the first branch: which one it is cannot be predicted.
+        // All four keys are compared before the first branch, since the matching one is unpredictable.
         let mut matches = 0_u32;
         for (way, stored) in self.keys.iter().enumerate() {
-            // Acquire pairs with the Release stores of keys: who sees a key sees the claim before it.
+            // Acquire pairs with the Release stores of keys: a reader that sees a key sees the claim before
+            // it.
             matches |= u32::from(stored.load(Ordering::Acquire) == key.0) << way;
         }
         while matches != 0 {
@@ -265,7 +267,7 @@ impl Bucket {
     }
 }
 
-/// A key and its value.
+/// Key and value of one entry.
 #[derive(Clone, Copy)]
 struct Slot<'a> {
     key: &'a AtomicU64,
@@ -273,17 +275,17 @@ struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// The value, if it is live and belongs to `key`, which has been seen in the slot just before.
+    /// Value of the slot if it is live and belongs to `key`, which was read from the slot before.
     #[inline(always)]
     fn live_with(&self, key: FdbKey) -> Option<Value> {
         let value = self.value();
-        // Relaxed: the Acquire of the value orders this load behind it.
+        // Relaxed: the Acquire of the value orders this load after it.
         (value.is_live() && self.key.load(Ordering::Relaxed) == key.0).then_some(value)
     }
 
     #[inline(always)]
     fn value(&self) -> Value {
-        // Acquire pairs with the Release of `publish`: who sees a live value sees its key.
+        // Acquire pairs with the Release of `publish`: a reader that sees a live value sees its key.
         Value(self.value.load(Ordering::Acquire))
     }
 }

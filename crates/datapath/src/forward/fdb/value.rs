@@ -1,26 +1,26 @@
-//! Value of an entry: the port, the second in which the address was seen last, and the entry's state.
+//! Value of an entry: port, time in seconds at which the address was last seen, and state.
 
 use crate::units::Nanos;
 use polder_buffers::PortId;
 
-/// The time of a lookup, and after how many seconds an address is forgotten.
+/// Time of a look-up, and the ageing time.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbTime {
-    /// Second of the gateway's clock.
+    /// Time in seconds of the gateway's clock.
     pub second: u32,
-    /// Seconds that a learned address outlives its last frame.
+    /// Ageing time: seconds from the last frame until a learned address expires.
     pub ageing: u32,
 }
 
 impl FdbTime {
-    /// The second that `now` is in.
+    /// Time of `now` in whole seconds, with this ageing time.
     pub fn new(now: Nanos, ageing: u32) -> Self {
         let second = u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX);
         Self { second, ageing }
     }
 }
 
-/// Port, second and state of an entry.
+/// Port, time and state of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value(pub(super) u64);
 
@@ -43,7 +43,7 @@ impl Value {
         self.0 & State::Static as u64 == State::Static as u64
     }
 
-    /// True if there is nothing to note of a frame that came in by `port` in `second`.
+    /// True if a frame received on `port` in `second` would not change the entry.
     #[inline(always)]
     pub(super) fn was_seen(self, port: PortId, second: u32) -> bool {
         self.0 >> 16 == u64::from(port.0) << 32 | u64::from(second)

@@ -1,4 +1,4 @@
-//! Choice of the entry that makes room for a new one.
+//! Eviction: chooses the entry that is replaced by a new one.
 
 use super::value::{FdbTime, Value};
 use super::{Fdb, PortLearning, Slot};
@@ -7,13 +7,13 @@ use core::cmp::Reverse;
 use polder_buffers::PortId;
 
 impl Fdb {
-    /// Learning state of a port: the number of its addresses here.
+    /// Counts of a port.
     pub fn port(&self, port: PortId) -> PortLearning {
         self.ports.get(port)
     }
 
-    /// Of some slots, the one that makes room for `wanted`, which has been entered: an aged entry, or else the
-    /// least recently seen of the port that has most. A port with fewer entries than that of `wanted` loses none.
+    /// Chooses the entry of `slots` that is evicted for `wanted`: an expired one, or else the least recently
+    /// seen of the port with most entries. Ports with fewer entries than that of `wanted` lose none.
     pub(super) fn victim<'a>(
         &self,
         slots: impl Iterator<Item = Slot<'a>>,
@@ -43,13 +43,13 @@ impl Fdb {
         best.map(|(_, slot, value)| (slot, value))
     }
 
-    /// Frees a place anywhere in the table; says whether it did.
+    /// Evicts an entry anywhere in the table; false if none may be evicted.
     ///
-    /// Cost: some ten cache lines, [`LONGEST_WALK`] at most, while the table is full and a new address comes.
+    /// Cost: about ten cache lines, at most [`LONGEST_WALK`], for each new address while the table is full.
     #[cold]
     pub(super) fn make_room(&self, wanted: Value, time: FdbTime) -> bool {
         let count = self.buckets.len();
-        // Workers that start at one bucket at once find one victim, and only one of them ends it.
+        // Workers that start at the same bucket may choose the same victim; only one of them removes it.
         let start = self.hand.load(Ordering::Relaxed) as usize;
         let mut passed = 0_u32;
         let buckets = (start..start + count.min(LONGEST_WALK)).inspect(|_| passed += 1);
@@ -65,8 +65,9 @@ impl Fdb {
     }
 }
 
-/// Entries of which the victim is chosen, at least. A port with half of the table is missed once in 65 000 samples.
+/// Minimum number of entries from which the victim is chosen. A port that has half of the entries is missed
+/// once in 65 000 samples.
 const SAMPLE: u32 = 16;
 
-/// Buckets that are looked at for a sample.
+/// Maximum number of buckets that are scanned for a sample.
 const LONGEST_WALK: usize = 64;

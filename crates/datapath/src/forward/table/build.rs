@@ -1,4 +1,4 @@
-//! Bridges of a configuration: checked, prepared, and brought into the databases.
+//! Builds the table of bridges from a configuration.
 
 use super::{Bridge, Bridges, Links, Member};
 use crate::forward::check::{check, places};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Links {
-    /// The states of ports 0 to `ports` − 1: up, until somebody says otherwise.
+    /// Link states of ports 0 to `ports` − 1, initially up.
     pub fn new(ports: usize) -> Self {
         Self((0..ports).map(|_| AtomicBool::new(true)).collect())
     }
 
-    /// Notes whether `port` can send; says whether that is news.
+    /// Sets the link state of `port`; returns true if it changed.
     ///
-    /// Addresses that were learned behind a port that went down must be flushed: see
+    /// After a link went down, the addresses on the port must be flushed:
     /// [`Fdb::flush_port`](crate::forward::Fdb::flush_port).
     pub fn set(&self, port: PortId, up: bool) -> bool {
         let link = self.0.get(usize::from(port.0));
-        // Relaxed: the flag orders nothing; a frame more or less meets the closed port itself.
+        // Relaxed: the flag orders nothing; a late frame is dropped by the closed port itself.
         link.is_some_and(|link| link.swap(up, Ordering::Relaxed) != up)
     }
 }
@@ -35,17 +35,17 @@ impl Default for Bridges {
 }
 
 impl Bridges {
-    /// No bridge at all.
+    /// A table without bridges.
     #[expect(clippy::missing_panics_doc, reason = "nothing is wrong with no bridge")]
     pub fn none() -> Self {
         Self::new(Vec::new(), Arc::new(Links::new(0))).expect("no bridge has no error")
     }
 
-    /// Checks and prepares the configuration. The databases are not touched: see
+    /// Checks the configuration and builds the table, without changing the databases: see
     /// [`Bridges::bind_static`].
     ///
     /// # Errors
-    /// The first [`BridgeError`], in the order of the configuration.
+    /// The first [`BridgeError`] in the order of the configuration.
     pub fn new(options: Vec<BridgeOptions>, links: Arc<Links>) -> Result<Self, BridgeError> {
         let count = options.iter().map(|bridge| bridge.members.len()).sum();
         if count >= usize::from(NOT_A_MEMBER) {
@@ -71,11 +71,11 @@ impl Bridges {
         Ok(Self { by_port, members: members.into(), bridges: bridges.into(), links })
     }
 
-    /// Brings the static entries of the databases in line with the configuration, and forgets
-    /// addresses learned on ports that left; to be called once the table is in use.
+    /// Updates the static entries of the databases, and removes addresses of ports that left; must be called
+    /// once the table is in use.
     ///
     /// # Errors
-    /// [`FdbFull`] when an address finds no place; the others are bound all the same.
+    /// [`FdbFull`] if there is no room for an address; all other addresses are bound.
     pub fn bind_static(&self, second: u32) -> Result<(), FdbFull> {
         let mut result = Ok(());
         for (number, bridge) in (0..).zip(&self.bridges) {
@@ -91,9 +91,9 @@ impl Bridges {
         result
     }
 
-    /// Static entries of the members' own addresses, in the VLAN that each sends without a tag.
+    /// Static entries of the members' own addresses, in each member's untagged VLAN.
     fn own_entries<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = (FdbKey, PortId)> + 'a {
-        // Of several members with one address, the first is found.
+        // If several members share an address, the first one is used.
         let first = bridge.own.iter().filter(|&(key, port)| bridge.own.members(key).next() == Some(port));
         first.filter_map(|(address, port)| {
             let vlan = self.member(port)?.untagged()?;
@@ -101,13 +101,13 @@ impl Bridges {
         })
     }
 
-    /// Number of packets that the stage may make of one batch, so that a worker can reserve room.
+    /// Maximum number of packets that the stage makes of one batch.
     pub fn longest_expansion(&self) -> usize {
         let longest = self.bridges.iter().map(|bridge| bridge.members.len()).max();
         BATCH * longest.unwrap_or(1).max(1)
     }
 
-    /// The same with copies of the learned addresses.
+    /// A copy of the table with copies of the databases.
     pub(crate) fn image(&self) -> Self {
         let bridge = |bridge: &Bridge| Bridge { fdb: Arc::new(bridge.fdb.copy()), ..bridge.clone() };
         Self {

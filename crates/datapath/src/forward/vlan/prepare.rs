@@ -1,4 +1,4 @@
-//! VLANs of a port, prepared from the configuration, and changes of tags that fast paths make.
+//! Compiles a port's VLAN mode, and computes the tag changes of fast paths.
 
 use super::{PortVlans, Tag, VLAN_MASK};
 use crate::fast_path::TagChange;
@@ -6,7 +6,7 @@ use crate::forward::vlan_set::{VlanMode, VlanSet};
 use crate::wire::VlanId;
 
 impl PortVlans {
-    /// `None` for a transparent port.
+    /// Compiles a VLAN mode; `None` for a transparent port.
     pub(in crate::forward) fn new(mode: &VlanMode) -> Option<Self> {
         match mode {
             VlanMode::Transparent => None,
@@ -28,7 +28,7 @@ impl PortVlans {
         }
     }
 
-    /// Change by which a frame with tag `tag` gets the one with which the port sends `vlan`; `None` for one whose tag
+    /// Tag change from a frame with tag `tag` to the one with which the port sends `vlan`; `None` if the tag
     /// names another VLAN.
     pub(in crate::forward) fn change(&self, tag: Tag, vlan: u16) -> Option<TagChange> {
         match (tag, vlan == self.untagged) {
@@ -41,7 +41,7 @@ impl PortVlans {
 }
 
 impl Tag {
-    /// VLAN of the tag; `None` without one, and 0 for one that has only a priority.
+    /// VLAN of the tag, 0 for a priority tag; `None` without tag.
     pub(in crate::forward) fn vlan(self) -> Option<u16> {
         match self {
             Self::None => None,

@@ -1,4 +1,4 @@
-//! The queues of a worker: added, removed, weighted, and given their parts of the cycle.
+//! Adding, removing and weighting the queues of a run queue.
 
 use super::{Entry, FIRST, Options, RunQueue};
 use crate::scheduler::admission::AdmissionLimit;
@@ -9,7 +9,7 @@ use crate::units::Nanos;
 use std::collections::VecDeque;
 
 impl RunQueue {
-    /// Without queues.
+    /// A run queue without queues.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -27,10 +27,10 @@ impl RunQueue {
         }
     }
 
-    /// Adds a queue; they are numbered in the order in which they come.
+    /// Adds a queue; its index is the number of queues before.
     ///
-    /// While all have more to do than there is time for, each has its weight's part of the sum of all weights of the
-    /// worker's time, but a packet a cycle at least. [`WEIGHT`](crate::scheduler::WEIGHT) is ordinary.
+    /// While all queues are backlogged, each gets CPU time in proportion to its weight, but at least one
+    /// packet per cycle. The default weight is [`WEIGHT`](crate::scheduler::WEIGHT).
     pub fn add(&mut self, weight: u16, control: bool) {
         let weight = u64::from(weight.max(1));
         self.weights += weight;
@@ -53,19 +53,19 @@ impl RunQueue {
         self.divide();
     }
 
-    /// Gives a queue another weight.
+    /// Sets the weight of a queue.
     pub fn set_weight(&mut self, index: usize, weight: u16) {
         self.entries[index].weight = u64::from(weight.max(1));
         self.weights = self.entries.iter().map(|entry| entry.weight).sum();
     }
 
-    /// Divides the cycle by weight, as if all had enough to do.
+    /// Divides the cycle by weight, as if all queues were backlogged.
     fn divide(&mut self) {
         let (cycle, all) = (self.options.cycle, self.weights);
         self.entries.iter_mut().for_each(|entry| entry.part = Quantum::of(cycle, entry.weight, all));
     }
 
-    /// Measures the use of the last cycles, and divides them anew.
+    /// Measures the use of the last cycles and computes the quanta again.
     pub(super) fn look(&mut self, now: Nanos) {
         let passed = now.since(self.looked);
         self.looked = now;
@@ -78,12 +78,13 @@ impl RunQueue {
         self.longest = whole.longest();
     }
 
-    /// True if a queue is bound to the number of wanted packets.
+    /// True if the queue is limited by the packets that consumers accept.
     pub fn is_bound(&self, index: usize) -> bool {
         self.entries[index].bound.is_some()
     }
 
-    /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
+    /// Removes the queues for which `keep` returns false; later indices move down. `keep` is called for each
+    /// index in order.
     pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         let mut index = 0;
         self.entries.retain_mut(|entry| {
@@ -98,12 +99,12 @@ impl RunQueue {
         self.divide();
     }
 
-    /// Takes a queue out for good.
+    /// Excludes a queue from all further cycles.
     pub fn close(&mut self, index: usize) {
         self.entries[index].closed = true;
     }
 
-    /// The largest budget of a queue by the controller, or the fixed one.
+    /// Largest budget of all open queues.
     pub fn largest_budget(&self) -> u32 {
         let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
         open.map(|index| self.budget(index)).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Messages to senders of packets that are too big for a tunnel: who gets one, and how often.
+//! ICMP errors to senders of packets that are too big for a tunnel: recipients and rate limit.
 
 use super::EncapsulateState;
 use crate::drops::Context;
@@ -9,10 +9,11 @@ use crate::tunnel::toobig;
 use polder_buffers::Packet;
 
 impl EncapsulateState {
-    /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
+    /// Sends an ICMP error to the sender of a packet that is too big, if the sender accepts errors and the
+    /// rate limit allows.
     ///
-    /// A copy of a flooded frame is dropped in silence: its destination may be on another member, where the frame
-    /// fits.
+    /// Copies of a flooded frame are dropped silently: the destination may be on another bridge port, where
+    /// the frame fits.
     #[cold]
     pub(super) fn report(
         &mut self,

@@ -8,8 +8,8 @@ use crate::wire::Ipv6;
 use polder_buffers::Packet;
 
 impl Lane<'_> {
-    /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
-    /// that may be put in no more tunnels (RFC 2473, 4.1.1).
+    /// Flow label and encapsulation limit of the outer IPv6 header; `hash` is the flow's hash over UDP.
+    /// `None` if the packet's own limit forbids a further tunnel (RFC 2473, 4.1.1).
     #[inline(never)]
     pub(super) fn label(&self, packet: &Packet, headers: HeaderSummary, hash: u32) -> Option<Label> {
         let limit = match headers.is_extended_v6().then(|| encapsulation_limit(packet, headers)).flatten() {
@@ -23,19 +23,19 @@ impl Lane<'_> {
     }
 }
 
-/// Hash of the flow inside, wherever its headers are.
+/// Hash of the inner packet's flow, for any header format.
 #[inline(never)]
 pub(super) fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
     tunnel.labels.flow(packet, false).hash
 }
 
-/// Number of further tunnels that an IPv6 packet may be put in, if it says one.
+/// Encapsulation limit of an IPv6 packet; `None` without that option.
 #[cold]
 fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
     Ipv6::parse_head(headers.network_header(packet.bytes()), usize::MAX).ok()?.encapsulation_limit()
 }
 
-/// The flow label of the outer packet (RFC 6437, RFC 6438).
+/// Flow label of the outer packet (RFC 6437, RFC 6438).
 #[inline(never)]
 fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
     match tunnel.options().flow_label {

@@ -1,4 +1,4 @@
-//! Frames longer than what fits into one outer packet for certain.
+//! Packets longer than the length that always fits into one outer packet.
 
 use super::{Lane, TunnelVerdict};
 use crate::parse::HeaderSummary;
@@ -7,8 +7,8 @@ use crate::tunnel::{ETHERNET_BYTES, toobig};
 use polder_buffers::{Packet, SegmentationKind};
 
 impl Lane<'_> {
-    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all. Of an uncut packet the
-    /// longest segment counts; it is [cut before](Tunnel::takes_uncut) where segments do not fit in one piece.
+    /// Verdict on a packet longer than [`Lane::fits`]: one piece, fragments, or drop. For a super-packet the
+    /// longest segment counts; it is [segmented before](crate::tunnel::Tunnel::takes_uncut) if segments do not fit.
     #[cold]
     pub(in crate::tunnel) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
         if !self.is_known {
@@ -26,7 +26,7 @@ impl Lane<'_> {
         } else if packet.segmentation.kind == SegmentationKind::None {
             TunnelVerdict::Split
         } else {
-            // The path has become narrower since it was asked.
+            // The path MTU has fallen since `takes_uncut` was called.
             TunnelVerdict::TooBig(limit)
         }
     }

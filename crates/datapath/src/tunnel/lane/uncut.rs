@@ -1,4 +1,4 @@
-//! Packets that are cut behind the tunnel.
+//! Super-packets that are segmented after encapsulation.
 
 use super::Lane;
 use crate::drops::Context;
@@ -9,8 +9,8 @@ use crate::tunnel::{ETHERNET_BYTES, Tunnel};
 use polder_buffers::{Packet, Segmentation};
 
 impl Tunnel {
-    /// True if an uncut packet can enter the tunnel as it is: each of its segments fits in one piece, and the whole into an
-    /// IP packet. Others are cut first. Their headers are brought into the head of a chain.
+    /// True if a super-packet can be encapsulated uncut: each segment fits in one piece, and the whole into
+    /// an IP packet. Gathers the headers into the head frame.
     pub fn takes_uncut(&self, packet: &mut Packet, context: &mut Context<'_>) -> bool {
         if !self.lane.takes_uncut {
             return false;
@@ -26,7 +26,7 @@ impl Tunnel {
 }
 
 impl Lane<'_> {
-    /// Says of an uncut packet in which headers its `count` segments are.
+    /// Records the outer header offsets of a super-packet with `count` segments.
     #[cold]
     pub(super) fn describe(&self, packet: &mut Packet, headers: HeaderSummary, count: u16) {
         let outer = self.tunnel.options.uncut(headers.network_bytes());

@@ -1,4 +1,4 @@
-//! The tables of a configuration's tunnels.
+//! Builds the table of a configuration's tunnels.
 
 use super::{Role, Tunnel, Tunnels, bit};
 use crate::steer::Hasher;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-// What each packet asks of a tunnel and of its state is in the first three lines and the first.
+// Fields that every packet reads are in the first three cache lines of a tunnel and the first of its state.
 const _: () = assert!(offset_of!(Tunnel, underlay) <= 3 * 64 && offset_of!(TunnelState, sequence) <= 64);
 
 impl Tunnel {
@@ -44,10 +44,10 @@ impl Tunnel {
 }
 
 impl Tunnels {
-    /// Builds the tables.
+    /// Builds the table.
     ///
     /// # Errors
-    /// [`TunnelsError`] names what does not fit together.
+    /// [`TunnelsError`] if the tunnels are inconsistent.
     pub fn new(
         underlays: impl IntoIterator<Item = Underlay>,
         tunnels: impl IntoIterator<Item = TunnelOptions>,
@@ -65,7 +65,7 @@ impl Tunnels {
             assign(&mut roles, options.port, Role::Tunnel(position))?;
             let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
             let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
-            // Tunnels between the same ends share sequence and identification numbers.
+            // Tunnels between the same endpoints share sequence and identification numbers.
             let numbers = Arc::clone(first.entry(options.ends).or_insert_with(|| Arc::clone(&options.state)));
             list.push(Tunnel::new(options, underlay, numbers)?);
         }
@@ -77,7 +77,7 @@ impl Tunnels {
         Ok(table)
     }
 
-    /// Packets that a batch can become at most when its outer packets are fragmented.
+    /// Maximum number of packets that a batch can become by fragmentation of outer packets.
     pub fn longest_expansion(&self) -> usize {
         let pieces = |tunnel: &Tunnel| {
             let ends = tunnel.options.ends;
@@ -89,7 +89,7 @@ impl Tunnels {
         BATCH * self.tunnels.iter().map(pieces).max().unwrap_or(1)
     }
 
-    /// Fills `places` and `ends`.
+    /// Fills the hash table and the other indices.
     fn index(&mut self) -> Result<(), TunnelsError> {
         let size = (2 * self.tunnels.len()).next_power_of_two();
         let mut places = vec![0; size].into_boxed_slice();

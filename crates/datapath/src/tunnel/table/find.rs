@@ -1,11 +1,11 @@
-//! The tunnel of a packet that comes from the other end.
+//! Finds the tunnel of a received packet.
 
 use super::{Tunnel, Tunnels, bit};
 use crate::tunnel::{Carrier, Ends, TunnelId};
 use crate::wire::IpProtocol;
 
 impl Tunnel {
-    /// True if a packet between these ends with this number belongs to it.
+    /// True if packets between these endpoints with this number belong to the tunnel.
     #[inline(always)]
     pub(in crate::tunnel) fn is_between(&self, ends: &Ends, id: TunnelId) -> bool {
         self.options.ends == *ends && self.id == id
@@ -13,12 +13,12 @@ impl Tunnel {
 }
 
 impl Tunnels {
-    /// The tunnel that packets between these ends with this number belong to.
+    /// Tunnel of packets between these endpoints with this number; `None` if there is none.
     #[inline]
     pub fn find(&self, ends: &Ends, id: TunnelId) -> Option<&Tunnel> {
         let mask = self.places.len().checked_sub(1)?;
         let mut place = ends.spread(id) & mask;
-        // At most half of the places are taken, so the walk ends at a free one.
+        // At most half of the places are in use, so the search ends at a free one.
         loop {
             let position = usize::from(self.places[place]).checked_sub(1)?;
             let tunnel = self.tunnels.get(position)?;
@@ -29,12 +29,12 @@ impl Tunnels {
         }
     }
 
-    /// True if some tunnel has these ends and is known by that field, whatever its number.
+    /// True if a tunnel has these endpoints and this carrier, whatever its key or VNI.
     pub fn has(&self, ends: &Ends, carrier: Carrier) -> bool {
         self.ends.binary_search(&(*ends, carrier)).is_ok()
     }
 
-    /// True if some tunnel is known by that field, and for GRE.
+    /// True if a tunnel has this carrier; always true for GRE.
     #[inline]
     pub fn takes(&self, carrier: Carrier) -> bool {
         match carrier {
@@ -45,7 +45,7 @@ impl Tunnels {
         }
     }
 
-    /// True if some tunnel is over UDP with this destination port.
+    /// True if a tunnel runs over UDP with this destination port.
     #[inline(always)]
     pub(in crate::tunnel) fn takes_port(&self, port: u16) -> bool {
         (port == self.first_port && port != 0)

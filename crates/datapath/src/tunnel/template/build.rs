@@ -1,4 +1,4 @@
-//! Building a template from a tunnel's options.
+//! Builds a template from a tunnel's options.
 
 use super::{Inherited, LONGEST, ROOM, Template};
 use crate::tunnel::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
@@ -37,7 +37,7 @@ impl Template {
         }
     }
 
-    /// The same for a next hop.
+    /// The same template with a next hop as destination.
     pub(in crate::tunnel) fn addressed(mut self, next_hop: MacAddress) -> Self {
         let start = ROOM - usize::from(self.length);
         if let Some(destination) = self.bytes[start..].first_chunk_mut() {
@@ -46,8 +46,8 @@ impl Template {
         self
     }
 
-    /// The headers without fields that differ from packet to packet, the sum of the IPv4 header among them, and the bits
-    /// of traffic class and time to live that are inherited, each with all others.
+    /// The headers without fields that vary per packet, the sum of their IPv4 header, and for traffic class
+    /// and TTL the mask of inherited bits with the fixed value.
     pub(in crate::tunnel) fn parts(&self) -> (&[u8], u32, [(u8, u8); 2]) {
         let Inherited { class_bits, fixed_class, ttl_bits, fixed_ttl } = self.inherited;
         let headers = &self.bytes[ROOM - usize::from(self.length)..];
@@ -65,16 +65,16 @@ impl Inherited {
             Ttl::Fixed(ttl) => (0, ttl.get()),
             Ttl::Inherit => (u8::MAX, 0),
         };
-        // A field of ones becomes what is inherited of any.
+        // Encapsulating a field of ones leaves exactly the inherited bits.
         let ecn_bits = Ecn::encapsulate(Ecn::Congestion, options.ecn).bits();
         Self { class_bits: dscp_bits | ecn_bits, fixed_class, ttl_bits, fixed_ttl }
     }
 }
 
-/// Bits of the ECN field in a traffic class.
+/// Mask of the ECN field in a traffic class.
 const ECN_BITS: u8 = 0b11;
 
-/// Writes the IPv4 header without the fields that differ, and returns the bytes behind it and its sum.
+/// Writes the IPv4 header without fields that vary per packet; returns the bytes after it and its sum.
 fn header_v4<'b>(
     bytes: &'b mut [u8],
     options: &TunnelOptions,
@@ -97,7 +97,8 @@ fn header_v4<'b>(
     (&mut bytes[Ipv4::HEADER_BYTES..], u32::from(sum))
 }
 
-/// The same with IPv6, and the encapsulation limit behind it, where there is one.
+/// Writes the IPv6 header, and the encapsulation limit if configured; returns the bytes after them and 0 as
+/// sum.
 fn header_v6<'b>(
     bytes: &'b mut [u8],
     options: &TunnelOptions,
@@ -121,7 +122,7 @@ fn header_v6<'b>(
     (rest, 0)
 }
 
-/// Writes the Ethernet header, and a tag, where the underlay has one; says how long they are.
+/// Writes the Ethernet header and the underlay's tag, if any; returns their length in bytes.
 fn link_header(bytes: &mut [u8; LONGEST], underlay: &Underlay, is_v6: bool) -> usize {
     let Underlay { mac, vlan, .. } = *underlay;
     let network = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };

@@ -5,10 +5,10 @@ use crate::tunnel::IPV6_BYTES;
 use crate::wire::{Ipv6, Ipv6Options};
 use polder_buffers::{NoRoom, Packet};
 
-/// Fields of IPv6 alone: the flow label, and the encapsulation limit, if it is not that of the tunnel.
+/// Fields of IPv6 only: the flow label, and the encapsulation limit if it differs from the tunnel's.
 ///
-/// One word, as the bytes beside it: what is put together from parts of several lengths in memory is not
-/// ready for who reads it in one piece, and a packet over IPv4 waited for that, a third of its time here.
+/// One word, so that it is stored and loaded in one piece: assembling it from partial stores would stall the
+/// load (failed store forwarding), also for packets over IPv4.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::tunnel) struct Label(u32);
 
@@ -28,7 +28,7 @@ impl Label {
 }
 
 impl Template {
-    /// [`write`](Self::write) where an IPv6 header is outside.
+    /// [`write`](Self::write) for outer IPv6 headers.
     #[inline(never)]
     pub(super) fn write_v6(&self, packet: &mut Packet, class: u8, fields: Fields) -> Result<(), NoRoom> {
         let (hop_limit, label, source_port) = (fields.time_to_live(), fields.label, fields.source_port());

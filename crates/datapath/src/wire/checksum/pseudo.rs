@@ -4,17 +4,17 @@ use super::{Checksum, fold, sum_of};
 use crate::wire::IpProtocol;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The addresses that TCP, UDP and ICMPv6 have in their checksums.
+/// Pseudo-header addresses in the checksums of TCP, UDP and ICMPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pseudo {
-    /// RFC 9293, 3.1; RFC 768.
+    /// IPv4 (RFC 9293, 3.1; RFC 768).
     V4 {
         /// Source of the packet.
         source: Ipv4Addr,
         /// Destination of the packet.
         destination: Ipv4Addr,
     },
-    /// RFC 8200, 8.1. With a routing header, the destination is the last one on the way.
+    /// IPv6 (RFC 8200, 8.1). With a routing header, the destination is the last address of the route.
     V6 {
         /// Source of the packet.
         source: Ipv6Addr,
@@ -24,7 +24,7 @@ pub enum Pseudo {
 }
 
 impl Pseudo {
-    /// Addresses of an answer.
+    /// Addresses of a reply: source and destination swapped.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -33,7 +33,7 @@ impl Pseudo {
         }
     }
 
-    /// The sum over the pseudo-header of a message of `length` bytes, to which the message is added.
+    /// Sum over the pseudo-header of a message of `length` bytes; the caller adds the message.
     #[inline]
     pub fn sum(self, protocol: IpProtocol, length: u32) -> Checksum {
         let addresses = match self {
@@ -49,10 +49,10 @@ impl Pseudo {
         Checksum { sum: addresses + protocol + u64::from(length.to_be()), odd: false }
     }
 
-    /// [`Pseudo::sum`] over a message that is all in one place, checksum field included.
+    /// [`Pseudo::sum`] and the sum of a contiguous message, checksum field included.
     #[inline]
     pub fn sum_over(self, protocol: IpProtocol, message: &[u8]) -> Checksum {
-        // A message longer than 4 GiB does not exist; its checksum would be wrong, no more.
+        // A message longer than 4 GiB does not exist; its checksum would merely be wrong.
         self.sum(protocol, u32::try_from(message.len()).unwrap_or(u32::MAX)).with(message)
     }
 }

@@ -31,7 +31,7 @@ impl FromStr for MacAddress {
         let mut address = [0; 6];
         for byte in &mut address {
             let pair = pairs.next().ok_or(BadMacAddress)?;
-            // `from_str_radix` would take a sign.
+            // `from_str_radix` would accept a sign.
             if pair.len() != 2 || !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(BadMacAddress);
             }
