@@ -1,4 +1,4 @@
-//! Messages with descriptors over a UNIX stream socket: four bytes of length, and JSON.
+//! Messages with descriptors over a UNIX stream socket: a 4-byte length, then JSON.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -12,35 +12,33 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Descriptors of one message at most (`SCM_MAX_FD`).
+/// Maximum number of descriptors in a message (`SCM_MAX_FD`).
 pub(in crate::runtime) const MOST_DESCRIPTORS: usize = 253;
-/// Bytes of one message at most: a forwarding database of a million stations.
+/// Maximum length of a message, in bytes: a forwarding database of a million stations fits.
 const MOST_BYTES: u32 = 256 << 20;
 
-/// One end of a connection.
+/// One end of the connection.
 #[derive(Debug)]
 pub(super) struct Channel(UnixStream);
 
 impl Channel {
-    /// A connection that waits at most `write_limit` for each part of a message to be taken.
+    /// Wraps a stream; each write waits at most `write_limit`.
     ///
-    /// # Errors
-    /// Errors of the system.
+    /// # Errors Errors of the system.
     pub(super) fn new(stream: UnixStream, write_limit: Duration) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(write_limit))?;
         Ok(Self(stream))
     }
 
-    /// The connection.
+    /// The stream.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.0
     }
 
     /// Sends a message.
     ///
-    /// # Errors
-    /// When the other end is gone or does not read.
+    /// # Errors When the other end is gone or does not read.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_le_bytes();
@@ -54,10 +52,9 @@ impl Channel {
         (&self.0).write_all(&text)
     }
 
-    /// Receives a message, whose first byte comes within `limit`, if there is one.
+    /// Receives a message; its first byte must arrive within `limit`, if given.
     ///
-    /// # Errors
-    /// When nothing comes in time, the other end is gone, or it is no message.
+    /// # Errors When nothing arrives in time, the other end is gone, or the message is invalid.
     pub(super) fn receive<T: DeserializeOwned>(
         &self,
         limit: impl Into<Option<Duration>>,
