@@ -1,11 +1,11 @@
-//! Blocks and numbers of USB functions, for people.
+//! Rows and texts about USB functions.
 
 use crate::show::adapter::BlockRow;
 use polder_datapath::counters::QueueCounters;
 use polder_devices::cdc::ntb::Fault;
 use polder_devices::cdc::{BlockCounters, Ntb};
 
-/// Blocks of a function.
+/// Row of a function's transfer blocks (NTBs).
 pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) -> BlockRow {
     let faults = Fault::ALL.into_iter().map(|fault| (fault.name().to_owned(), counters.faults(fault)));
     BlockRow {
@@ -20,7 +20,7 @@ pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) 
     }
 }
 
-/// Vendor and product, as tools write them.
+/// Vendor and product id as text, such as `0525:a4a1`.
 pub(super) fn numbers((vendor, product): (u16, u16)) -> String {
     format!("{vendor:04x}:{product:04x}")
 }

@@ -1,4 +1,4 @@
-//! Modems: opening them, the link and the addresses that follow from their network, what is shown of them.
+//! Modems: opening, link state and addresses from the network, and rows.
 
 use super::contract::{Facts, Handle, Link, OpenPort, PointToPoint};
 use super::function::{blocks, numbers};
@@ -22,9 +22,9 @@ use polder_devices::usb::Transport;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Longest file with a password or a PIN, in bytes.
+/// Maximum length of a file with a password or a PIN, in bytes.
 const LONGEST_SECRET: u64 = 512;
-/// Smallest MTU that is taken from a network (RFC 791).
+/// Minimum MTU that is accepted from a network (RFC 791).
 const SMALLEST_MTU: u32 = 576;
 
 /// Opens the modem behind `transport`.
@@ -43,7 +43,7 @@ pub(super) fn open(
     };
     let speed = transport.speed();
     let usual = Options::default();
-    // A device has few transfers in flight, each of many packets: each goes back when it was read.
+    // A device has few transfers of many packets each, so each transfer is returned once it is read.
     let refill_below_percent = usual.receiving.refill_below_percent;
     let options = Options {
         mtu: port.mtu,
@@ -71,7 +71,7 @@ pub(super) fn open(
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, vec![opened.queue]) })
 }
 
-/// Sessions and secrets of a modem; the latter are read from their files.
+/// Sessions and secrets of a modem; secrets are read from files.
 fn wanted(modem: &Modem) -> Result<Wanted> {
     let first = Access {
         apn: modem.apn.clone(),
@@ -87,7 +87,7 @@ fn wanted(modem: &Modem) -> Result<Wanted> {
     Ok(Wanted { sessions, pin: secret(modem.pin_file.as_deref())? })
 }
 
-/// The first line of a file.
+/// First line of a file.
 fn secret(path: Option<&str>) -> Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
     let text = crate::secret::read(path, LONGEST_SECRET, "a password or a PIN")?;
@@ -99,7 +99,7 @@ struct Open {
     status: Arc<PortStatus>,
     sent: Arc<QueueCounters>,
     apn: String,
-    /// MTU with which it was opened.
+    /// Configured MTU.
     most_mtu: u32,
 }
 
