@@ -1,7 +1,7 @@
-//! The control socket: how a running gateway is asked.
+//! The control socket: requests to a running gateway, and its answers.
 //!
-//! A UNIX stream socket that its owner alone may open. A request is a line of JSON, and so is its
-//! answer; a connection carries any number of them, one after the other:
+//! A UNIX stream socket that only its owner may connect to. Requests and answers are lines of JSON; a connection carries any
+//! number of them, one after the other:
 //!
 //! ```text
 //! ▶ {"polder":1,"ask":"show","what":"ports"}
@@ -10,9 +10,9 @@
 //! ◀ {"polder":1,"error":{"kind":"input","message":"…"}}
 //! ```
 //!
-//! [`server`] answers on a thread of its own; the datapath never waits for it. [`socket`] decides who
-//! has the socket's path; [`client`] finds gateways and asks them, [`port_file`] together with a file of `conf.d`; [`last_words`] is what is said of one that ended
-//! because it lost a thread.
+//! [`server`] answers on a thread of its own; workers never wait for it. [`socket`] owns the socket's path; [`client`] finds
+//! gateways and sends requests, [`port_file`] changes a port together with its file in `conf.d`; [`last_words`] is the
+//! reason that a gateway leaves when it loses a thread.
 
 pub mod client;
 pub mod last_words;

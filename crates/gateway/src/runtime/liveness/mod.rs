@@ -1,22 +1,22 @@
 //! BFD and keepalives of tunnels, on a thread of their own that uses kernel sockets.
 //!
-//! Control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they cost
-//! the packet path nothing, pass by a worker that is overloaded, and wake none. Keepalives leave by sockets of the kernel,
-//! too; their answers are packets of the tunnel, which workers take and note the time of.
+//! BFD control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they do
+//! not load the workers, and are not delayed by an overloaded worker. Keepalives are sent by kernel sockets too; their
+//! answers are packets of the tunnel, and a worker records their time of arrival.
 //!
 //! ```text
 //! engine      sessions, sockets, one round of work; no clock
 //! keys        keys of the sessions, in files
-//! handed      a session for another process
+//! handed      a session for a successor process
 //! wanted      sessions that tunnels ask for
 //! socket      UDP sockets
-//! sys         TTL of what arrives
+//! sys         TTL of received datagrams
 //! keepalives  tunnels with keepalives, and their sockets
-//! probe       octets of a keepalive
+//! probe       bytes of a keepalive
 //! ```
 //!
-//! Tunnels between the same ends share a session. The thread is there while a tunnel has `bfd` or `keepalive`. It tells the control
-//! thread of changes by a descriptor; who wants to know more looks at the sessions under their lock.
+//! Tunnels between the same addresses share a session. The thread runs while a tunnel has `bfd` or `keepalive`. It reports
+//! changes to the control thread by an event descriptor; the state of the sessions is read under their lock.
 
 mod engine;
 mod handed;

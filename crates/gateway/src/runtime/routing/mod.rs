@@ -1,15 +1,15 @@
-//! The router's control: from the kernel's tables and the file to the tables of workers.
+//! The router's control: builds the workers' tables from the kernel's tables and the file.
 //!
 //! ```text
-//!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, in place
+//!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, updated in place
 //!  file ──────────────┼─▶ sources ──┤
 //!  ports ─▶ attached ─┘             └─▶ registry ──── next hops, hops, groups ──▶ replaced whole
 //!                 └──▶ ingresses of the XDP programs, `Routers` of the tables
-//!  notices of workers ─▶ the kernel is made to ask ─▶ neighbours ──▶ one word each
+//!  notices of workers ─▶ the kernel resolves ─▶ neighbours ──▶ one atomic word each
 //! ```
 //!
-//! All of it belongs to the control thread. A call does what has come since the last one, so a burst of
-//! changes is one change of the tables.
+//! Everything runs on the control thread. A call handles all changes since the last one, so a burst of changes updates the
+//! tables once.
 
 mod attached;
 mod local_prefixes;
