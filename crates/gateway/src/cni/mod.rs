@@ -1,4 +1,4 @@
-//! The CNI plugin: containers' ports of a bridge, added and deleted by a container runtime (CNI specification 1.1.0).
+//! The CNI plugin: adds containers to a bridge of a gateway, called by a container runtime (CNI specification 1.1.0).
 //!
 //! ```text
 //! runtime ── CNI_COMMAND, JSON ──▶ polder-cni ── exec ──▶ IPAM plugin
@@ -7,9 +7,9 @@
 //!                                  gateway
 //! ```
 //!
-//! [mod@call] reads the environment and [`network`] the configuration. `add`, `delete`, `check`, `collect` and
-//! `status` are the operations. They share `attachment` (the port of the gateway and its file), `pair` (the veth),
-//! `inside` (the container's namespace) and `ipam` (the other plugin). [`result`] and [`error`] are the answers.
+//! [mod@call] reads the environment and [`network`] the configuration. `add`, `delete`, `check`, `collect` and `status` are
+//! the operations. They share `attachment` (the gateway's port and its file), `pair` (the veth pair), `inside` (the
+//! container's namespace) and `ipam` (the IPAM plugin). [`result`] and [`error`] are the outputs.
 
 pub mod call;
 pub mod error;

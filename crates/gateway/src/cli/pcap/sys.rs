@@ -1,11 +1,11 @@
-//! libpcap's compiler, found when it is needed: everything else works without the library.
+//! libpcap's compiler, loaded on demand: all other commands work without the library.
 
 #![expect(unsafe_code, reason = "UNSAFETY: calls a C library through pointers that it was asked for")]
 
 use polder_datapath::capture::Instruction;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-/// Names under which the library is known.
+/// File names of the library.
 const NAMES: [&CStr; 3] = [c"libpcap.so.1", c"libpcap.so.0.8", c"libpcap.so"];
 /// DLT_EN10MB.
 const ETHERNET: c_int = 1;
@@ -35,7 +35,7 @@ type GetError = unsafe extern "C" fn(*mut c_void) -> *const c_char;
 type FreeCode = unsafe extern "C" fn(*mut RawProgram);
 type Close = unsafe extern "C" fn(*mut c_void);
 
-/// The library, which stays loaded.
+/// The loaded library.
 pub(super) struct Library {
     open_dead: OpenDead,
     compile: Compile,
@@ -45,7 +45,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Finds the library; what the system says when it cannot.
+    /// Loads the library. Returns the loader's message on failure.
     pub(super) fn load() -> Result<Self, String> {
         let handle = NAMES.iter().find_map(|name| {
             // SAFETY: a name that ends with zero; libpcap does nothing dangerous when it is loaded.
@@ -72,7 +72,7 @@ impl Library {
         Ok(Self { open_dead, compile, get_error, free_code, close })
     }
 
-    /// Compiles an expression for Ethernet; what the library says when it cannot.
+    /// Compiles an expression for Ethernet. Returns the library's message on failure.
     pub(super) fn compile(&self, expression: &str, longest: c_int) -> Result<Vec<Instruction>, String> {
         let expression = CString::new(expression).map_err(|_| "a zero byte in the expression".to_owned())?;
         // SAFETY: any numbers are allowed; the handle is closed below.

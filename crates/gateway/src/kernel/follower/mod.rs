@@ -315,7 +315,7 @@ impl Follower {
         if !is_clear && !known.is_empty() {
             self.doubt_routes(key);
         }
-        // A route that is known as another one is gone all the same.
+        // Also removed if the stored route differs from the one that the notice names.
         if left.is_empty() || known.len() == 1 && left == known {
             self.remove(Key::Route(key), now);
         } else {
@@ -336,7 +336,7 @@ impl Follower {
         key
     }
 
-    /// A dump has ended; `again` if it has to be repeated.
+    /// Ends a dump; with `again`, it is repeated.
     fn finish(&mut self, again: bool, now: Nanos) {
         self.put_answer();
         let Some(Dump { kind, told, brought, interrupted, .. }) = self.dump.take() else { return };
@@ -344,7 +344,7 @@ impl Follower {
             Key::Route(key) => Some(*key),
             Key::Link(_) | Key::Address(_) | Key::Object(_) | Key::Rule(_) | Key::Neighbour(..) => None,
         });
-        // One of them may be what a lost notice would have removed.
+        // One of several routes with the same key may be obsolete after a lost notice.
         if let Some(key) = told_routes.find(|key| self.mirror.routes_with(*key).len() > 1) {
             self.doubt_routes(key);
         }
