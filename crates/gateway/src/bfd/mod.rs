@@ -1,16 +1,16 @@
 //! Bidirectional Forwarding Detection (RFC 5880), asynchronous mode without echo: the packet and one session.
 //!
-//! Both are pure: time and randomness are arguments. Sockets and the thread that waits are
-//! [`runtime::liveness`](crate::runtime::liveness)'s.
+//! Both are pure: time and randomness are arguments. Sockets and the thread are in
+//! [`runtime::liveness`](crate::runtime::liveness).
 //!
 //! ```text
-//! packet          24 octets, read and written
-//! authentication  keyed SHA1 behind them, and sequence numbers
+//! packet          24 bytes, parsed and built
+//! authentication  keyed SHA1 after them, and sequence numbers
 //! session         states, timers, poll sequence
 //! ```
 //!
-//! Not supported: echo, demand mode of this end (that of the other end is obeyed), authentication by password and by MD5;
-//! packets that have these are refused.
+//! Not supported: echo, demand mode of the local end (the remote end may use it), authentication by password and by MD5;
+//! packets with these are discarded.
 
 mod authentication;
 mod packet;

@@ -36,7 +36,7 @@ use std::path::Path;
 
 /// Name of the plugin: that of the link in the runtime's directory, and `type` of a network configuration.
 pub const NAME: &str = "polder-cni";
-/// Longest network configuration in bytes.
+/// Maximum length of a network configuration, in bytes.
 const MAX_INPUT: u64 = 1 << 20;
 
 /// True if the process was started by the plugin's name.
@@ -45,10 +45,9 @@ pub fn is_called() -> bool {
     name.is_some_and(|name| Path::new(&name).file_name() == Some(OsStr::new(NAME)))
 }
 
-/// Carries out the call that environment and standard input describe, and prints its result or error.
+/// Runs the call described by environment and standard input, and prints its result or error.
 ///
-/// # Errors
-/// When it failed.
+/// # Errors When it failed; the error is printed.
 #[expect(clippy::result_unit_err, reason = "the error is printed")]
 pub fn call() -> Result<(), ()> {
     let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
@@ -72,7 +71,7 @@ pub fn call() -> Result<(), ()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(drop).and(outcome)
 }
 
-/// Result of the call as text; empty for operations without one.
+/// Result of the call as text; empty for operations without a result.
 fn answer(variable: impl Fn(&str) -> Option<String>, input: &[u8]) -> Result<String, CniError> {
     let command = Command::of(&variable)?;
     if command == Command::Version {

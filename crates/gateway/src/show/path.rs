@@ -1,4 +1,4 @@
-//! `polder show path`: the journey, drawn with where every packet and every nanosecond went.
+//! `polder show path`: the stages as a drawing, with their packets, drops and CPU time.
 //!
 //! ```text
 //!   lan         ─╮      602 118
@@ -9,8 +9,8 @@
 //!                │╰─×        17  no-tunnel
 //! ```
 //!
-//! The rail is the way of all packets; a stage beside it is entered by some. What ends early leaves the
-//! rail at its stage, with a reason.
+//! The rail is the path of all packets; only some packets enter a stage beside it. Dropped packets leave the rail at their
+//! stage, with the reason.
 
 use super::counters::Law;
 use super::family::Unit::{Batches, Nanos, Packets};

@@ -1,6 +1,6 @@
-//! One declaration for each number of a gateway.
+//! Declarations of rows: each number of a gateway is declared once for all outputs.
 //!
-//! A row is a structure that [`rows!`] declares. The declaration of a field has all that is said of it anywhere:
+//! A row is a structure that [`rows!`] declares. The declaration of a field contains everything about it:
 //!
 //! ```text
 //!  /// Packets handed to the device.                               documentation, whose first line is the metric's help
@@ -9,13 +9,13 @@
 //!         right(9, "transmitted") top(3, "out/s") trend(),         columns of `polder show` and of `polder top`
 //! ```
 //!
-//! From it come the fields that serde reads and writes, the families of a scrape ([`expose`]), the columns of a
-//! [`Table`](super::table::Table), those of [`top`](super::top), and the difference between two views ([`subtract_rows`]):
-//! a `counter` is subtracted, a `gauge` and a `total` stay as they are. `counted` has no metric.
+//! It defines the fields that serde reads and writes, the metric families ([`expose`]), the columns of a
+//! [`Table`](super::table::Table) and of [`top`](super::top), and the difference between two views ([`subtract_rows`]): a
+//! `counter` is subtracted, a `gauge` and a `total` are not. `counted` has no metric.
 //!
-//! Clauses are methods of [`Field`]: a new kind of statement about numbers is a method. A field holds whatever is
-//! [`Held`], rows among them. Families that are no single field's
-//! (texts as labels, counters of several fields under one name) stand behind the structure: `also`.
+//! Clauses are methods of [`Field`]; a new clause is a new method. The type of a field implements [`Held`], as rows do.
+//! Metric families without a field of their own (texts as labels, counters of several fields under one name) follow the
+//! structure after `also`.
 
 use super::family::{Family, Kind, Labels, Metric, Unit};
 use super::held::Told;
