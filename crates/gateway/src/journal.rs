@@ -39,7 +39,8 @@ struct Filter {
 
 /// Starts logging to standard error, with colours if `colour`, and without times of day for the journal.
 ///
-/// # Errors When `POLDER_LOG` has no valid filter.
+/// # Errors
+/// When `POLDER_LOG` has no valid filter.
 pub fn begin(colour: bool) -> Result<(), FilterError> {
     let words = match std::env::var_os(VARIABLE) {
         None => DEFAULT.to_owned(),
@@ -69,7 +70,8 @@ pub fn begin(colour: bool) -> Result<(), FilterError> {
 
 /// Sets another filter, or with `default` the one at the start; returns the current filter.
 ///
-/// # Errors When `words` is no valid filter.
+/// # Errors
+/// When `words` is no valid filter.
 pub fn set(words: &str) -> Result<String, FilterError> {
     let Some(known) = FILTER.get() else { return Err(FilterError("the process has no log".to_owned())) };
     let mut state = known.words.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,8 @@ use std::io::Read as _;
 
 /// Reads the file at `path`, at most `longest` bytes.
 ///
-/// # Errors When it cannot be read, or is longer.
+/// # Errors
+/// When it cannot be read, or is longer.
 pub(crate) fn read(path: &str, longest: u64, what: &str) -> Result<String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_string(&mut text));

@@ -131,7 +131,8 @@ impl Packet {
 
     /// Parses a packet; bytes after its length are ignored.
     ///
-    /// # Errors When it must be discarded for any session.
+    /// # Errors
+    /// When it must be discarded for any session.
     pub fn read(octets: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; Self::LENGTH] = octets.first_chunk().ok_or(Malformed::Short)?;
         let [first, flags, multiplier, length, ..] = *header;

@@ -217,7 +217,8 @@ impl Session {
 
     /// Handles a packet. Returns true if the state has changed.
     ///
-    /// # Errors When it does not belong to this session.
+    /// # Errors
+    /// When it does not belong to this session.
     pub fn receive(&mut self, packet: &Packet, now: Nanos) -> Result<bool, Refused> {
         match packet.your_discriminator {
             0 if matches!(packet.state, State::Init | State::Up) => return Err(Refused::NoDiscriminator),

@@ -105,7 +105,8 @@ impl Block {
 
 /// Writes the beginning of a file with one interface.
 ///
-/// # Errors Errors of `to`.
+/// # Errors
+/// Errors of `to`.
 pub fn begin(to: &mut impl Write, interface: &str, longest: u32) -> io::Result<()> {
     let application = concat!("polder ", env!("CARGO_PKG_VERSION"));
     Block::new(SECTION)
@@ -128,7 +129,8 @@ fn time(nanoseconds: u64) -> [u32; 2] {
 
 /// Writes a packet.
 ///
-/// # Errors Errors of `to`.
+/// # Errors
+/// Errors of `to`.
 pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
     let [high, low] = time(packet.at);
     let captured = u32::try_from(packet.bytes.len()).unwrap_or(u32::MAX);
@@ -143,7 +145,8 @@ pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
 
 /// Writes the end of a file, with the capture's counts.
 ///
-/// # Errors Errors of `to`.
+/// # Errors
+/// Errors of `to`.
 pub fn end(to: &mut impl Write, at: u64, totals: Totals) -> io::Result<()> {
     let [high, low] = time(at);
     Block::new(STATISTICS)
@@ -161,7 +164,8 @@ pub struct Whole(pub Vec<u8>);
 
 /// Reads the next block; `None` at the end of the stream, also within a block.
 ///
-/// # Errors Errors of `from`, and an invalid block.
+/// # Errors
+/// Errors of `from`, and an invalid block.
 pub fn next(from: &mut impl Read) -> io::Result<Option<Whole>> {
     let mut bytes = vec![0; 8];
     if let Err(error) = from.read_exact(&mut bytes) {

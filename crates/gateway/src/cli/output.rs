@@ -12,7 +12,8 @@ use std::path::Path;
 
 /// Opens `path` for writing, truncated.
 ///
-/// # Errors When the system refuses, or the existing file must not be overwritten; the error has a remedy.
+/// # Errors
+/// When the system refuses, or the existing file must not be overwritten; the error has a remedy.
 pub(super) fn open(path: &Path) -> Result<File> {
     let told = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;

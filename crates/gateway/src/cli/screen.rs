@@ -58,7 +58,8 @@ impl Screen {
 
     /// Sleeps for `time`.
     ///
-    /// # Errors [`io::ErrorKind::BrokenPipe`] as soon as standard output is closed by its reader.
+    /// # Errors
+    /// [`io::ErrorKind::BrokenPipe`] as soon as standard output is closed by its reader.
     pub(super) fn wait(time: Duration) -> io::Result<()> {
         let stdout = io::stdout();
         let mut files = [PollFd::new(&stdout, PollFlags::empty())];

@@ -42,7 +42,8 @@ pub struct Call {
 impl Command {
     /// Reads the operation.
     ///
-    /// # Errors When it is unknown.
+    /// # Errors
+    /// When it is unknown.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
         let word = variable("CNI_COMMAND").unwrap_or_default();
         let commands = [
@@ -69,7 +70,8 @@ impl Command {
 impl Call {
     /// Reads the environment.
     ///
-    /// # Errors When a variable that `command` needs is missing or wrong.
+    /// # Errors
+    /// When a variable that `command` needs is missing or wrong.
     pub fn of(command: Command, variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {

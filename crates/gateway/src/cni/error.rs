@@ -62,7 +62,8 @@ impl CniError {
 
     /// Combines errors: the first, with the others as details.
     ///
-    /// # Errors When there is at least one.
+    /// # Errors
+    /// When there is at least one.
     pub fn all(errors: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let first = errors.into_iter().reduce(|first, other| first.with(&other.to_string()));
         first.map_or(Ok(()), Err)

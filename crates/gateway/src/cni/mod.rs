@@ -47,7 +47,8 @@ pub fn is_called() -> bool {
 
 /// Runs the call described by environment and standard input, and prints its result or error.
 ///
-/// # Errors When it failed; the error is printed.
+/// # Errors
+/// When it failed; the error is printed.
 #[expect(clippy::result_unit_err, reason = "the error is printed")]
 pub fn call() -> Result<(), ()> {
     let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());

@@ -108,7 +108,8 @@ const fn yes() -> bool {
 impl Network {
     /// Parses and checks a network configuration.
     ///
-    /// # Errors When it is invalid, or its version does not have `command`.
+    /// # Errors
+    /// When it is invalid, or its version does not have `command`.
     pub fn parse(input: &[u8], command: Command) -> Result<Self, CniError> {
         let decode =
             |error| CniError::new(DECODE, format!("the network configuration cannot be read: {error}"));

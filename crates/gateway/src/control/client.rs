@@ -77,7 +77,8 @@ fn options(sockets: &[PathBuf]) -> String {
 
 /// Control socket of the only running gateway.
 ///
-/// # Errors When none runs, or several do.
+/// # Errors
+/// When none runs, or several do.
 pub fn only_gateway() -> Result<PathBuf, ClientError> {
     only_in(Path::new(DIRECTORY))
 }
@@ -120,7 +121,8 @@ fn words_in(directory: &Path) -> Option<String> {
 impl Client {
     /// Connects to the control socket at `path`.
     ///
-    /// # Errors When it cannot be reached; the error has a remedy.
+    /// # Errors
+    /// When it cannot be reached; the error has a remedy.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| {
             let is_gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind());
@@ -143,7 +145,8 @@ impl Client {
 
     /// Process id of the gateway.
     ///
-    /// # Errors When the system call fails.
+    /// # Errors
+    /// When the system call fails.
     pub fn process(&self) -> io::Result<u32> {
         let credentials = rustix::net::sockopt::socket_peercred(self.stream.get_ref())?;
         Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
@@ -151,7 +154,8 @@ impl Client {
 
     /// Stream of the bytes that follow the last answer.
     ///
-    /// # Errors When the system call fails.
+    /// # Errors
+    /// When the system call fails.
     pub fn into_stream(self) -> io::Result<BufReader<UnixStream>> {
         self.stream.get_ref().set_read_timeout(None)?;
         Ok(self.stream)
@@ -159,7 +163,8 @@ impl Client {
 
     /// Sends a request and waits for the answer, which is never [`Answer::Error`].
     ///
-    /// # Errors When the gateway refuses, or its answer is invalid.
+    /// # Errors
+    /// When the gateway refuses, or its answer is invalid.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer, ClientError> {
         let mut line = serde_json::to_vec(&Request::new(ask)).map_err(io::Error::from)?;
         line.push(b'\n');

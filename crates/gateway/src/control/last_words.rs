@@ -24,7 +24,8 @@ impl LastWords {
 
     /// Writes the line, readable for root alone.
     ///
-    /// # Errors When a system call fails.
+    /// # Errors
+    /// When a system call fails.
     pub fn say(&self, why: &str) -> io::Result<()> {
         self.forget();
         let options = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).clone();

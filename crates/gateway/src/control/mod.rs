@@ -372,7 +372,8 @@ impl Response {
 
 /// Parses a request.
 ///
-/// # Errors Returns the response to send.
+/// # Errors
+/// Returns the response to send.
 pub fn parse(line: &[u8]) -> Result<Request, Box<Response>> {
     #[derive(Deserialize)]
     struct Versioned {

@@ -16,7 +16,8 @@ pub fn file_of(gateway: &Path, name: &str) -> PathBuf {
 
 /// Changes a port in the gateway and in its file, or in neither. An empty `text` removes the file.
 ///
-/// # Errors When the file cannot be written, or the gateway refuses.
+/// # Errors
+/// When the file cannot be written, or the gateway refuses.
 pub fn kept(client: &mut Client, request: PortRequest, file: &Path, text: &str) -> Result<Reloaded> {
     let before = match fs::read(file) {
         Ok(before) => Some(before),
@@ -36,7 +37,8 @@ pub fn kept(client: &mut Client, request: PortRequest, file: &Path, text: &str) 
 
 /// Replaces a file atomically, or removes it.
 ///
-/// # Errors When a system call fails; the file is unchanged then.
+/// # Errors
+/// When a system call fails; the file is unchanged then.
 pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     let Some(content) = content else {
         return match fs::remove_file(file) {

@@ -36,7 +36,8 @@ impl Server {
     /// Serves connections to `claimed`: `answer` answers requests, and `take` gets connections whose answer
     /// is followed by a stream.
     ///
-    /// # Errors When the system has no thread or descriptor left.
+    /// # Errors
+    /// When the system has no thread or descriptor left.
     pub fn start(
         (claimed, clock): (Claimed, Clock),
         threads: &Threads,

@@ -83,7 +83,8 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// Binds `path` and listens on it; creates its directory if it is missing.
 ///
-/// # Errors When another process listens there, or a system call fails.
+/// # Errors
+/// When another process listens there, or a system call fails.
 pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let error = |step: &'static str, path: &Path| {
         let path = path.to_owned();
@@ -209,7 +210,8 @@ impl Claimed {
     /// Makes `SO_PEERCRED` of clients return this process, because it has the process that called listen(2)
     /// last.
     ///
-    /// # Errors Errors of the system.
+    /// # Errors
+    /// Errors of the system.
     pub fn listen_anew(listener: &impl AsFd) -> Result<(), Errno> {
         listen(listener, BACKLOG)
     }

@@ -204,7 +204,8 @@ pub trait Handle: Send {
     /// Updates name, address and MTU in `facts`, with the MTU at most `most_mtu`. Returns the state of the
     /// link; `None` for a device without one.
     ///
-    /// # Errors When the device is gone.
+    /// # Errors
+    /// When the device is gone.
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno>;
 
     /// True unless the link is known to be down.
@@ -244,7 +245,8 @@ pub trait Handle: Send {
 
     /// Sets the tunnel endpoints of `configuration` on `port`; packets of other tunnels stay with the kernel.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     fn set_tunnels(&self, _port: &Port, _configuration: &Configuration) -> Result<(), Errno> {
         Ok(())
     }
@@ -252,7 +254,8 @@ pub trait Handle: Send {
     /// Sets the ingresses whose packets are routed, and the local prefixes whose packets stay with the
     /// kernel.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     fn set_router(&self, _ingresses: &[Ingress], _local: &[LocalPrefixes]) -> Result<(), Errno> {
         Ok(())
     }
@@ -264,7 +267,8 @@ pub trait Handle: Send {
 
     /// Sets the ports that the punt path serves, each with its interface index.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     fn set_punt_ports(&self, _ports: &BTreeMap<PortId, u32>) -> Result<(), Errno> {
         Ok(())
     }
@@ -324,14 +328,16 @@ pub trait Handle: Send {
 
     /// Activates the program of an adopted device.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     fn begin(&mut self) -> Result<()> {
         Ok(())
     }
 
     /// Activates the device's program again after a failed hand-over.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     fn take_back(&self) -> Result<()> {
         Ok(())
     }

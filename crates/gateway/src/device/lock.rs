@@ -105,7 +105,8 @@ impl InterfaceLock {
     /// Locks `interface` of the calling thread's network namespace; `None` if it does not exist, or the user
     /// may not write to the directory.
     ///
-    /// # Errors When another gateway holds the lock.
+    /// # Errors
+    /// When another gateway holds the lock.
     pub(super) fn take(interface: &str, configuration: &Configuration) -> Result<Option<Self>> {
         number(interface).map_or(Ok(None), |number| Self::take_number((interface, number), configuration, 1))
     }
@@ -207,7 +208,8 @@ impl Drop for Locked {
 /// Locks the interfaces of `ports` before any is opened, until the result is dropped. Locks are taken in the
 /// order of interface indexes, so one of two gateways that start together gets all of them.
 ///
-/// # Errors When another gateway holds one of the locks.
+/// # Errors
+/// When another gateway holds one of the locks.
 pub fn lock_all<'a>(
     ports: impl IntoIterator<Item = &'a Port>,
     configuration: &Configuration,

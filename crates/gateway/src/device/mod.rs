@@ -44,7 +44,8 @@ fn driver<'d>(device: &'d Device, spares: Option<&'d Spares>) -> Box<dyn Driver 
 
 /// Opens the device of `port`, with a TAP of `spares` if one fits.
 ///
-/// # Errors When the device cannot be opened; the message has a remedy.
+/// # Errors
+/// When the device cannot be opened; the message has a remedy.
 pub fn open(
     port: &Port,
     configuration: &Configuration,
@@ -59,7 +60,8 @@ pub fn open(
 
 /// Locks the interface of `port`, if its device is one.
 ///
-/// # Errors When another gateway holds the lock.
+/// # Errors
+/// When another gateway holds the lock.
 pub fn lock(port: &Port, configuration: &Configuration) -> Result<Option<InterfaceLock>> {
     let locked = port.device.interface().map(|name| InterfaceLock::take(name, configuration));
     Ok(locked.transpose()?.flatten())
@@ -67,7 +69,8 @@ pub fn lock(port: &Port, configuration: &Configuration) -> Result<Option<Interfa
 
 /// Adopts the device of `port` from another process, which holds its lock until it ends.
 ///
-/// # Errors When the descriptors do not fit, or the kernel refuses; the other process can continue.
+/// # Errors
+/// When the descriptors do not fit, or the kernel refuses; the other process can continue.
 pub fn adopt(
     port: &Port,
     configuration: &Configuration,

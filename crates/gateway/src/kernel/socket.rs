@@ -34,7 +34,8 @@ pub struct Follow {
 impl Follow {
     /// Subscribes, and begins to dump the tables.
     ///
-    /// # Errors When the process cannot open such a socket.
+    /// # Errors
+    /// When the process cannot open such a socket.
     pub fn start(buffer_bytes: usize) -> Result<Self, Errno> {
         let socket = subscribe(buffer_bytes)?;
         Ok(Self { socket, buffer_bytes, datagram: vec![0; DATAGRAM], follower: Follower::default() })
@@ -82,7 +83,8 @@ impl Follow {
 
     /// Reads queued messages and sends due requests. Returns true if more messages may be queued.
     ///
-    /// # Errors When the socket fails for good.
+    /// # Errors
+    /// When the socket fails for good.
     pub fn attend(&mut self, now: Nanos) -> Result<bool, Errno> {
         self.ask(now)?;
         let more = self.read(now);
@@ -108,7 +110,8 @@ impl Follow {
 
     /// Waits until all tables are known, at most `patience`; returns whether they are.
     ///
-    /// # Errors As [`Follow::attend`].
+    /// # Errors
+    /// As [`Follow::attend`].
     pub fn settle(&mut self, now: impl Fn() -> Nanos, patience: Nanos) -> Result<bool, Errno> {
         let end = now() + patience;
         while !self.is_settled() && now() < end {

@@ -82,7 +82,8 @@ pub enum BindError {
 impl Bound {
     /// Binds a socket to `listen`.
     ///
-    /// # Errors When the address is in use or the system refuses; the error has a remedy.
+    /// # Errors
+    /// When the address is in use or the system refuses; the error has a remedy.
     pub fn new(listen: &Listen) -> Result<Self, BindError> {
         let bound = match listen {
             Listen::Tcp(address) => TcpListener::bind(address).and_then(|listener| {
@@ -120,7 +121,8 @@ impl Bound {
 
     /// A copy of the socket for a successor process.
     ///
-    /// # Errors When the system has no descriptor left.
+    /// # Errors
+    /// When the system has no descriptor left.
     pub fn share(&self) -> io::Result<Shared> {
         let (address, place) = (self.address.clone(), self.place.clone());
         Ok(Shared { socket: self.socket.try_clone()?, address, place, is_left: Arc::clone(&self.is_left) })

@@ -64,7 +64,8 @@ pub struct Server {
 impl Server {
     /// Serves connections to `bound`, with rows from `collect`.
     ///
-    /// # Errors When the system has no thread or descriptor left.
+    /// # Errors
+    /// When the system has no thread or descriptor left.
     pub fn start(
         (bound, clock): (Bound, Clock),
         threads: &Threads,

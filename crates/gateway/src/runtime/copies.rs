@@ -26,7 +26,8 @@ impl CopyReader {
 
     /// Passes copies to `take`, with Unix timestamps. Returns their number.
     ///
-    /// # Errors The first error of `take`.
+    /// # Errors
+    /// The first error of `take`.
     pub(super) fn read(&mut self, mut take: impl FnMut(&Copy<'_>) -> io::Result<()>) -> io::Result<usize> {
         for count in 0..MOST {
             match self.copies.receive() {

@@ -91,7 +91,8 @@ impl Devices {
     /// Locks the interfaces of `ports` until the result is dropped; open ports hold locks of their own. A
     /// gateway that takes over inherits its predecessor's locks.
     ///
-    /// # Errors When another gateway holds one of the locks.
+    /// # Errors
+    /// When another gateway holds one of the locks.
     pub(super) fn lock<'a>(
         &self,
         ports: impl IntoIterator<Item = &'a Port>,
@@ -105,7 +106,8 @@ impl Devices {
 
     /// Opens the device of `port`. A port without a device waits, and so does the punt path if it fails.
     ///
-    /// # Errors When the device exists and cannot be opened.
+    /// # Errors
+    /// When the device exists and cannot be opened.
     pub(super) fn open_or_wait(
         &self,
         port: &Port,

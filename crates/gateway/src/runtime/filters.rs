@@ -31,7 +31,8 @@ struct Slot {
 impl FilterSlots {
     /// Converts the rules of a configuration.
     ///
-    /// # Errors When there are too many rules; a checked configuration has fewer.
+    /// # Errors
+    /// When there are too many rules; a checked configuration has fewer.
     pub(super) fn filters(&mut self, configuration: &Configuration) -> Result<Filters> {
         if configuration.filters.is_empty() {
             self.size = Size::default();

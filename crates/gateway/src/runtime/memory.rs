@@ -52,7 +52,8 @@ struct ReloadThread {
 impl Memory {
     /// Creates the memory for a configuration, with its reload workers.
     ///
-    /// # Errors When the system has not enough memory, or no thread.
+    /// # Errors
+    /// When the system has not enough memory, or no thread.
     pub fn new(configuration: &Configuration, clock: Clock, supervised: &Threads) -> Result<Self> {
         let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
         let mut memory = Self::of(Arc::new(manager));

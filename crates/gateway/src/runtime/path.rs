@@ -91,7 +91,8 @@ struct Sockets {
 impl Sockets {
     /// Opens the sockets for outer packets from `local`.
     ///
-    /// # Errors When the process may not open raw sockets.
+    /// # Errors
+    /// When the process may not open raw sockets.
     fn open(from: (IpAddr, u8)) -> io::Result<Self> {
         let ((_listening, are_bound), (asking, _)) = (raw_socket(from)?, raw_socket(from)?);
         Ok(Self { _listening, asking, are_bound })
@@ -99,7 +100,8 @@ impl Sockets {
 
     /// Path MTU to `remote`, in bytes.
     ///
-    /// # Errors When there is no route.
+    /// # Errors
+    /// When there is no route.
     fn mtu(&self, remote: IpAddr) -> io::Result<u16> {
         // Reconnected for each call: a socket keeps the route of its last connect.
         connect(&self.asking, &SocketAddr::new(remote, 0))?;

@@ -60,9 +60,10 @@ pub struct Consent {
 
 /// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
 ///
-/// # Errors When the file is wrong, another gateway has the control socket, a port cannot be opened, or this
-/// host would lose its addresses without consent; opened ports are closed again. [`LostThread`] when a thread
-/// is lost.
+/// # Errors
+/// When the file is wrong, another gateway has the control socket, a port cannot be opened, or this host
+/// would lose its addresses without consent; opened ports are closed again. [`LostThread`] when a thread is
+/// lost.
 pub fn run(path: &Path, consent: Consent) -> Result<()> {
     run_on(path, None, consent, None)
 }
@@ -70,7 +71,8 @@ pub fn run(path: &Path, consent: Consent) -> Result<()> {
 /// Takes over the running gateway behind `socket`, which `path` describes; with `dry_run`, stops before the
 /// last step.
 ///
-/// # Errors As [`run`], and when the predecessor does not hand over; it continues then.
+/// # Errors
+/// As [`run`], and when the predecessor does not hand over; it continues then.
 pub fn take_over(path: &Path, socket: &Path, dry_run: bool) -> Result<()> {
     // The parent and its terminal may end; a session leader keeps running, and the call fails for it.
     let _ = rustix::process::setsid();
@@ -79,7 +81,8 @@ pub fn take_over(path: &Path, socket: &Path, dry_run: bool) -> Result<()> {
 
 /// As [`run`], with ports that the caller opens.
 ///
-/// # Errors As [`run`].
+/// # Errors
+/// As [`run`].
 pub fn run_with(path: &Path, open: Opener) -> Result<()> {
     run_on(path, Some(open), Consent { yes: true, confirm: None }, None)
 }

@@ -41,7 +41,8 @@ use tunnels::tunnels;
 /// One view of the gateway, or its rows with the name, address or number `of`; at most `most` connections;
 /// drops of the last `since_seconds`, or of the known history.
 ///
-/// # Errors When no row matches.
+/// # Errors
+/// When no row matches.
 pub fn show_of(
     gateway: &Mutex<Gateway>,
     what: What,

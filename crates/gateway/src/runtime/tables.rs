@@ -80,8 +80,8 @@ impl Lasting {
 
 /// Tables of `configuration`, with the properties of the open ports, and without fast paths.
 ///
-/// # Errors When parts of the configuration contradict each other; a checked configuration has no
-/// contradictions.
+/// # Errors
+/// When parts of the configuration contradict each other; a checked configuration has no contradictions.
 pub(super) fn tables(
     configuration: &Configuration,
     ports: &HashMap<PortId, Facts>,
@@ -231,7 +231,8 @@ fn vlan_id(vlan: u16) -> Result<VlanId> {
 
 /// Options of a tunnel.
 ///
-/// # Errors When values contradict each other; checked values do not.
+/// # Errors
+/// When values contradict each other; checked values do not.
 pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOptions> {
     if let Some(mac) = tunnel.next_hop_mac {
         state.next_hop.set_address(Some(MacAddress(mac.0)));

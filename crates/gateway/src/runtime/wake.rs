@@ -20,7 +20,8 @@ pub struct Wakeup {
 impl Wakeup {
     /// Creates a wake-up that is not pending.
     ///
-    /// # Errors When the system has no file descriptor left.
+    /// # Errors
+    /// When the system has no file descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, eventcount: EventCount::new() })

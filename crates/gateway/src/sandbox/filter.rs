@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 /// Restricts the calling thread to the calls of its role.
 ///
-/// # Errors When the kernel lacks seccomp, or refuses.
+/// # Errors
+/// When the kernel lacks seccomp, or refuses.
 pub(super) fn confine(role: Role) -> Result<(), String> {
     let refused = |error: BackendError| error.to_string();
     let program = program(role).map_err(refused)?;

@@ -97,7 +97,8 @@ impl Own {
 
 /// Restricts the calling thread to the places of its role. Returns the landlock version.
 ///
-/// # Errors When the kernel has no landlock, or refuses.
+/// # Errors
+/// When the kernel has no landlock, or refuses.
 pub(super) fn confine(role: Role, own: &Own) -> Result<String, String> {
     let status = restrict(role, own).map_err(|error| error.to_string())?;
     let version = match status.landlock {

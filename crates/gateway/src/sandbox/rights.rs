@@ -48,7 +48,8 @@ pub const RIGHTS: &[Right] = &[
 /// Restricts the calling thread's capabilities to its role's; returns them. With `file`, also keeps the right
 /// to read this configuration file if another user owns it.
 ///
-/// # Errors When the kernel refuses.
+/// # Errors
+/// When the kernel refuses.
 pub(super) fn keep(role: Role, file: Option<&Path>) -> Result<Vec<String>, caps::errors::CapsError> {
     let granted = caps::read(None, CapSet::Permitted)?;
     let mut kept: CapsHashSet = wanted(role).filter(|capability| granted.contains(capability)).collect();

@@ -7,7 +7,8 @@ use seccompiler::sock_filter;
 /// Installs a filter for the calling thread and threads that it starts; if `logged`, the kernel logs refused
 /// calls.
 ///
-/// # Errors Error of the kernel; `INVAL` and `NOSYS` without seccomp.
+/// # Errors
+/// Error of the kernel; `INVAL` and `NOSYS` without seccomp.
 pub(super) fn install(program: &[sock_filter], logged: bool) -> Result<(), Errno> {
     // Logging needs Linux 4.14. Before 5.16 a filter enables costly mitigations against speculative reads of
     // the thread's own memory; since 4.17 they can be declined.

@@ -56,7 +56,8 @@ impl View {
 
     /// Keeps the rows with a name, address or number.
     ///
-    /// # Errors When there are none, or rows of the view have no names; lists the existing names.
+    /// # Errors
+    /// When there are none, or rows of the view have no names; lists the existing names.
     pub fn select(&mut self, name: &str) -> Result<(), String> {
         match self {
             Self::Ports(rows) => {

@@ -29,7 +29,8 @@ const THREAD: u32 = 0o200;
 impl Exit {
     /// Handle of the calling thread.
     ///
-    /// # Errors When no file descriptor is left.
+    /// # Errors
+    /// When no file descriptor is left.
     pub(super) fn own() -> io::Result<Self> {
         let flags = PidfdFlags::from_bits_retain(THREAD);
         match pidfd_open(rustix::thread::gettid(), flags) {

@@ -201,7 +201,8 @@ impl<T> Thread<T> {
 
     /// Waits at most `limit` for the thread's result.
     ///
-    /// # Errors When the thread was lost, or has not finished.
+    /// # Errors
+    /// When the thread was lost, or has not finished.
     pub fn join_within(&self, limit: Duration) -> Result<T, RecvTimeoutError> {
         self.result.recv_timeout(limit)
     }
@@ -222,7 +223,8 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Starts the supervisor thread, which calls `end` when a vital thread is lost.
     ///
-    /// # Errors When the system has no thread or no file descriptor left.
+    /// # Errors
+    /// When the system has no thread or no file descriptor left.
     pub(crate) fn start(end: impl Fn(&LostThread) + Send + 'static) -> io::Result<Self> {
         let (new, arriving) = channel();
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -257,7 +259,8 @@ impl Supervisor {
 
     /// Checks that the supervisor's own thread runs.
     ///
-    /// # Errors When it has ended.
+    /// # Errors
+    /// When it has ended.
     pub(crate) fn check(&self) -> Result<(), LostThread> {
         if self.exit.has_come() {
             return Err(LostThread { name: "supervisor".to_owned(), panicked: false });

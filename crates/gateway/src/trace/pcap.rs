@@ -53,7 +53,8 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Result<T, BadFile> {
 
 /// Ethernet frames of a file, in order.
 ///
-/// # Errors When the file is no capture file, is truncated, or has another link layer.
+/// # Errors
+/// When the file is no capture file, is truncated, or has another link layer.
 pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     match file.first_chunk::<4>() {
         Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng(file),

@@ -75,7 +75,8 @@ fn ask_apart(expression: &str, longest: u32) -> io::Result<String> {
 
 /// Compiles the expression on standard input in the child process, and prints the result.
 ///
-/// # Errors When the input cannot be read, or privileges cannot be dropped.
+/// # Errors
+/// When the input cannot be read, or privileges cannot be dropped.
 pub(super) fn compile_for_parent(longest: u32) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     let mut expression = String::new();

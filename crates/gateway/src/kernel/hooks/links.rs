@@ -51,7 +51,8 @@ pub(super) fn read() -> Result<Links, Errno> {
 
 /// Addresses of all interfaces, each with the interface index.
 ///
-/// # Errors Errors of the kernel.
+/// # Errors
+/// Errors of the kernel.
 pub fn addresses() -> Result<Vec<(u32, IpAddr)>, Errno> {
     let answers = Client::open(None)?.dump(RTM_GETADDR, &[0; 8])?;
     let address = |body: &[u8]| {

@@ -61,7 +61,8 @@ enum Source {
 impl Subscription {
     /// Subscribes; kernels without nf_tables or IPsec have no notices about these.
     ///
-    /// # Errors When the kernel refuses.
+    /// # Errors
+    /// When the kernel refuses.
     pub fn open() -> Result<Self, Errno> {
         let routing = mask(&ROUTING);
         let wanted = [
@@ -88,7 +89,8 @@ impl Subscription {
 
     /// Adds links, neighbours and addresses to the subscription. Returns true the first time.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     pub fn hear_evidence(&mut self) -> Result<bool, Errno> {
         if self.hears_evidence {
             return Ok(false);

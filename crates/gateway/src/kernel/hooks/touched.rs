@@ -48,7 +48,8 @@ pub(super) struct Known {
 impl Known {
     /// Reads the kernel's neighbours.
     ///
-    /// # Errors Errors of the kernel.
+    /// # Errors
+    /// Errors of the kernel.
     pub(super) fn read(&mut self) -> Result<(), Errno> {
         for (kind, body) in Client::open(None)?.dump(RTM_GETNEIGH, &[0; 12])? {
             self.neighbour(kind, &body);

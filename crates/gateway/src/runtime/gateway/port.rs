@@ -141,7 +141,8 @@ impl PortState {
 
     /// Refreshes the device's properties and records link changes; returns true if the interface was renamed.
     ///
-    /// # Errors When the interface is gone.
+    /// # Errors
+    /// When the interface is gone.
     pub(super) fn look(&mut self, events: &Events) -> Result<bool, Errno> {
         let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(false) };
         let before = facts.interface.clone();

@@ -42,7 +42,8 @@ impl Plan {
 impl Gateway {
     /// Plans a reload to `next` and checks that it is possible, without changing anything.
     ///
-    /// # Errors Keys that need a restart, and devices that cannot be opened, each with its remedy.
+    /// # Errors
+    /// Keys that need a restart, and devices that cannot be opened, each with its remedy.
     pub fn plan(&self, next: &Configuration) -> Result<Plan> {
         let current = self.renamed_as_in(next);
         let difference = difference(&current, next);
@@ -125,8 +126,9 @@ impl Gateway {
     /// Applies another configuration as one difference: steps that can fail come first, then tables are
     /// replaced whole, new ports are attached and old ports detached.
     ///
-    /// # Errors As [`Gateway::plan`], and when a new port cannot be opened in spite of the checks; then
-    /// nothing has changed.
+    /// # Errors
+    /// As [`Gateway::plan`], and when a new port cannot be opened in spite of the checks; then nothing has
+    /// changed.
     pub fn reload(&mut self, next: Configuration) -> Result<()> {
         let plan = self.plan(&next)?;
         self.carry_out(plan)
@@ -134,7 +136,8 @@ impl Gateway {
 
     /// Applies a plan that was made under the same lock.
     ///
-    /// # Errors As [`Gateway::reload`].
+    /// # Errors
+    /// As [`Gateway::reload`].
     pub fn carry_out(&mut self, Plan { difference, .. }: Plan) -> Result<()> {
         let next = difference.target;
         let _locks = self.devices.lock(&difference.ports.added, &next)?;

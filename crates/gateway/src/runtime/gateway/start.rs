@@ -40,8 +40,8 @@ fn all_links() -> Links {
 impl Gateway {
     /// Opens the ports, with `open` if given, and starts the workers on `threads`.
     ///
-    /// # Errors When a port cannot be opened, memory allocated or a thread started; opened ports are closed
-    /// again.
+    /// # Errors
+    /// When a port cannot be opened, memory allocated or a thread started; opened ports are closed again.
     pub fn start(configuration: Configuration, threads: &Threads, open: Option<Opener>) -> Result<Self> {
         let clock = Clock::start();
         check_keys(&configuration)?;
@@ -54,7 +54,8 @@ impl Gateway {
     /// Takes over the gateway of another process. Returns the microseconds during which no worker ran, or
     /// `None` for a dry run.
     ///
-    /// # Errors As [`Gateway::start`], and when the predecessor does not hand over; it continues then.
+    /// # Errors
+    /// As [`Gateway::start`], and when the predecessor does not hand over; it continues then.
     pub(in crate::runtime) fn inherit(
         configuration: Configuration,
         threads: &Threads,
@@ -89,7 +90,8 @@ impl Gateway {
     /// As [`Gateway::start`], with shared packet memory and ports that the caller opens, such as in-memory
     /// cables.
     ///
-    /// # Errors As [`Gateway::start`].
+    /// # Errors
+    /// As [`Gateway::start`].
     pub fn start_on(configuration: Configuration, memory: &Arc<BufferManager>, open: Opener) -> Result<Self> {
         let (memory, devices) = (Memory::of(Arc::clone(memory)), Devices::opened_by(open));
         let clock = (Clock::start(), Threads::default());

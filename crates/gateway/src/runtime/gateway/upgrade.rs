@@ -59,7 +59,8 @@ impl Gateway {
 
     /// Resumes after a failed hand-over.
     ///
-    /// # Errors When no workers can be started.
+    /// # Errors
+    /// When no workers can be started.
     pub(in crate::runtime) fn go_on(&mut self, Parked(ports): Parked) -> Result<()> {
         for state in &self.ports {
             if let Some(handle) = &state.handle
@@ -175,7 +176,8 @@ impl Gateway {
 
     /// Imports a predecessor's state, before workers begin.
     ///
-    /// # Errors When tables cannot be built.
+    /// # Errors
+    /// When tables cannot be built.
     pub(in crate::runtime) fn resume(&mut self, state: State) -> Result<()> {
         for (number, worker) in state.workers.iter().enumerate() {
             if number == self.engine_counters.len() {

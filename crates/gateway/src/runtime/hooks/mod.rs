@@ -81,7 +81,8 @@ fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
 
 /// Finds hooks that `ports` bypass, and refuses those that the configuration does not acknowledge.
 ///
-/// # Errors Lists the hooks with their remedies.
+/// # Errors
+/// Lists the hooks with their remedies.
 pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Result<Inspection> {
     let inspection = hooks::inspect(ports);
     let seen = seen(configuration, &inspection);
@@ -99,7 +100,8 @@ pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Res
 /// As [`admit`], for ports of `next` that are new or have another role or acknowledgement than in `current`.
 /// Hooks at other ports do not prevent a reload.
 ///
-/// # Errors As [`admit`].
+/// # Errors
+/// As [`admit`].
 pub(super) fn admit_new(
     current: &Configuration,
     next: &Configuration,

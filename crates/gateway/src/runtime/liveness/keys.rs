@@ -37,7 +37,8 @@ pub(in crate::runtime) fn look_at_keys(tunnel: &Tunnel) -> Option<Result<(usize,
 
 /// Checks that the keys of all tunnels can be read.
 ///
-/// # Errors When a file is missing, or has no keys.
+/// # Errors
+/// When a file is missing, or has no keys.
 pub fn check_keys(configuration: &Configuration) -> Result<()> {
     for tunnel in &configuration.tunnels {
         if let Some(WantedKeys { keys: Err(why), .. }) = WantedKeys::of(tunnel) {

@@ -81,7 +81,8 @@ impl Shared {
 impl Liveness {
     /// Creates the state without sessions.
     ///
-    /// # Errors When the system has no file descriptor left.
+    /// # Errors
+    /// When the system has no file descriptor left.
     pub fn new(clock: Clock) -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let shared = Shared {
@@ -95,7 +96,8 @@ impl Liveness {
     /// Replaces the sessions and keepalives by those of `configuration`; `states` has the tunnels' states by
     /// name, `interfaces` their ports' interfaces. Starts the thread with the first session.
     ///
-    /// # Errors When the system has no thread left.
+    /// # Errors
+    /// When the system has no thread left.
     pub fn watch(
         &mut self,
         configuration: &Configuration,

@@ -43,7 +43,8 @@ impl From<TooShort> for NoKeepalive {
 
 /// Bytes of a keepalive from `station`, from the GRE or VXLAN header on.
 ///
-/// # Errors When the tunnel cannot have keepalives; the configuration's checks prevent that.
+/// # Errors
+/// When the tunnel cannot have keepalives; the configuration's checks prevent that.
 pub(super) fn keepalive(tunnel: &Tunnel, station: MacAddress) -> Result<Vec<u8>, NoKeepalive> {
     if !tunnel.kind.has_keepalives() {
         return Err(NoKeepalive::Impossible);

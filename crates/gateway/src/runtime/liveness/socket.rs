@@ -41,7 +41,8 @@ pub(super) struct Datagram {
 impl Receiver {
     /// Opens a socket for an address and port.
     ///
-    /// # Errors A sentence for the operator.
+    /// # Errors
+    /// A sentence for the operator.
     pub(super) fn open((address, port): Place) -> Result<Self, String> {
         let trouble = |error: io::Error| {
             if error.kind() == io::ErrorKind::AddrInUse {
@@ -74,7 +75,8 @@ impl Receiver {
 /// A connected socket that sends to a session's remote end, from a source port of its own (RFC 5881, 4),
 /// `random` if that is allowed and free.
 ///
-/// # Errors Error of the kernel.
+/// # Errors
+/// Error of the kernel.
 pub(super) fn sender(key: &SessionKey, mut random: u16) -> io::Result<UdpSocket> {
     let (first, last) = (*SOURCE_PORTS.start(), *SOURCE_PORTS.end());
     let mut tries = 0;

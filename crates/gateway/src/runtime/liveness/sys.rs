@@ -22,7 +22,8 @@ pub(super) struct Arrival {
 
 /// Enables control messages with TTL or hop limit and interface on a socket.
 ///
-/// # Errors Error of the kernel.
+/// # Errors
+/// Error of the kernel.
 pub(super) fn report_arrival(socket: &UdpSocket, is_v6: bool) -> io::Result<()> {
     let (level, names) = match is_v6 {
         true => (libc::IPPROTO_IPV6, [libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVPKTINFO]),
@@ -41,7 +42,8 @@ fn switch_on(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::R
 
 /// Reads a datagram and its arrival; a longer datagram is truncated to `octets`.
 ///
-/// # Errors [`WouldBlock`](io::ErrorKind::WouldBlock) if none is queued, and errors of the kernel.
+/// # Errors
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if none is queued, and errors of the kernel.
 pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usize, Arrival)> {
     let mut part = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
     let mut control = [0_u64; CONTROL_WORDS];

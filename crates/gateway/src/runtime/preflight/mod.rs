@@ -122,7 +122,8 @@ fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
 
 /// Checks whether the device of `port` can be opened. Returns warnings that do not prevent it, a line each.
 ///
-/// # Errors The obstacle, with the port and the remedy.
+/// # Errors
+/// The obstacle, with the port and the remedy.
 pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
     let found = device::inspect(port, configuration).into_iter();
     let (rest, against) = found.partition::<Vec<_>, _>(|found| found.opens);

@@ -22,7 +22,8 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
 
 /// Refuses a configuration with ports that lose tags, unless `current` has them in the same way.
 ///
-/// # Errors Lists the ports, with a remedy.
+/// # Errors
+/// Lists the ports, with a remedy.
 pub(in crate::runtime) fn admit(current: Option<&Configuration>, next: &Configuration) -> Result<()> {
     let is_known = |port: &Port| {
         let known = current

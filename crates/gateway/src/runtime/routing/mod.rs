@@ -98,7 +98,8 @@ impl Routing {
     /// Starts following the routes of `configuration`, unless started already, and reads the properties of
     /// the ports.
     ///
-    /// # Errors When the kernel cannot be followed.
+    /// # Errors
+    /// When the kernel cannot be followed.
     pub(super) fn begin(
         &mut self,
         configuration: &Configuration,
@@ -143,7 +144,8 @@ impl Routing {
 
     /// Router tables for the workers.
     ///
-    /// # Errors When interfaces conflict.
+    /// # Errors
+    /// When interfaces conflict.
     pub(super) fn routers(&self) -> Result<Routers> {
         if self.attached.is_empty() {
             return Ok(Routers::none());
@@ -182,7 +184,8 @@ impl Routing {
     /// Handles all changes since the last call. `changed` is true if the configuration or the ports have
     /// changed.
     ///
-    /// # Errors When the kernel cannot be followed any more.
+    /// # Errors
+    /// When the kernel cannot be followed any more.
     pub(super) fn attend(
         &mut self,
         configuration: &Configuration,

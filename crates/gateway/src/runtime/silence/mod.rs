@@ -22,14 +22,16 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
 
 /// Refuses a configuration whose ports take traffic of this host, unless `yes`; then each finding is logged.
 ///
-/// # Errors Lists the traffic that would be lost, with a remedy.
+/// # Errors
+/// Lists the traffic that would be lost, with a remedy.
 pub(super) fn admit(configuration: &Configuration, yes: bool) -> Result<()> {
     decide(&findings(configuration), yes, "run")
 }
 
 /// As [`admit`], for ports that `next` takes and `current` does not.
 ///
-/// # Errors As [`admit`].
+/// # Errors
+/// As [`admit`].
 pub(super) fn admit_new(current: &Configuration, next: &Configuration, yes: bool) -> Result<()> {
     let is_known = |port: &Port| taken(current).any(|known| known.device.name() == port.device.name());
     let new = next.ports.iter().filter(|port| !is_known(port)).collect::<Vec<_>>();

@@ -37,7 +37,8 @@ pub struct Tracer(OnceLock<Region>);
 impl Tracer {
     /// Fate of a packet if it arrived at a port now. The trace has no side effects.
     ///
-    /// # Errors When there is no such port, or the frame is invalid.
+    /// # Errors
+    /// When there is no such port, or the frame is invalid.
     pub fn trace(&self, gateway: &Mutex<Gateway>, request: &TraceRequest) -> Result<Trace, Refusal> {
         let refuse = |kind, message| Refusal { kind, message, brief: None };
         let frame = from_digits(&request.frame)
@@ -60,7 +61,8 @@ impl Tracer {
 
 /// Traces a frame that arrives at the port `name`.
 ///
-/// # Errors When there is no such port, or the pool has no room for the frame.
+/// # Errors
+/// When there is no such port, or the pool has no room for the frame.
 pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> Result<Trace, String> {
     let configuration = &gateway.configuration;
     let Some(port) = configuration.ports.iter().find(|port| port.name == name) else {

@@ -66,7 +66,8 @@ pub(crate) struct TakenOver {
 impl Inheritance {
     /// Asks the gateway behind `socket` for a hand-over.
     ///
-    /// # Errors When it refuses or is too old.
+    /// # Errors
+    /// When it refuses or is too old.
     pub(in crate::runtime) fn receive(socket: &Path, dry_run: bool) -> Result<Self> {
         let mut client = Client::connect(socket)?;
         let answer = client.ask(Ask::HandOver(HandOverRequest { format: FORMAT })).map_err(older)?;
@@ -112,7 +113,8 @@ impl Inheritance {
 
     /// The configuration with the predecessor's numbers of ports and tunnels.
     ///
-    /// # Errors When the ports or tunnels differ.
+    /// # Errors
+    /// When the ports or tunnels differ.
     pub(in crate::runtime) fn configuration(&self, configuration: &Configuration) -> Result<Configuration> {
         let renumbered = configuration.with_numbers(&self.offer.numbers);
         let mut own = renumbered.numbers();
@@ -148,7 +150,8 @@ impl Inheritance {
 
     /// The inherited control socket, with its path `path`.
     ///
-    /// # Errors When it was taken already.
+    /// # Errors
+    /// When it was taken already.
     pub(in crate::runtime) fn claimed(&self, path: &Path) -> Result<Claimed> {
         let listener = lock(&self.listener).take().ok_or_else(|| anyhow!("there is no control socket"))?;
         let _: Result<(), OwnedFd> = self.served.set(listener.try_clone()?);
@@ -185,7 +188,8 @@ impl Inheritance {
     /// Stops the predecessor and imports its state. Once the predecessor grants the take-over, activates the
     /// ports' programs, and workers may begin; returns false for a dry run.
     ///
-    /// # Errors When the predecessor does not hand over; it continues then.
+    /// # Errors
+    /// When the predecessor does not hand over; it continues then.
     pub(in crate::runtime) fn take(&self, gateway: &mut Gateway) -> Result<bool> {
         if self.dry_run {
             self.channel.send(&Message::Enough, &[])?;

@@ -24,7 +24,8 @@ pub(super) struct Channel(UnixStream);
 impl Channel {
     /// Wraps a stream; each write waits at most `write_limit`.
     ///
-    /// # Errors Errors of the system.
+    /// # Errors
+    /// Errors of the system.
     pub(super) fn new(stream: UnixStream, write_limit: Duration) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(write_limit))?;
@@ -38,7 +39,8 @@ impl Channel {
 
     /// Sends a message.
     ///
-    /// # Errors When the other end is gone or does not read.
+    /// # Errors
+    /// When the other end is gone or does not read.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_le_bytes();
@@ -54,7 +56,8 @@ impl Channel {
 
     /// Receives a message; its first byte must arrive within `limit`, if given.
     ///
-    /// # Errors When nothing arrives in time, the other end is gone, or the message is invalid.
+    /// # Errors
+    /// When nothing arrives in time, the other end is gone, or the message is invalid.
     pub(super) fn receive<T: DeserializeOwned>(
         &self,
         limit: impl Into<Option<Duration>>,

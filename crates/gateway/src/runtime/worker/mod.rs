@@ -90,7 +90,8 @@ impl Queue {
 impl Worker {
     /// Creates a worker without ports. The caller moves it to its thread and calls [`run`](Self::run) there.
     ///
-    /// # Errors When the system has no file descriptor left.
+    /// # Errors
+    /// When the system has no file descriptor left.
     pub fn new(
         pool: Pool,
         engine: Engine,

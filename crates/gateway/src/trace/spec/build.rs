@@ -50,7 +50,8 @@ const EXPERIMENT_TYPE: EtherType = EtherType(0x88b5);
 impl Spec {
     /// Builds the packet.
     ///
-    /// # Errors The missing or invalid field.
+    /// # Errors
+    /// The missing or invalid field.
     pub fn build(&self, defaults: Defaults) -> Result<Vec<u8>, BuildError> {
         let implied = [Layer::Eth(Eth::default())];
         let begins = matches!(self.0.first(), Some(Layer::Eth(_) | Layer::Hex(_)));

@@ -16,7 +16,8 @@ pub(super) const FLAGS: &str = "FSRPAUEC";
 impl Spec {
     /// Parses a description.
     ///
-    /// # Errors The first invalid word, and the words that are valid there.
+    /// # Errors
+    /// The first invalid word, and the words that are valid there.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let tokens = tokens(text);
         let end = text.trim_end().len();

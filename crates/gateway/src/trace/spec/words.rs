@@ -33,7 +33,8 @@ impl<'a> Words<'a> {
 
     /// The next field name of the current layer.
     ///
-    /// # Errors When the field was given before.
+    /// # Errors
+    /// When the field was given before.
     pub(super) fn key(&mut self) -> Result<Option<Token<'a>>, SpecError> {
         let Some(token) = self.more() else { return Ok(None) };
         if self.seen.contains(&token.text) {
