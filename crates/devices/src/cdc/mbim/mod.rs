@@ -1,14 +1,14 @@
 //! Modems of the Mobile Broadband Interface Model: IP packets of sessions, and a dialogue over control messages.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `message` `service` | control messages, fragments, information of commands |
-//! | `session` | the dialogue, as a state machine without input and output |
-//! | `init` `function` `frames` | the numbered list, control transfers, packets in blocks |
-//! | `status` | what a port shows of itself, orders to the modem |
+//! | `session` | the dialogue, as a state machine without I/O |
+//! | `init` `function` `frames` | bring-up in numbered steps, control transfers, packets in blocks |
+//! | `status` | published status of a port, orders to the modem |
 //! | `model` | a modem in software |
 //!
-//! A port's packets have an Ethernet header inside the gateway alone, with one neighbour. Session 0 is the port,
+//! A port's packets have an Ethernet header only inside the gateway, with one neighbour. Session 0 is the port,
 //! session n its VLAN n.
 //!
 //! **Not supported: SMS, USSD, phone book, STK, multi-carrier providers, device service streams.**
