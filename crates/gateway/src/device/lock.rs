@@ -198,7 +198,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Removed before it is unlocked, so that the next holder sees another file.
+        // The file is removed before the unlock, so that the next holder creates a new file.
         if !self.is_left.load(Ordering::Relaxed) && is_at(&self.path, &self.file) {
             let _: std::io::Result<()> = std::fs::remove_file(&self.path);
         }

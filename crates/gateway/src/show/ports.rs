@@ -170,7 +170,7 @@ pub struct BypassedRow {
 /// Current yield of a port: the kernel gets its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct YieldRow {
-    /// Hooks that are the reason, each with its effect.
+    /// Packet hooks that cause the yield, each with its effect.
     pub hooks: Vec<String>,
     /// Length of the yield in nanoseconds.
     pub nanos: u64,

@@ -250,7 +250,7 @@ impl<T> Field<T> {
         self
     }
 
-    /// Nested rows with declarations of their own.
+    /// Marks the field as nested rows with declarations of their own.
     pub(crate) const fn rows(mut self) -> Self {
         (self.is_nested, self.differs) = (true, true);
         self
