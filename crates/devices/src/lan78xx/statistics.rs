@@ -70,7 +70,7 @@ counters! {
     RxUndersize = "rx-undersize";
     /// Frames longer than the MAC accepts.
     RxOversize = "rx-oversize";
-    /// Frames that found no room in the FIFO.
+    /// Frames without room in the FIFO.
     RxDropped = "rx-dropped";
     /// Bytes of unicast frames.
     RxUnicastBytes = "rx-unicast-bytes";
@@ -100,13 +100,13 @@ counters! {
     Rx1518 = "rx-1024-1518";
     /// Longer frames.
     RxLonger = "rx-above-1518";
-    /// Times that the link went to rest.
+    /// Number of low-power idle transitions.
     RxLpiTransitions = "rx-lpi-transitions";
-    /// Time at rest.
+    /// Time in low-power idle.
     RxLpiTime = "rx-lpi-time";
     /// Frames sent with a wrong FCS.
     TxFcsErrors = "tx-fcs-errors";
-    /// Frames that waited too long for the medium.
+    /// Frames given up after waiting for the medium.
     TxExcessDeferral = "tx-excess-deferral";
     /// Frames sent without carrier.
     TxCarrierErrors = "tx-carrier-errors";
@@ -148,9 +148,9 @@ counters! {
     Tx1518 = "tx-1024-1518";
     /// Longer frames.
     TxLonger = "tx-above-1518";
-    /// Times that the link went to rest.
+    /// Number of low-power idle transitions.
     TxLpiTransitions = "tx-lpi-transitions";
-    /// Time at rest.
+    /// Time in low-power idle.
     TxLpiTime = "tx-lpi-time";
 }
 

@@ -19,7 +19,7 @@ pub struct TraceRequest {
     pub frame: String,
 }
 
-/// Fate of a described packet.
+/// Trace of one packet: the stages that it passed, and the result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// Version of the structure.

@@ -55,7 +55,7 @@ impl<'a> Teller<'a> {
         self.gateway.configuration.name_of(port).unwrap_or("?").to_owned()
     }
 
-    /// Describes the whole walk of a frame that arrived at a port.
+    /// Describes all stages that a frame passed after it arrived at a port.
     pub(super) fn tell(&mut self, walked: &Walk, port: PortId, frame: &[u8]) {
         let first =
             TracedPacket { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
