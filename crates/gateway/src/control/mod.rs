@@ -239,7 +239,7 @@ pub enum Answer {
     Draining(Draining),
     /// State of a port's modem.
     Modem(Box<ModemRow>),
-    /// Fate of the described packet.
+    /// Trace of the requested packet.
     Traced(Box<Trace>),
     /// Events.
     Events(events::Read),
