@@ -133,7 +133,7 @@ pub struct Cdc {
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 

@@ -103,7 +103,7 @@ pub struct E1000 {
     pub mtu: u16,
     /// The part of the port without its queue, for the control thread.
     pub port: Port,
-    /// The one queue.
+    /// The only queue.
     pub queue: Queue<E1000Rx, E1000Tx>,
 }
 

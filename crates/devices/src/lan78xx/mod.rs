@@ -133,7 +133,7 @@ pub struct Lan78xx {
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 

@@ -89,7 +89,7 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         order: Option<ModemOrder>,
     },
-    /// Returns the fate of a described packet.
+    /// Traces a packet through the stages, and returns the trace.
     Trace(TraceRequest),
     /// Returns events.
     Events {

@@ -178,7 +178,7 @@ fn enter(own: &File, other: &File) -> Result<Vec<Link>, Errno> {
     Ok(on(id, &client.dump(libc::RTM_GETLINK, &[0; HEADER])?))
 }
 
-/// The same without entering, by the id of the other namespace.
+/// Returns the interfaces that are stacked on those of `own`, by the id of the other namespace, without entering it.
 fn by_number(client: &mut Client, own: &File, other: u32) -> Result<Vec<Link>, Errno> {
     let mut body = vec![0; HEADER];
     put(&mut body, IFLA_TARGET_NETNSID, &other.to_ne_bytes());

@@ -29,7 +29,7 @@ const MEMORY: usize = 4 << 20;
 const LONGEST: u32 = 65_535 + 18;
 /// Time for which the writer sleeps when the taps are empty.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// The same for a capture without taps, whose copies wake the writer.
+/// Time for which the writer of a capture without taps sleeps; copies wake it earlier.
 const LONG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Time limit for workers to install or remove a tap, which they do between two batches.
 const PATIENCE: Nanos = Nanos::from_seconds(2);

@@ -41,15 +41,15 @@ use std::sync::Arc;
 
 /// An open port of a modem.
 pub struct Mbim {
-    /// Address of the port inside the gateway.
+    /// MAC address of the port inside the gateway.
     pub mac: [u8; 6],
-    /// Address of its one neighbour.
+    /// MAC address of its only neighbour.
     pub neighbour: [u8; 6],
-    /// Longest network packet.
+    /// MTU.
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 
@@ -59,11 +59,11 @@ impl core::fmt::Debug for Mbim {
     }
 }
 
-/// Brings up the modem `function` of the device of vendor and product `identity` behind `transport`, and begins the
-/// dialogue that connects it as `wanted`. The link comes with the first session.
+/// Brings up the modem `function` of the device with vendor ID and product ID `identity` behind `transport`, and starts
+/// the dialogue that connects it as `wanted`. The link is up from the first session on.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next.
+/// [`OpenError`], whose text names the remedy.
 pub fn open(
     transport: Box<dyn Transport>,
     function: NetworkFunction,

@@ -251,7 +251,7 @@ fn leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
     is_elsewhere
 }
 
-/// The same for a nexthop object: `nhmsg`, then attributes.
+/// True if a nexthop object (`nhmsg`, then attributes) leads to an interface that is no port.
 fn hop_leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
     let mut attributes = attributes(body.get(8..).unwrap_or_default());
     attributes.any(|(kind, value)| kind == NHA_OIF && number(value).is_some_and(|index| !is_port(index)))

@@ -16,9 +16,9 @@ pub enum Placement {
     Alone,
     /// In place of another route, whose removal is not reported.
     Replaces,
-    /// After the others.
+    /// After the other routes.
     Last,
-    /// Before the others (IPv4), or after them (IPv6).
+    /// Before the other routes (IPv4), or after them (IPv6).
     Added,
 }
 

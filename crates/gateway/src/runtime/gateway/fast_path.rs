@@ -94,7 +94,7 @@ fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'stat
     }
 }
 
-/// The same for a tunnel, from its configuration and its underlay.
+/// Reason why a tunnel has no fast path, from its configuration and its underlay; `None` if it may have one.
 pub(in crate::runtime) fn tunnel_obstacle(
     gateway: &Gateway,
     filtered: &FilteredPorts,
